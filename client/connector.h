@@ -1,0 +1,24 @@
+#ifndef PARLEY_CLIENT_CONNECTOR_H_
+#define PARLEY_CLIENT_CONNECTOR_H_
+
+#include <memory>
+#include <string>
+
+#include "client/coordinator_client.h"
+#include "client/shard_client.h"
+
+namespace parley {
+
+// Makes clients from addresses (host:port): over gRPC in the programs (client/grpc_connector.h), straight
+// to the cores in tests. Connecting is lazy: an address where nobody listens shows at the first call, as
+// Unavailable. Thread-safe; outlives its clients.
+class Connector {
+ public:
+  virtual ~Connector() = default;
+  virtual std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) = 0;
+  virtual std::shared_ptr<ShardClient> ConnectShard(const std::string& address) = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_CONNECTOR_H_

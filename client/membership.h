@@ -1,0 +1,73 @@
+#ifndef PARLEY_CLIENT_MEMBERSHIP_H_
+#define PARLEY_CLIENT_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/connector.h"
+#include "proto/coordinator.pb.h"
+
+namespace parley {
+
+// A process's place in a job: joins the coordinator, renews the lease, keeps a Watch open, and finds out
+// when the coordinator is lost. Shards and workers have one each. Thread-safe.
+class Membership {
+ public:
+  struct Options {
+    std::string job;
+    std::string job_fingerprint;
+    Role role = ROLE_UNSPECIFIED;
+    std::string coordinator;  // host:port, or file:PATH of the coordinator's address file
+    std::string address;      // host:port of this process's gRPC server
+    std::string metrics_address;
+    absl::Duration liveness = absl::Seconds(10);
+    absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
+  };
+
+  // What happens to the job. Both run on a thread of the membership, one at a time, never under a lock.
+  struct Listener {
+    // The state has a new revision: phase, view, checkpoint order. Not called for FAILED.
+    std::function<void(const WatchReply&)> on_state;
+    // The job has failed; called once, the last call. The cause's text is the same in every process.
+    std::function<void(const FirstCause&)> on_failed;
+  };
+
+  // Joins, waiting up to join_timeout for the coordinator to come up. The codes of Join in
+  // coordinator.proto; DeadlineExceeded (with the address, and how long it was tried) where nobody answers.
+  static absl::StatusOr<std::unique_ptr<Membership>> Join(Options options, Connector& connector,
+                                                          Listener listener);
+  virtual ~Membership() = default;
+
+  virtual uint64_t member() const = 0;
+  virtual uint32_t ordinal() const = 0;
+  virtual std::string job_directory() const = 0;
+
+  // For the member's own calls: job, member, incarnation and the epochs of the newest view.
+  virtual CallHeader header() const = 0;
+
+  // The calls of a member to the coordinator go through this one.
+  virtual std::shared_ptr<CoordinatorClient> coordinator() const = 0;
+
+  // The training thread calls it while it gets on; heartbeats carry the count.
+  virtual void Progress(uint64_t last_decided_step) = 0;
+
+  // This process cannot go on: tells the coordinator, which makes it the first cause unless there is one
+  // already, and waits up to liveness for the cause that counts. Returns it.
+  virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
+
+  // The first cause if the job has failed.
+  virtual std::optional<FirstCause> failure() const = 0;
+
+  // Leaves after the end of the job (FINISHED or FAILED). Best effort, at most liveness.
+  virtual void Leave() = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_MEMBERSHIP_H_

@@ -1,0 +1,28 @@
+#ifndef PARLEY_CLIENT_SHARD_CLIENT_H_
+#define PARLEY_CLIENT_SHARD_CLIENT_H_
+
+#include "absl/time/time.h"
+#include "common/replies.h"
+#include "proto/parameter_shard.pb.h"
+
+namespace parley {
+
+// One parameter shard as workers and other shards see it; proto/parameter_shard.proto says what each call
+// does and which codes it returns. One attempt each: retrying is the caller's (client/retry.h).
+// Thread-safe. `done` runs on a thread of the implementation and must not block.
+class ShardClient {
+ public:
+  virtual ~ShardClient() = default;
+
+  virtual void Initialize(const InitializeRequest&, absl::Time deadline, Done<InitializeReply>) = 0;
+  virtual void Push(const PushRequest&, absl::Time deadline, Done<PushReply>) = 0;
+  virtual void Complete(const CompleteRequest&, absl::Time deadline, Done<CompleteReply>) = 0;
+  virtual void Close(const CloseRequest&, absl::Time deadline, Done<CloseReply>) = 0;
+  virtual void Decide(const DecideRequest&, absl::Time deadline, Done<DecideReply>) = 0;
+  virtual void Pull(const PullRequest&, absl::Time deadline, Done<PullReply>) = 0;
+  virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_SHARD_CLIENT_H_

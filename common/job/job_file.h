@@ -1,0 +1,27 @@
+#ifndef PARLEY_COMMON_JOB_JOB_FILE_H_
+#define PARLEY_COMMON_JOB_JOB_FILE_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
+
+namespace parley {
+
+// Reads a job file, applies overrides ("cluster.workers=4", "optimizer.adam.rate=0.01"), fills in all
+// defaults, makes relative paths absolute, and checks everything that can be checked without starting
+// anything. InvalidArgument or NotFound with "FILE:LINE: field: what is wrong and what would be right".
+absl::StatusOr<JobConfig> LoadJob(const std::string& path, const std::vector<std::string>& overrides);
+
+// Equal for two processes exactly if they run the same job. 16 hexadecimal digits.
+std::string JobFingerprint(const JobConfig& job);
+
+// Fields that are durations, of a job that LoadJob gave.
+absl::Duration Liveness(const JobConfig& job);
+absl::Duration StallTimeout(const JobConfig& job);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_JOB_JOB_FILE_H_

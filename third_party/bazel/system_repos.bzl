@@ -1,0 +1,30 @@
+"""The repositories of the build: Debian's packages. Nothing here is downloaded."""
+
+_SYSTEM = {
+    "absl": "/usr/include/absl",
+    "benchmark": "/usr/include/benchmark",
+    "crc32c": "/usr/include/crc32c",
+    "googletest": "/usr/include/gtest",
+    "grpc": "/usr/include/grpcpp",
+    "nlohmann_json": "/usr/include/nlohmann",
+    "prometheus_cpp": "/usr/include/prometheus",
+    "protobuf": "/usr/include/google/protobuf",
+    "protoc": "/usr",
+}
+
+_OFFLINE = ["rules_cc", "rules_java", "rules_shell", "remote_coverage_tools"]
+
+def offline_rules():
+    """Shims for what Bazel 4.2.3 would download for any C++ target.
+
+    Debian's bazel-bootstrap alone has an empty version; upstream's releases bring or fetch the real rules.
+    """
+    if native.bazel_version:
+        return
+    for name in _OFFLINE:
+        native.local_repository(name = name, path = "third_party/offline/" + name)
+
+def system_repos():
+    for name, path in _SYSTEM.items():
+        native.new_local_repository(name = name, path = path, build_file = "//third_party:%s.BUILD" % name)
+    native.new_local_repository(name = "zlib", path = "/usr/share/doc/zlib1g-dev", build_file = "//third_party:zlib.BUILD")

@@ -1,0 +1,3 @@
+"""Bazel has sh_test built in."""
+
+sh_test = native.sh_test
