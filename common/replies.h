@@ -14,15 +14,15 @@ namespace parley {
 template <class Reply>
 using Done = std::function<void(absl::StatusOr<Reply>)>;
 
-// When a call arrived and how long its caller waits. Cores never read a clock: time reaches them here and
-// in Tick.
+// When a call arrived and how long its caller waits. Cores never read a clock: time reaches them
+// here and in Tick.
 struct CallTime {
   absl::Time now;
   absl::Time deadline = absl::InfiniteFuture();
 };
 
-// Answers that a core has decided on while its lock was held. They run when the object is destroyed, so
-// declare it before the lock is taken:
+// Answers that a core has decided on while its lock was held. They run when the object is
+// destroyed, so declare it before the lock is taken:
 //
 //   Replies replies;
 //   absl::MutexLock lock(&mu_);
@@ -40,9 +40,8 @@ class Replies {
 
   template <class Reply>
   void Add(Done<Reply> done, absl::StatusOr<Reply> reply) {
-    replies_.push_back([done = std::move(done), reply = std::move(reply)]() mutable {
-      done(std::move(reply));
-    });
+    replies_.push_back(
+        [done = std::move(done), reply = std::move(reply)]() mutable { done(std::move(reply)); });
   }
 
  private:

@@ -10,8 +10,8 @@
 
 namespace parley {
 
-// Which samples each contributor takes: pure functions of the data position, the contributors and the seed,
-// the same in every process (docs/guarantees.md, Data).
+// Which samples each contributor takes: pure functions of the data position, the contributors and
+// the seed, the same in every process (docs/guarantees.md, Data).
 
 // Samples of a contributor's full step: data.batch * accumulate.
 uint64_t NominalSamples(const JobConfig& job);
@@ -22,20 +22,23 @@ uint64_t TotalSteps(const JobConfig& job, uint64_t training_samples);
 // Whether no step remains: the position has reached the job's epochs, or `version` its steps.
 bool IsDone(const JobConfig& job, const DataPosition& position, uint64_t version);
 
-// The ranges of each contributor (index: ordinal) in the next step: the unused positions in order, `nominal`
-// to each contributor in turn; what remains at the end of an epoch goes to the first ones, the others get
-// none.
-std::vector<std::vector<SampleRange>> Divide(const DataPosition& position, uint64_t training_samples,
-                                             uint32_t contributors, uint64_t nominal);
+// The ranges of each contributor (index: ordinal) in the next step: the unused positions in order,
+// `nominal` to each contributor in turn; what remains at the end of an epoch goes to the first
+// ones, the others get none.
+std::vector<std::vector<SampleRange>> Divide(const DataPosition& position,
+                                             uint64_t training_samples, uint32_t contributors,
+                                             uint64_t nominal);
 
-// Marks ranges of data epoch `epoch` as used; when all are, the position moves on to the next epoch.
-// InvalidArgument if the epoch is another one, or a range is empty, used already or beyond the set.
-absl::Status MarkUsed(DataPosition& position, uint64_t epoch, const std::vector<SampleRange>& ranges,
-                      uint64_t training_samples);
+// Marks ranges of data epoch `epoch` as used; when all are, the position moves on to the next
+// epoch. InvalidArgument if the epoch is another one, or a range is empty, used already or beyond
+// the set.
+absl::Status MarkUsed(DataPosition& position, uint64_t epoch,
+                      const std::vector<SampleRange>& ranges, uint64_t training_samples);
 
-// Sample indices in the order of a data epoch: order[position] = index. The identity where `shuffle` is
-// off; else a Fisher-Yates shuffle with a generator seeded from (seed, epoch).
-std::vector<uint64_t> EpochOrder(uint64_t seed, uint64_t epoch, uint64_t training_samples, bool shuffle);
+// Sample indices in the order of a data epoch: order[position] = index. The identity where
+// `shuffle` is off; else a Fisher-Yates shuffle with a generator seeded from (seed, epoch).
+std::vector<uint64_t> EpochOrder(uint64_t seed, uint64_t epoch, uint64_t training_samples,
+                                 bool shuffle);
 
 uint64_t Count(const std::vector<SampleRange>& ranges);
 

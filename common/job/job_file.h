@@ -10,10 +10,12 @@
 
 namespace parley {
 
-// Reads a job file, applies overrides ("cluster.workers=4", "optimizer.adam.rate=0.01"), fills in all
-// defaults, makes relative paths absolute, and checks everything that can be checked without starting
-// anything. InvalidArgument or NotFound with "FILE:LINE: field: what is wrong and what would be right".
-absl::StatusOr<JobConfig> LoadJob(const std::string& path, const std::vector<std::string>& overrides);
+// Reads a job file, applies overrides ("cluster.workers=4", "optimizer.adam.rate=0.01"), fills in
+// all defaults, makes relative paths absolute, and checks everything that can be checked without
+// starting anything. InvalidArgument or NotFound with "FILE:LINE: field: what is wrong and what
+// would be right".
+absl::StatusOr<JobConfig> LoadJob(const std::string& path,
+                                  const std::vector<std::string>& overrides);
 
 // Equal for two processes exactly if they run the same job. 16 hexadecimal digits.
 std::string JobFingerprint(const JobConfig& job);

@@ -7,9 +7,9 @@
 
 namespace parley {
 
-// What the optimizer's rate is multiplied by in `step` (from 1): schedule, warm-up (Goyal et al. 2017) and
-// linear scaling rule. A pure function, so that every shard computes the same. total_steps: of the job,
-// for schedules that run over all of it.
+// What the optimizer's rate is multiplied by in `step` (from 1): schedule, warm-up (Goyal et al.
+// 2017) and linear scaling rule. A pure function, so that every shard computes the same.
+// total_steps: of the job, for schedules that run over all of it.
 double LearningRateFactor(const JobConfig& job, uint64_t step, uint64_t total_steps);
 
 }  // namespace parley

@@ -9,31 +9,32 @@
 
 namespace parley {
 
-// The settings of one parameter: the job's optimizer with the first matching override applied. Names and
-// meanings are PyTorch's.
+// The settings of one parameter: the job's optimizer with the first matching override applied.
+// Names and meanings are PyTorch's.
 struct OptimizerSettings {
   enum class Kind { kSgd, kAdam, kAdamW, kAdagrad, kRmsProp };
   Kind kind = Kind::kSgd;
   double rate = 0;
   double weight_decay = 0;
-  double momentum = 0;      // SGD, RMSprop
-  double dampening = 0;     // SGD
-  bool nesterov = false;    // SGD
-  double beta1 = 0;         // Adam, AdamW
+  double momentum = 0;    // SGD, RMSprop
+  double dampening = 0;   // SGD
+  bool nesterov = false;  // SGD
+  double beta1 = 0;       // Adam, AdamW
   double beta2 = 0;
   bool amsgrad = false;
-  double epsilon = 0;       // all but SGD
-  double alpha = 0;         // RMSprop
-  bool centered = false;    // RMSprop
-  double rate_decay = 0;    // Adagrad
+  double epsilon = 0;     // all but SGD
+  double alpha = 0;       // RMSprop
+  bool centered = false;  // RMSprop
+  double rate_decay = 0;  // Adagrad
   double initial_accumulator = 0;
   uint64_t frozen_until_step = 0;  // not trained in steps up to and with this one
 };
 
 OptimizerSettings SettingsFor(const JobConfig& job, const std::string& parameter);
 
-// The tensors of optimizer state beside a parameter, by PyTorch's names ("momentum_buffer", "exp_avg",
-// "exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "grad_avg"); each has the parameter's shape, float32.
+// The tensors of optimizer state beside a parameter, by PyTorch's names ("momentum_buffer",
+// "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "grad_avg"); each has the
+// parameter's shape, float32.
 std::vector<std::string> OptimizerStateNames(const OptimizerSettings& settings);
 
 }  // namespace parley

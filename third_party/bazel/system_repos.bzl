@@ -3,7 +3,7 @@
 _SYSTEM = {
     "absl": "/usr/include/absl",
     "benchmark": "/usr/include/benchmark",
-    "crc32c": "/usr/include/crc32c",
+    "cli11": "/usr/include/CLI",
     "googletest": "/usr/include/gtest",
     "grpc": "/usr/include/grpcpp",
     "nlohmann_json": "/usr/include/nlohmann",

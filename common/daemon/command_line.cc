@@ -1,0 +1,44 @@
+#include "common/daemon/command_line.h"
+
+#include <iostream>
+#include <map>
+
+#include "common/daemon/exit_code.h"
+#include "common/daemon/version.h"
+
+namespace parley {
+
+std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
+  if (app.get_version_ptr() == nullptr) {
+    app.set_version_flag("--version", app.get_name() + " " + kVersion);
+  }
+  try {
+    app.parse(argc, argv);
+    return std::nullopt;
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error, std::cout, std::cerr);
+      return kFinished;
+    }
+    std::cerr << app.get_name() << ": " << error.what() << "\nRun with --help for usage.\n";
+    return kWrongUsage;
+  }
+}
+
+void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
+  app.add_option("--job", flags.job, "The job file (textproto of JobConfig)")->required();
+  if (with_coordinator) {
+    app.add_option("--coordinator", flags.coordinator,
+                   "HOST:PORT of the coordinator, or file:PATH of its address file")
+        ->required();
+  }
+  app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC server; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--metrics", flags.metrics, "HOST:PORT of /metrics; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--log_format", flags.log_format, "text or json")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, LogFormat>{
+          {"text", LogFormat::kText}, {"json", LogFormat::kJson}}));
+}
+
+}  // namespace parley

@@ -1,0 +1,32 @@
+#ifndef PARLEY_COMMON_DAEMON_COMMAND_LINE_H_
+#define PARLEY_COMMON_DAEMON_COMMAND_LINE_H_
+
+#include <CLI/CLI.hpp>
+#include <optional>
+#include <string>
+
+#include "common/log.h"
+
+namespace parley {
+
+// The flags that every daemon takes (docs/operating.md).
+struct DaemonFlags {
+  std::string job;                      // path of the job file
+  std::string coordinator;              // HOST:PORT or file:PATH; not for the coordinator itself
+  std::string listen = "127.0.0.1:0";   // of the gRPC server
+  std::string metrics = "127.0.0.1:0";  // of /metrics
+  LogFormat log_format = LogFormat::kText;
+};
+
+// Parses argv into whatever flags `app` has, with --help and --version. A value when the program is
+// to end at once: 0 after --help or --version (printed on stdout), 2 after wrong usage (explained
+// on stderr).
+std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv);
+
+// Adds the daemon's flags to `app`; `flags` must outlive it. with_coordinator: whether
+// --coordinator is one of them (and required).
+void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_DAEMON_COMMAND_LINE_H_

@@ -1,0 +1,105 @@
+#include "common/daemon/daemon.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/daemon/version.h"
+#include "common/job/job_file.h"
+
+namespace parley {
+
+std::string RoleName(Role role) {
+  switch (role) {
+    case COORDINATOR:
+      return "coordinator";
+    case SHARD:
+      return "shard";
+    case STAGE:
+      return "stage";
+    case WORKER:
+      return "worker";
+    case OPERATOR:
+      return "operator";
+    default:
+      return "unknown";
+  }
+}
+
+std::string MemberName(Role role, uint32_t ordinal) {
+  if (role == COORDINATOR) return RoleName(role);
+  return absl::StrCat(RoleName(role), "-", ordinal);
+}
+
+Daemon::Daemon(Role role, DaemonFlags flags)
+    : role_(role),
+      flags_(std::move(flags)),
+      log_(flags_.log_format, RoleName(role)),
+      signals_([this](int signal) { HandleSignal(signal); }) {}
+
+absl::Status Daemon::LoadJob() {
+  auto job = parley::LoadJob(flags_.job, {});
+  if (!job.ok()) return job.status();
+  job_ = *std::move(job);
+  metrics_.SetIdentity(job_.name(), RoleName(role_), role_ == COORDINATOR ? RoleName(role_) : "");
+  metrics_.Gauge("parley_build_info", "Always 1; what was built.", {{"version", kVersion}}).Set(1);
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
+  auto server =
+      RpcServer::Start(flags_.listen, services,
+                       [this](const std::string& method, int code, absl::Duration duration) {
+                         metrics_.ObserveRpc(method, code, duration);
+                       });
+  if (!server.ok()) return server.status();
+  server_ = *std::move(server);
+  if (auto status = metrics_.Serve(flags_.metrics); !status.ok()) return status;
+  log_.Info("serving", {{"address", server_->address()},
+                        {"metrics", metrics_.address()},
+                        {"pid", absl::StrCat(getpid())},
+                        {"version", kVersion}});
+  return absl::OkStatus();
+}
+
+void Daemon::Joined(uint32_t ordinal) {
+  log_.SetWho(MemberName(role_, ordinal));
+  metrics_.SetIdentity(job_.name(), RoleName(role_), MemberName(role_, ordinal));
+}
+
+void Daemon::OnSignal(std::function<void(int)> on_signal) {
+  int pending = 0;
+  std::function<void(int)> call;
+  {
+    absl::MutexLock lock(&mu_);
+    on_signal_ = std::move(on_signal);
+    pending = std::exchange(pending_signal_, 0);
+    call = on_signal_;
+  }
+  if (pending != 0 && call) call(pending);
+}
+
+void Daemon::HandleSignal(int signal) {
+  std::function<void(int)> call;
+  {
+    absl::MutexLock lock(&mu_);
+    // Whoever asks twice does not want to wait for the grace time.
+    if (signal != SIGUSR1 && ++signals_seen_ > 1) _exit(kPreempted);
+    call = on_signal_;
+    if (!call) pending_signal_ = signal;
+  }
+  if (call) call(signal);
+}
+
+int Daemon::Exit(ExitCode code, const std::string& last_line) {
+  if (code != kFinished) {
+    std::fprintf(stderr, "%s\n", last_line.c_str());
+  }
+  return code;
+}
+
+}  // namespace parley

@@ -1,0 +1,88 @@
+#ifndef PARLEY_COMMON_DAEMON_DAEMON_H_
+#define PARLEY_COMMON_DAEMON_DAEMON_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/daemon/command_line.h"
+#include "common/daemon/exit_code.h"
+#include "common/daemon/signals.h"
+#include "common/log.h"
+#include "common/metrics/metrics.h"
+#include "common/rpc/server.h"
+#include "proto/job.pb.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// "worker", and "worker-1": how a role and a member are called in logs, metrics and messages.
+std::string RoleName(Role role);
+std::string MemberName(Role role, uint32_t ordinal);
+
+// What all daemons have alike, in the order in which a main uses it:
+//
+//   CLI::App app("...", "parley-shard"); DaemonFlags flags; AddDaemonFlags(app, flags, true);
+//   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
+//   Daemon daemon(SHARD, flags);
+//   if (auto status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
+//   if (auto status = daemon.Serve({&service}); ...
+//   ... join; daemon.Joined(ordinal); ... work until done or daemon's on_signal ...
+//   return daemon.Exit(kFailed, cause)
+//
+// Made in main before any other thread. Thread-safe.
+class Daemon {
+ public:
+  Daemon(Role role, DaemonFlags flags);
+
+  // Reads flags.job.
+  absl::Status LoadJob();
+
+  // Starts the gRPC server with these services, health and reflection, and /metrics. After LoadJob.
+  absl::Status Serve(const std::vector<grpc::Service*>& services);
+
+  // The ordinal is known: logs and metrics carry it from now on.
+  void Joined(uint32_t ordinal);
+
+  // What SIGTERM, SIGINT and SIGUSR1 do; runs on the signals' thread, also for a signal that came
+  // before. Without it they are kept. A second SIGINT or SIGTERM ends the process at once (75).
+  void OnSignal(std::function<void(int signal)> on_signal);
+
+  const DaemonFlags& flags() const { return flags_; }
+  const JobConfig& job() const { return job_; }
+  Log& log() { return log_; }
+  Metrics& metrics() { return metrics_; }
+  RpcServer& server() { return *server_; }
+
+  // Prints the message as the last line on stderr, as it is, unless the code is kFinished; returns
+  // the code.
+  int Exit(ExitCode code, const absl::Status& why) {
+    return Exit(code, std::string(why.message()));
+  }
+  int Exit(ExitCode code, const std::string& last_line);
+
+ private:
+  void HandleSignal(int signal);
+
+  const Role role_;
+  const DaemonFlags flags_;
+  Log log_;
+  Metrics metrics_;
+  JobConfig job_;                      // set by LoadJob
+  std::unique_ptr<RpcServer> server_;  // set by Serve
+
+  absl::Mutex mu_;
+  std::function<void(int)> on_signal_ ABSL_GUARDED_BY(mu_);
+  int pending_signal_ ABSL_GUARDED_BY(mu_) = 0;
+  int signals_seen_ ABSL_GUARDED_BY(mu_) = 0;
+
+  TerminationSignals signals_;  // last: its thread uses the rest
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_DAEMON_DAEMON_H_

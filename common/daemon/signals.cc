@@ -1,0 +1,28 @@
+#include "common/daemon/signals.h"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <utility>
+
+namespace parley {
+
+TerminationSignals::TerminationSignals(std::function<void(int)> on_signal) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&signals, signal);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  thread_ = std::thread([this, signals, on_signal = std::move(on_signal)] {
+    int signal = 0;
+    while (sigwait(&signals, &signal) == 0 && !stopping_) on_signal(signal);
+  });
+}
+
+TerminationSignals::~TerminationSignals() {
+  stopping_ = true;
+  pthread_kill(thread_.native_handle(), SIGUSR1);
+  thread_.join();
+}
+
+}  // namespace parley

@@ -1,0 +1,70 @@
+#ifndef PARLEY_COMMON_FILE_SYSTEM_H_
+#define PARLEY_COMMON_FILE_SYSTEM_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace parley {
+
+// A file being written, from its start. Not thread-safe. Destroying it without Close leaves it
+// incomplete.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual absl::Status Append(absl::Span<const std::byte> bytes) = 0;
+  virtual absl::Status Sync() = 0;   // to the disk
+  virtual absl::Status Close() = 0;  // does not sync
+};
+
+// A file open for reading. Thread-safe.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual uint64_t size() const = 0;
+  // All of `bytes` from `offset`; DataLoss where the file ends before.
+  virtual absl::Status Read(uint64_t offset, absl::Span<std::byte> bytes) const = 0;
+};
+
+// The file operations that the project uses: the seam under which tests inject faults. Errors name
+// the path, the operation and the system's reason: NotFound, PermissionDenied, AlreadyExists,
+// ResourceExhausted (disk full), else Unavailable. Thread-safe.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
+  virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
+  // Gives the file a second name, exclusively: AlreadyExists if `to` exists. Works without locks,
+  // on cluster file systems too.
+  virtual absl::Status Link(const std::string& from, const std::string& to) = 0;
+  virtual absl::Status Remove(const std::string& path) = 0;
+  virtual absl::Status CreateDirectories(const std::string& path) = 0;
+  virtual absl::Status SyncDirectory(const std::string& path) = 0;
+  virtual absl::StatusOr<std::vector<std::string>> List(
+      const std::string& directory) = 0;  // sorted names
+  virtual bool Exists(const std::string& path) = 0;
+};
+
+// The real one.
+std::unique_ptr<FileSystem> PosixFileSystem();
+
+// The whole file, if it has at most `limit` bytes.
+absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& path,
+                                          uint64_t limit = 64 << 20);
+
+// Readers see the old content or the new one: writes a temporary file beside it, syncs, renames,
+// syncs the folder.
+absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
+                                 std::string_view content);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_FILE_SYSTEM_H_

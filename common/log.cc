@@ -1,0 +1,86 @@
+#include "common/log.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+namespace {
+
+const char* LevelName(LogLevel level) {
+  switch (level) {
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+  }
+  return "?";
+}
+
+std::string Quoted(const std::string& value) {
+  bool plain = !value.empty();
+  for (const char c : value)
+    plain = plain && c > ' ' && c < 0x7f && c != '"' && c != '=' && c != '\\';
+  return plain ? value : absl::StrCat("\"", absl::Utf8SafeCEscape(value), "\"");
+}
+
+// A message is a sentence: spaces are welcome, line breaks are not.
+std::string OneLine(std::string message) {
+  for (char& c : message) {
+    if (static_cast<unsigned char>(c) < ' ') c = ' ';
+  }
+  return message;
+}
+
+}  // namespace
+
+std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, const std::string& who,
+                          const std::string& message, const LogPairs& pairs) {
+  const std::string stamp = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+  if (format == LogFormat::kJson) {
+    nlohmann::ordered_json line;
+    line["time"] = stamp;
+    line["level"] = LevelName(level);
+    line["who"] = who;
+    line["message"] = message;
+    for (const auto& [key, value] : pairs) line[key] = value;
+    return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  }
+  std::string line = absl::StrCat(stamp, " ", LevelName(level), " ", who, " ", OneLine(message));
+  for (const auto& [key, value] : pairs) absl::StrAppend(&line, " ", key, "=", Quoted(value));
+  return line;
+}
+
+void Log::SetWho(const std::string& who) {
+  absl::MutexLock lock(&mu_);
+  who_ = who;
+}
+
+void Log::Info(const std::string& message, const LogPairs& pairs) {
+  Write(LogLevel::kInfo, message, pairs);
+}
+
+void Log::Warning(const std::string& message, const LogPairs& pairs) {
+  Write(LogLevel::kWarning, message, pairs);
+}
+
+void Log::Error(const std::string& message, const LogPairs& pairs) {
+  Write(LogLevel::kError, message, pairs);
+}
+
+void Log::Write(LogLevel level, const std::string& message, const LogPairs& pairs) {
+  absl::MutexLock lock(&mu_);
+  const std::string line = FormatLogLine(format_, absl::Now(), level, who_, message, pairs) + "\n";
+  // One write a line, so that the lines of processes that share a file do not mix. A full disk or a
+  // closed pipe must not end the job: nothing is to be done about it here.
+  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
+}
+
+}  // namespace parley

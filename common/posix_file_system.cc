@@ -1,0 +1,178 @@
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/file_system.h"
+
+namespace parley {
+namespace {
+
+absl::Status ErrnoStatus(int error, std::string_view what, const std::string& path) {
+  const std::string message = absl::StrCat(path, ": ", absl::string_view(what.data(), what.size()),
+                                           ": ", std::generic_category().message(error));
+  switch (error) {
+    case ENOENT:
+    case ENOTDIR:
+      return absl::NotFoundError(message);
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    case EEXIST:
+      return absl::AlreadyExistsError(message);
+    case ENOSPC:
+    case EDQUOT:
+      return absl::ResourceExhaustedError(message);
+    default:
+      return absl::UnavailableError(message);
+  }
+}
+
+class PosixWritableFile final : public WritableFile {
+ public:
+  PosixWritableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  ~PosixWritableFile() override {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+  absl::Status Append(absl::Span<const std::byte> bytes) override {
+    while (!bytes.empty()) {
+      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        return ErrnoStatus(errno, "cannot write", path_);
+      }
+      bytes.remove_prefix(static_cast<size_t>(written));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Sync() override {
+    return ::fsync(fd_) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "cannot sync", path_);
+  }
+
+  absl::Status Close() override {
+    const int fd = std::exchange(fd_, -1);
+    return ::close(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "cannot close", path_);
+  }
+
+ private:
+  int fd_;
+  const std::string path_;
+};
+
+class PosixReadableFile final : public ReadableFile {
+ public:
+  PosixReadableFile(int fd, uint64_t size, std::string path)
+      : fd_(fd), size_(size), path_(std::move(path)) {}
+  ~PosixReadableFile() override { ::close(fd_); }
+
+  uint64_t size() const override { return size_; }
+
+  absl::Status Read(uint64_t offset, absl::Span<std::byte> bytes) const override {
+    while (!bytes.empty()) {
+      const ssize_t got = ::pread(fd_, bytes.data(), bytes.size(), static_cast<off_t>(offset));
+      if (got < 0) {
+        if (errno == EINTR) continue;
+        return ErrnoStatus(errno, "cannot read", path_);
+      }
+      if (got == 0) {
+        return absl::DataLossError(
+            absl::StrCat(path_, ": ends at byte ", offset, ", ", bytes.size(), " bytes too early"));
+      }
+      offset += static_cast<uint64_t>(got);
+      bytes.remove_prefix(static_cast<size_t>(got));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const int fd_;
+  const uint64_t size_;
+  const std::string path_;
+};
+
+class PosixFiles final : public FileSystem {
+ public:
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    if (fd < 0) return ErrnoStatus(errno, "cannot create", path);
+    return std::make_unique<PosixWritableFile>(fd, path);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, "cannot open", path);
+    struct stat info {};
+    if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+      const int error = errno;
+      const bool regular = S_ISREG(info.st_mode);
+      ::close(fd);
+      if (regular) return ErrnoStatus(error, "cannot stat", path);
+      return absl::InvalidArgumentError(absl::StrCat(path, ": is not a file"));
+    }
+    return std::make_unique<PosixReadableFile>(fd, static_cast<uint64_t>(info.st_size), path);
+  }
+
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return ::rename(from.c_str(), to.c_str()) == 0 ? absl::OkStatus()
+                                                   : ErrnoStatus(errno, "cannot rename to it", to);
+  }
+
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    return ::link(from.c_str(), to.c_str()) == 0 ? absl::OkStatus()
+                                                 : ErrnoStatus(errno, "cannot make it", to);
+  }
+
+  absl::Status Remove(const std::string& path) override {
+    return ::unlink(path.c_str()) == 0 ? absl::OkStatus()
+                                       : ErrnoStatus(errno, "cannot remove", path);
+  }
+
+  absl::Status CreateDirectories(const std::string& path) override {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    return error ? ErrnoStatus(error.value(), "cannot create the folder", path) : absl::OkStatus();
+  }
+
+  absl::Status SyncDirectory(const std::string& path) override {
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return ErrnoStatus(errno, "cannot open the folder", path);
+    const bool synced = ::fsync(fd) == 0;
+    const int error = errno;
+    ::close(fd);
+    return synced ? absl::OkStatus() : ErrnoStatus(error, "cannot sync the folder", path);
+  }
+
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
+    std::error_code error;
+    std::vector<std::string> names;
+    std::filesystem::directory_iterator entry(directory, error);
+    for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+      names.push_back(entry->path().filename().string());
+    }
+    if (error) return ErrnoStatus(error.value(), "cannot list the folder", directory);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  bool Exists(const std::string& path) override { return ::access(path.c_str(), F_OK) == 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<FileSystem> PosixFileSystem() { return std::make_unique<PosixFiles>(); }
+
+}  // namespace parley

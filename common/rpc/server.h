@@ -1,0 +1,51 @@
+#ifndef PARLEY_COMMON_RPC_SERVER_H_
+#define PARLEY_COMMON_RPC_SERVER_H_
+
+#include <grpcpp/impl/codegen/service_type.h>
+#include <grpcpp/server.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace parley {
+
+// A finished call on a server: method ("Push"), gRPC code, and how long it took.
+using RpcObserver =
+    std::function<void(const std::string& method, int code, absl::Duration duration)>;
+
+// A gRPC server on one address, with the standard health service and reflection. Services must
+// outlive it.
+class RpcServer {
+ public:
+  // listen: host:port; port 0 takes a free one. InvalidArgument where it is no host:port,
+  // Unavailable where the port is in use (the message says so). `observer` runs on gRPC's threads;
+  // may be empty.
+  static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const std::string& listen, const std::vector<grpc::Service*>& services, RpcObserver observer);
+  ~RpcServer();
+
+  // host:port with the real port.
+  const std::string& address() const { return address_; }
+
+  // What the health service says; true from the start.
+  void SetServing(bool serving);
+
+  // Ends open calls within `grace`. Idempotent.
+  void Shutdown(absl::Duration grace);
+
+ private:
+  RpcServer(std::unique_ptr<grpc::Server> server, std::string address)
+      : server_(std::move(server)), address_(std::move(address)) {}
+
+  const std::unique_ptr<grpc::Server> server_;
+  const std::string address_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_RPC_SERVER_H_

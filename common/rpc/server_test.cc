@@ -1,0 +1,78 @@
+#include "common/rpc/server.h"
+
+#include <grpcpp/client_context.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <string>
+
+#include "absl/synchronization/notification.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/reply.h"
+#include "common/rpc/status.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace parley {
+namespace {
+
+class Refusing final : public Coordinator::CallbackService {
+ public:
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const LeaveRequest*,
+                                  LeaveReply* reply) override {
+    auto* reactor = context->DefaultReactor();
+    Answer(reactor, reply)(absl::AbortedError("fenced: " + std::string(10000, 'x')));
+    return reactor;
+  }
+};
+
+TEST(RpcServer, AnswersWithTheCoresStatusAndTellsTheObserver) {
+  Refusing service;
+  absl::Notification seen;
+  std::string method;
+  int code = -1;
+  auto server = RpcServer::Start("127.0.0.1:0", {&service}, [&](auto& m, int c, absl::Duration) {
+    method = m;
+    code = c;
+    seen.Notify();
+  });
+  ASSERT_TRUE(server.ok()) << server.status();
+  auto stub = Coordinator::NewStub(MakeChannel((*server)->address()));
+  grpc::ClientContext context;
+  LeaveReply reply;
+  const absl::Status status =
+      FromGrpc(stub->Leave(&context, LeaveRequest(), &reply), (*server)->address());
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_NE(status.message().find("fenced: xxx"), absl::string_view::npos);
+  ASSERT_TRUE(seen.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  EXPECT_EQ(method, "Leave");
+  EXPECT_EQ(code, static_cast<int>(absl::StatusCode::kAborted));
+}
+
+TEST(RpcServer, RefusesAPortInUse) {
+  auto first = RpcServer::Start("127.0.0.1:0", {}, nullptr);
+  ASSERT_TRUE(first.ok()) << first.status();
+  auto second = RpcServer::Start((*first)->address(), {}, nullptr);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(second.status().message().find("in use"), absl::string_view::npos);
+}
+
+TEST(RpcServer, RefusesWhatIsNoAddress) {
+  for (const char* listen : {"", "here", ":80", "127.0.0.1:", "127.0.0.1:99999", "127.0.0.1:x"}) {
+    EXPECT_EQ(RpcServer::Start(listen, {}, nullptr).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << listen;
+  }
+}
+
+TEST(Status, NamesThePeerWhereNobodyListens) {
+  auto stub = Coordinator::NewStub(MakeChannel("127.0.0.1:1"));
+  grpc::ClientContext context;
+  LeaveReply reply;
+  const absl::Status status =
+      FromGrpc(stub->Leave(&context, LeaveRequest(), &reply), "127.0.0.1:1");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_NE(status.message().find("127.0.0.1:1"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace parley
