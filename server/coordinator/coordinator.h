@@ -1,0 +1,155 @@
+#ifndef PARLEY_SERVER_COORDINATOR_COORDINATOR_H_
+#define PARLEY_SERVER_COORDINATOR_COORDINATOR_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/replies.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/checkpoint_plan.h"
+#include "server/coordinator/evaluations.h"
+#include "server/coordinator/first_cause.h"
+#include "server/coordinator/job_life.h"
+#include "server/coordinator/membership.h"
+#include "server/coordinator/model_registry.h"
+#include "server/coordinator/training_progress.h"
+#include "server/coordinator/view.h"
+#include "server/coordinator/watchers.h"
+
+namespace parley {
+
+// The coordinator of one job as a plain state machine: who takes part, which view governs, how the
+// job's life goes on, and the first cause if it fails. It owns all of that and nothing else: no
+// thread, socket, clock or file. Whoever owns it calls it under one lock (InProcessCoordinator does
+// so, for the gRPC service and for tests alike); answers and the wake-ups of parked Watch calls run
+// through `Replies`, after that lock.
+//
+// Epochs: job_epoch is 1 and view_epoch 0 until the view is made, which has view_epoch 1. Calls
+// that are about the caller alone (Heartbeat, Watch, RegisterModel, Fail, Leave) are fenced by
+// member and incarnation; calls that change the job's state (ReportReady, ReportVerdicts,
+// ReportEvaluation, Finish, ReportCheckpointFile) also by job_epoch and view_epoch. Every accepted
+// call counts as having heard of the member.
+//
+// Codes: those of CallHeader (proto/types.proto) and of proto/coordinator.proto; UNAVAILABLE before
+// Open.
+class CoordinatorCore {
+ public:
+  struct Options {
+    JobConfig job;            // as LoadJob gives it: defaults filled in
+    std::string fingerprint;  // JobFingerprint(job)
+    absl::Duration liveness = absl::Seconds(10);
+    absl::Duration stall_timeout = absl::Minutes(10);
+    std::string address;               // host:port of the coordinator, for its own first cause
+    std::string job_directory;         // absolute
+    std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
+    std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
+  };
+
+  explicit CoordinatorCore(Options options);
+
+  // This coordinator owns the job from now on, as its `generation`-th. Until then every call but
+  // GetStatus is answered UNAVAILABLE.
+  void Open(uint64_t generation, absl::Time now);
+
+  // One method for each call of proto/coordinator.proto.
+  absl::StatusOr<JoinReply> Join(const JoinRequest& request, absl::Time now, Replies& replies);
+  absl::StatusOr<HeartbeatReply> Heartbeat(const HeartbeatRequest& request, absl::Time now,
+                                           Replies& replies);
+  // Parks until there is a revision newer than seen_revision, or until time.deadline. A member has
+  // one parked call: a second one answers the first.
+  void Watch(const WatchRequest& request, CallTime time, Replies& replies, Done<WatchReply> done);
+  absl::StatusOr<RegisterModelReply> RegisterModel(const RegisterModelRequest& request,
+                                                   absl::Time now, Replies& replies);
+  absl::StatusOr<ReportReadyReply> ReportReady(const ReportReadyRequest& request, absl::Time now,
+                                               Replies& replies);
+  absl::StatusOr<ReportVerdictsReply> ReportVerdicts(const ReportVerdictsRequest& request,
+                                                     absl::Time now, Replies& replies);
+  absl::StatusOr<ReportEvaluationReply> ReportEvaluation(const ReportEvaluationRequest& request,
+                                                         absl::Time now, Replies& replies);
+  absl::StatusOr<FinishReply> Finish(const FinishRequest& request, absl::Time now,
+                                     Replies& replies);
+  absl::StatusOr<ReportCheckpointFileReply> ReportCheckpointFile(
+      const ReportCheckpointFileRequest& request, absl::Time now, Replies& replies);
+  absl::StatusOr<FailReply> Fail(const FailRequest& request, absl::Time now, Replies& replies);
+  absl::StatusOr<LeaveReply> Leave(const LeaveRequest& request, absl::Time now, Replies& replies);
+  absl::StatusOr<GetStatusReply> GetStatus(const GetStatusRequest& request, absl::Time now) const;
+
+  // Time goes on: ends leases, finds stalls, answers parked calls whose deadline has come. Call it
+  // every liveness / 20 or so. After a pause of more than liveness / 2 (the coordinator itself was
+  // stopped) every member gets a full lease first, since its heartbeats may still lie in the
+  // socket.
+  void Tick(absl::Time now, Replies& replies);
+
+  // The coordinator's own process cannot go on (its signal, its disk).
+  void FailItself(const std::string& reason, bool preempted, absl::Time now, Replies& replies);
+
+  // What the owner has to do with files, in order; after each it calls FileWorkDone, once.
+  std::vector<FileWork> TakeFileWork();
+  void FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
+                    Replies& replies);
+
+  Phase phase() const { return life_.phase(); }
+  const std::optional<FirstCause>& cause() const { return cause_; }
+
+  // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
+  // for `liveness`): the process may go.
+  bool MayExit(absl::Time now) const;
+
+  // Rises when the set of members changes: targets.json is to be written anew.
+  uint64_t membership_revision() const { return members_.revision(); }
+  std::vector<Member> Members() const { return members_.Present(); }
+
+  const TrainingProgress& progress() const { return progress_; }
+  const CheckpointPlan& checkpoint() const { return checkpoint_; }
+
+ private:
+  using Caller = MemberTable::Entry;
+  enum class Scope { kCaller, kJobState };
+
+  // The member that calls, after all fences of `scope`.
+  absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope, absl::Time now);
+
+  // The one way into another phase; raises the revision. False where the transition is not legal.
+  bool Enter(Phase phase, absl::Time now);
+  void MakeViewIfAllAreHere(absl::Time now);
+  void SaveIfAllHaveFinished(absl::Time now);
+  void EndJob(FirstCause cause, absl::Time now);
+  void FailMember(const Caller& member, const std::string& what, absl::Time now);
+  void TellWatchers(Replies& replies);
+  WatchReply State() const;
+  std::string WhatIsMissing() const;
+  void EndStalls(absl::Time now);
+
+  // Constant after construction.
+  const Options options_;
+
+  uint64_t generation_ = 0;
+  JobLife life_;
+  MemberTable members_;
+  ModelRegistry models_;
+  ClusterView view_;
+  std::vector<bool> ready_shards_;
+  TrainingProgress progress_;
+  Evaluations evaluations_;
+  WorkersFinished finished_;
+  CheckpointPlan checkpoint_;
+  std::optional<FirstCause> cause_;
+  Watchers watchers_;
+  uint64_t revision_ = 1;
+  uint64_t job_epoch_ = 1;
+  absl::Time last_tick_ = absl::InfinitePast();
+  absl::Time last_event_ = absl::InfinitePast();  // something of what the job waits for has come
+  absl::Time ended_at_ = absl::InfiniteFuture();
+  std::vector<FileWork> file_work_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_COORDINATOR_H_

@@ -1,0 +1,34 @@
+#ifndef PARLEY_SERVER_COORDINATOR_FIRST_CAUSE_H_
+#define PARLEY_SERVER_COORDINATOR_FIRST_CAUSE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/time/time.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// Why a job failed, as every process prints it. Composed here alone, so that all texts are the
+// same.
+
+// `worker 1 at 127.0.0.1:4567 (pid 123)`
+std::string Describe(const Member& member);
+// `2026-11-21T03:00:00.123Z`, UTC.
+std::string FormatUtc(absl::Time time);
+
+// `worker 1 at HOST:PORT (pid P) has not been heard of since T (10.0 s); last decided step S`
+FirstCause LostMember(const Member& member, absl::Time heard_at, absl::Time now, uint64_t step);
+// `worker 1 at HOST:PORT (pid P) is alive but has made no progress since T (600.0 s); last decided
+// ...`
+FirstCause StalledMember(const Member& member, absl::Time since, absl::Time now, uint64_t step);
+// `worker 1 at HOST:PORT (pid P): REASON; last decided step S`
+FirstCause ReportedBy(const Member& member, const std::string& reason, bool preempted,
+                      uint64_t step);
+// `coordinator at HOST:PORT: REASON; last decided step S`
+FirstCause OfCoordinator(const std::string& address, const std::string& reason, bool preempted,
+                         uint64_t step);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_FIRST_CAUSE_H_

@@ -1,0 +1,26 @@
+#ifndef PARLEY_SERVER_COORDINATOR_JOB_LIFE_H_
+#define PARLEY_SERVER_COORDINATOR_JOB_LIFE_H_
+
+#include "proto/coordinator.pb.h"
+
+namespace parley {
+
+// The life of a job: GATHERING -> PREPARING -> TRAINING -> SAVING -> FINISHED, and from all but the
+// last to FAILED. FINISHED and FAILED are final.
+class JobLife {
+ public:
+  Phase phase() const { return phase_; }
+
+  // Goes into `next`; false, without effect, where that is not a legal transition.
+  bool Enter(Phase next);
+
+  static bool IsLegal(Phase from, Phase to);
+  bool ended() const { return phase_ == FINISHED || phase_ == FAILED; }
+
+ private:
+  Phase phase_ = GATHERING;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_JOB_LIFE_H_

@@ -1,0 +1,93 @@
+#ifndef PARLEY_SERVER_COORDINATOR_MEMBERSHIP_H_
+#define PARLEY_SERVER_COORDINATOR_MEMBERSHIP_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/coordinator.pb.h"
+
+namespace parley {
+
+// Who is a member of the job, as which incarnation, and until when its lease runs. Owned by
+// CoordinatorCore, under its lock.
+class MemberTable {
+ public:
+  struct Entry {
+    Member member;
+    absl::Time heard_at;  // of the last accepted call
+    absl::Time
+        lease_from;  // the lease ends `liveness` after it; heard_at, or when it was granted anew
+    uint64_t progress = 0;     // of the last heartbeat
+    absl::Time progressed_at;  // when that count last rose
+    uint64_t step = 0;         // the last decided step that it knows
+    bool fenced = false;       // a newer incarnation took its ordinal
+    bool left = false;
+  };
+
+  struct JoinResult {
+    Entry* entry = nullptr;
+    bool repeated = false;            // the same incarnation has joined before
+    const Entry* replaced = nullptr;  // whom it has fenced
+  };
+
+  // `places`: how many members each role has.
+  MemberTable(std::string job, std::string fingerprint, std::map<Role, uint32_t> places,
+              absl::Duration liveness);
+
+  // Takes the caller in: the lowest free ordinal of its role, an id that nobody had before. A new
+  // incarnation at the address of a member of the same role takes its ordinal and fences it.
+  //   NOT_FOUND           the job is another one
+  //   INVALID_ARGUMENT    no such role, incarnation 0, or another job file (names both
+  //   fingerprints) RESOURCE_EXHAUSTED  the role has all its members ABORTED             this
+  //   incarnation has been fenced
+  absl::StatusOr<JoinResult> Join(const JoinRequest& request, absl::Time now);
+
+  // The member that calls; renews its lease. NOT_FOUND: another job; ABORTED: no member, or fenced.
+  absl::StatusOr<Entry*> Admit(const CallHeader& header, absl::Time now);
+
+  void Heartbeat(Entry& entry, const HeartbeatRequest& request, absl::Time now);
+  void Leave(Entry& entry);
+
+  // Every lease begins anew.
+  void GrantLeases(absl::Time now);
+
+  // The member whose lease is over; the one silent for longest if there are several; null if none.
+  const Entry* Expired(absl::Time now) const;
+  // All have left or are past their lease.
+  bool AllGone(absl::Time now) const;
+
+  bool Complete() const;  // every role has all its members
+  // The current holders of all ordinals, by role, then ordinal; those that left are not among them.
+  std::vector<Member> Present() const;
+  // All current holders, those that left too; same order.
+  std::vector<const Entry*> Holders() const;
+  // Null where there is none.
+  const Entry* Holder(Role role, uint32_t ordinal) const;
+  uint32_t places(Role role) const;
+  uint64_t revision() const { return revision_; }
+
+ private:
+  bool LeaseIsOver(const Entry& entry, absl::Time now) const;
+
+  const std::string job_;
+  const std::string fingerprint_;
+  const std::map<Role, uint32_t> places_;
+  const absl::Duration liveness_;
+
+  std::map<uint64_t, Entry> entries_;                      // by id
+  std::map<std::pair<Role, uint32_t>, uint64_t> holders_;  // (role, ordinal) -> id
+  uint64_t last_id_ = 0;
+  uint64_t revision_ = 0;
+};
+
+// "worker 1", for people; "worker-1", for metrics and logs.
+std::string RoleName(Role role);
+std::string MemberLabel(Role role, uint32_t ordinal);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_MEMBERSHIP_H_

@@ -1,0 +1,44 @@
+#ifndef PARLEY_SERVER_COORDINATOR_MODEL_REGISTRY_H_
+#define PARLEY_SERVER_COORDINATOR_MODEL_REGISTRY_H_
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/coordinator.pb.h"
+
+namespace parley {
+
+// What the workers train, and that they all say the same. Owned by CoordinatorCore, under its lock.
+class ModelRegistry {
+ public:
+  // `who`: for messages. INVALID_ARGUMENT where the model is not usable or differs from what
+  // another worker registered; the message names the first difference. Repeating it changes
+  // nothing.
+  absl::Status Register(const Member& who, const RegisterModelRequest& request);
+
+  // A fenced worker's word counts no more.
+  void Forget(uint64_t member);
+
+  bool registered(uint64_t member) const { return by_.count(member) != 0; }
+  size_t count() const { return by_.size(); }
+  // Valid once somebody has registered.
+  const RegisterModelRequest& model() const { return model_; }
+  std::vector<TensorSpec> tensors() const;
+
+ private:
+  RegisterModelRequest model_;  // without header
+  Member first_;                // who registered it
+  std::set<uint64_t> by_;       // members
+};
+
+// Why two lists of tensors are not alike, in words ("tensor 3 is conv2.weight F32 [16, 8, 3, 3]
+// here and ... there"); nothing if they are.
+std::optional<std::string> Difference(const std::vector<TensorSpec>& here,
+                                      const std::vector<TensorSpec>& there);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_MODEL_REGISTRY_H_

@@ -1,0 +1,39 @@
+#ifndef PARLEY_SERVER_COORDINATOR_VIEW_H_
+#define PARLEY_SERVER_COORDINATOR_VIEW_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+
+namespace parley {
+
+// The checkpoint that a job starts from.
+struct StartPoint {
+  std::string folder;  // absolute, with a whole checkpoint
+  Manifest manifest;
+};
+
+// INVALID_ARGUMENT, in words, if a model and its data cannot go on from a checkpoint: other
+// tensors, or a data position beyond the set.
+absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model);
+
+// The step with which the job ends if every contributor has a full batch in every step, from the
+// data position and version at its start.
+uint64_t LastStep(const JobConfig& job, const DataPosition& position, uint64_t version,
+                  uint64_t training_samples);
+
+// The first view of a job: worker i is contributor i with one part, shard 0 decides steps.
+// `members`: all of them, `start`: null where contributor 0 initialises. The codes of Place.
+absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Member>& members,
+                                     const RegisterModelRequest& model, const StartPoint* start,
+                                     uint64_t job_epoch);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_VIEW_H_
