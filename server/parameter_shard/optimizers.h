@@ -1,0 +1,52 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_OPTIMIZERS_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_OPTIMIZERS_H_
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/job/optimizer_settings.h"
+
+namespace parley {
+
+// One tensor of optimizer state beside a range of a parameter; its name is one of
+// OptimizerStateNames(settings).
+template <class T>
+struct StateTensor {
+  std::string_view name;
+  absl::Span<T> values;
+};
+
+// One optimizer step over a range of a parameter, in place, as torch.optim (single tensor, no
+// foreach) defines it: the same operations in the same order in T, scalars computed in double and
+// rounded to T where PyTorch does; a multiply and an add are two roundings. Every operation is
+// elementwise, so the result does not depend on how a tensor is cut.
+//
+//   rate        the learning rate of this step, schedule and overrides applied (settings.rate is
+//   not read) step_count  the optimizer's own count of steps of this parameter, this one included:
+//   from 1 gradient    reduced and clipped; as long as `parameter` state       all of
+//   OptimizerStateNames(settings), in any order, each as long as `parameter`
+//
+// T: float or double. Kinds: SGD with momentum (Sutskever et al. 2013), Adam (Kingma and Ba 2015,
+// AMSGrad: Reddi et al. 2018), AdamW (Loshchilov and Hutter 2019), Adagrad (Duchi et al. 2011),
+// RMSprop (Hinton 2012; centered: Graves 2013). InvalidArgument, and nothing changed, where a
+// length differs or a state tensor is missing.
+template <class T>
+absl::Status ApplyUpdate(const OptimizerSettings& settings, double rate, uint64_t step_count,
+                         absl::Span<const float> gradient, absl::Span<T> parameter,
+                         absl::Span<const StateTensor<T>> state);
+
+extern template absl::Status ApplyUpdate<float>(const OptimizerSettings&, double, uint64_t,
+                                                absl::Span<const float>, absl::Span<float>,
+                                                absl::Span<const StateTensor<float>>);
+extern template absl::Status ApplyUpdate<double>(const OptimizerSettings&, double, uint64_t,
+                                                 absl::Span<const float>, absl::Span<double>,
+                                                 absl::Span<const StateTensor<double>>);
+
+// What a state tensor holds before the first step: 0, except Adagrad's `sum`.
+double InitialStateValue(const OptimizerSettings& settings, std::string_view name);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_OPTIMIZERS_H_

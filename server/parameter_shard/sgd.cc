@@ -1,0 +1,40 @@
+#include "server/parameter_shard/optimizer_kernels.h"
+
+namespace parley::kernels {
+
+template <class T>
+void Sgd(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
+         const float* __restrict gradient, T* __restrict parameter, T* __restrict momentum_buffer) {
+  const T step = static_cast<T>(rate);
+  const T decay = static_cast<T>(settings.weight_decay);
+  const T momentum = static_cast<T>(settings.momentum);
+  const T fresh = static_cast<T>(1 - settings.dampening);
+  const bool decays = settings.weight_decay != 0;
+
+  if (settings.momentum == 0) {
+    for (size_t i = 0; i < count; ++i) {
+      T g = gradient[i];
+      if (decays) g = g + decay * parameter[i];
+      parameter[i] = parameter[i] - step * g;
+    }
+    return;
+  }
+  // PyTorch starts the buffer with the first gradient itself, without dampening.
+  const bool first = step_count == 1;
+  const bool nesterov = settings.nesterov;
+  for (size_t i = 0; i < count; ++i) {
+    T g = gradient[i];
+    if (decays) g = g + decay * parameter[i];
+    const T buffer = first ? g : momentum_buffer[i] * momentum + fresh * g;
+    momentum_buffer[i] = buffer;
+    g = nesterov ? g + momentum * buffer : buffer;
+    parameter[i] = parameter[i] - step * g;
+  }
+}
+
+template void Sgd<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*, float*,
+                         float*);
+template void Sgd<double>(const OptimizerSettings&, double, uint64_t, size_t, const float*, double*,
+                          double*);
+
+}  // namespace parley::kernels
