@@ -2,6 +2,7 @@
 #define PARLEY_SERVER_COORDINATOR_COORDINATOR_H_
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -115,17 +116,29 @@ class CoordinatorCore {
 
   // The member that calls, after all fences of `scope`.
   absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope, absl::Time now);
+  // The same for a call that only one role makes.
+  absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope, Role role, absl::Time now);
+  // FAILED_PRECONDITION where the job is in none of them.
+  absl::Status InPhase(std::initializer_list<Phase> phases) const;
 
-  // The one way into another phase; raises the revision. False where the transition is not legal.
+  // The one way into another phase. False where the transition is not legal.
   bool Enter(Phase phase, absl::Time now);
   void MakeViewIfAllAreHere(absl::Time now);
+  void TrainIfShardsAreReady(absl::Time now);
   void SaveIfAllHaveFinished(absl::Time now);
   void EndJob(FirstCause cause, absl::Time now);
-  void FailMember(const Caller& member, const std::string& what, absl::Time now);
+  void FailMember(const Member& member, const std::string& reason, bool preempted, absl::Time now);
+  void EndStall(absl::Time now);
+
+  // Answers parked calls if the revision is newer than the one they were told.
   void TellWatchers(Replies& replies);
   WatchReply State() const;
-  std::string WhatIsMissing() const;
-  void EndStalls(absl::Time now);
+  // Of what the present phase waits for.
+  struct Missing {
+    std::vector<std::string> who;            // for people
+    std::vector<const Caller*> are_awaited;  // the members among them
+  };
+  Missing WhatIsMissing() const;
 
   // Constant after construction.
   const Options options_;
@@ -143,9 +156,11 @@ class CoordinatorCore {
   std::optional<FirstCause> cause_;
   Watchers watchers_;
   uint64_t revision_ = 1;
+  uint64_t told_revision_ = 1;
   uint64_t job_epoch_ = 1;
   absl::Time last_tick_ = absl::InfinitePast();
   absl::Time last_event_ = absl::InfinitePast();  // something of what the job waits for has come
+  absl::Time training_since_ = absl::InfiniteFuture();
   absl::Time ended_at_ = absl::InfiniteFuture();
   std::vector<FileWork> file_work_;
 };

@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
@@ -37,6 +39,11 @@ class MemberTable {
   // `places`: how many members each role has.
   MemberTable(std::string job, std::string fingerprint, std::map<Role, uint32_t> places,
               absl::Duration liveness);
+
+  // NOT_FOUND and INVALID_ARGUMENT of Join, without effect.
+  absl::Status Check(const JoinRequest& request) const;
+  // Whether this incarnation has joined before.
+  bool Knows(uint64_t incarnation) const;
 
   // Takes the caller in: the lowest free ordinal of its role, an id that nobody had before. A new
   // incarnation at the address of a member of the same role takes its ordinal and fences it.
@@ -83,10 +90,6 @@ class MemberTable {
   uint64_t last_id_ = 0;
   uint64_t revision_ = 0;
 };
-
-// "worker 1", for people; "worker-1", for metrics and logs.
-std::string RoleName(Role role);
-std::string MemberLabel(Role role, uint32_t ordinal);
 
 }  // namespace parley
 

@@ -14,12 +14,11 @@ namespace parley {
 inline constexpr uint64_t kBlockElements = 65'536;
 // What a big tensor is cut into: 1 MiB of float32.
 inline constexpr uint64_t kSliceElements = 262'144;
+// Of all tensors of a job; beyond it the list of slices itself would become the burden.
+inline constexpr uint64_t kMaxElements = uint64_t{1} << 38;
 
-// Bytes of one element; 0 for a type that is none.
-uint64_t ElementSize(DataType dtype);
-// 1 for a scalar. InvalidArgument for a dimension below 1 or a product beyond 2^62.
-absl::StatusOr<uint64_t> ElementCount(const TensorSpec& tensor);
-// InvalidArgument, naming the tensor: no or a repeated name, no element type, a bad shape.
+// InvalidArgument, naming the tensor: none at all, no or a repeated name, no element type, a shape
+// without elements or beyond 64 bits, more than kMaxElements in all.
 absl::Status CheckTensors(const std::vector<TensorSpec>& tensors);
 
 // Where the elements of tensors lie: a pure function of its arguments, so that `parley plan` shows

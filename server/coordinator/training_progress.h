@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -16,9 +17,10 @@ namespace parley {
 class TrainingProgress {
  public:
   // Training begins after `version`, with `position` used already.
-  void Start(uint64_t version, DataPosition position, uint64_t training_samples, absl::Time now);
-  // Training is over: its clock stops.
-  void Stop(absl::Time now);
+  void Start(uint64_t version, DataPosition position, uint64_t training_samples);
+  // The clock of SecondsTraining.
+  void StartClock(absl::Time now);
+  void StopClock(absl::Time now);
 
   // One decision of the step leader. A repeated one is ignored. INVALID_ARGUMENT, without effect,
   // for a gap, for no outcome, and for ranges that are used already or of another data epoch.

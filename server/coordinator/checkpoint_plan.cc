@@ -1,0 +1,76 @@
+#include "server/coordinator/checkpoint_plan.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/coordinator/first_cause.h"
+
+namespace parley {
+
+FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t shards,
+                               Manifest manifest, absl::Time now) {
+  stage_ = Stage::kFolder;
+  shards_ = shards;
+  manifest_ = std::move(manifest);
+  folder_ = absl::StrFormat("%s/step-%08d", checkpoint_directory, manifest_.step());
+  files_.clear();
+  began_ = now;
+  return {FileWork::Kind::kCreateFolder, folder_, {}};
+}
+
+void CheckpointPlan::FolderIsThere() {
+  if (stage_ == Stage::kFolder) stage_ = Stage::kFiles;
+}
+
+absl::Status CheckpointPlan::Add(const Member& shard, const ReportCheckpointFileRequest& report) {
+  const std::string who = absl::StrCat(Describe(shard), ", file of a checkpoint: ");
+  if (stage_ == Stage::kNone || stage_ == Stage::kFolder) {
+    return absl::FailedPreconditionError(absl::StrCat(who, "none is ordered"));
+  }
+  if (report.step() != manifest_.step()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        who, "of step ", report.step(), " where one of step ", manifest_.step(), " is ordered"));
+  }
+  const std::string name = absl::StrCat("shard-", shard.ordinal(), ".safetensors");
+  if (report.file().name() != name || report.file().shard() != shard.ordinal()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, "'", report.file().name(), "' should be '", name, "'"));
+  }
+  const auto [known, added] = files_.emplace(shard.ordinal(), report.file());
+  if (!added) {
+    if (known->second.SerializeAsString() == report.file().SerializeAsString()) {
+      return absl::OkStatus();
+    }
+    return absl::InvalidArgumentError(absl::StrCat(who, "reported before, as another file"));
+  }
+  for (const auto& [tensor, steps] : report.optimizer_steps()) {
+    (*manifest_.mutable_optimizer_steps())[tensor] = steps;
+  }
+  return absl::OkStatus();
+}
+
+std::optional<FileWork> CheckpointPlan::CommitIfComplete() {
+  if (stage_ != Stage::kFiles || files_.size() != shards_) return std::nullopt;
+  stage_ = Stage::kCommit;
+  for (const auto& [shard, file] : files_) *manifest_.add_files() = file;
+  return FileWork{FileWork::Kind::kCommit, folder_, manifest_};
+}
+
+void CheckpointPlan::Committed(absl::Time now) {
+  if (stage_ != Stage::kCommit) return;
+  stage_ = Stage::kDone;
+  whole_folder_ = folder_;
+  whole_step_ = manifest_.step();
+  duration_ = now - began_;
+}
+
+std::optional<CheckpointOrder> CheckpointPlan::order() const {
+  if (stage_ != Stage::kFiles) return std::nullopt;
+  CheckpointOrder order;
+  order.set_step(manifest_.step());
+  order.set_directory(folder_);
+  return order;
+}
+
+}  // namespace parley

@@ -1,0 +1,115 @@
+// What the coordinator tells: to members (Watch) and to operators (GetStatus).
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/coordinator.h"
+
+namespace parley {
+
+WatchReply CoordinatorCore::State() const {
+  WatchReply state;
+  state.set_revision(revision_);
+  state.set_phase(life_.phase());
+  if (view_.view_epoch() != 0) *state.mutable_view() = view_;
+  if (life_.phase() == SAVING) {
+    if (auto order = checkpoint_.order()) *state.mutable_checkpoint() = *std::move(order);
+  }
+  if (cause_) *state.mutable_cause() = *cause_;
+  if (life_.phase() == FINISHED) state.set_checkpoint_directory(checkpoint_.whole_folder());
+  return state;
+}
+
+CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
+  Missing missing;
+  const auto await = [&](const Caller& entry, const char* what) {
+    missing.who.push_back(absl::StrCat(Describe(entry.member), what));
+    missing.are_awaited.push_back(&entry);
+  };
+  switch (life_.phase()) {
+    case GATHERING:
+      for (const auto& [role, word] : {std::pair(SHARD, "shard "), std::pair(WORKER, "worker ")}) {
+        for (uint32_t ordinal = 0; ordinal < members_.places(role); ++ordinal) {
+          const Caller* entry = members_.Holder(role, ordinal);
+          if (entry == nullptr) {
+            missing.who.push_back(absl::StrCat(word, ordinal, " has not joined"));
+          } else if (role == WORKER && !models_.registered(entry->member.id())) {
+            await(*entry, " has not registered its model");
+          }
+        }
+      }
+      break;
+    case PREPARING:
+      for (uint32_t ordinal = 0; ordinal < ready_shards_.size(); ++ordinal) {
+        if (!ready_shards_[ordinal]) await(*members_.Holder(SHARD, ordinal), " is not ready");
+      }
+      break;
+    case TRAINING:
+      if (finished_.count() == members_.places(WORKER)) {
+        await(*members_.Holder(SHARD, view_.step_leader()),
+              absl::StrCat(" has not reported the verdict of step ", progress_.step() + 1).c_str());
+      }
+      break;
+    case SAVING:
+      if (!checkpoint_.order()) {
+        missing.who.push_back("the coordinator's own files");
+        break;
+      }
+      for (uint32_t ordinal = 0; ordinal < ready_shards_.size(); ++ordinal) {
+        if (!checkpoint_.reported(ordinal)) {
+          await(*members_.Holder(SHARD, ordinal), " has not written its file of the checkpoint");
+        }
+      }
+      break;
+    default:
+      break;
+  }
+  return missing;
+}
+
+absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest& request,
+                                                          absl::Time now) const {
+  if (!request.job().empty() && request.job() != options_.job.name()) {
+    return absl::NotFoundError(absl::StrCat("this is the coordinator of job '", options_.job.name(),
+                                            "', not of '", request.job(), "'"));
+  }
+  GetStatusReply reply;
+  reply.set_job(options_.job.name());
+  reply.set_phase(life_.phase());
+  for (const Caller* entry : members_.Holders()) {
+    MemberStatus* status = reply.add_members();
+    *status->mutable_member() = entry->member;
+    status->set_step(entry->step);
+    status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(now - entry->heard_at));
+    status->set_left(entry->left);
+  }
+  reply.set_expected_members(members_.places(SHARD) + members_.places(WORKER));
+  reply.set_step(progress_.step());
+  reply.set_total_steps(view_.total_steps());
+  reply.set_data_epoch(progress_.data_epoch());
+  if (options_.job.has_epochs()) reply.set_epochs(options_.job.epochs());
+  reply.set_samples(progress_.samples());
+  reply.set_loss(progress_.loss());
+  reply.set_samples_per_second(progress_.SamplesPerSecond(now));
+  reply.set_seconds_training(progress_.SecondsTraining(now));
+  for (Evaluation& evaluation : evaluations_.Whole()) {
+    *reply.add_evaluations() = std::move(evaluation);
+  }
+  for (const auto& [phase, seconds] : finished_.seconds()) {
+    PhaseSeconds* sum = reply.add_phase_seconds();
+    sum->set_phase(phase);
+    sum->set_seconds(seconds);
+  }
+  reply.set_skipped_steps(progress_.skipped());
+  reply.set_retried_attempts(progress_.retried());
+  if (cause_) *reply.mutable_cause() = *cause_;
+  reply.set_checkpoint_directory(checkpoint_.whole_folder());
+  reply.set_checkpoint_step(checkpoint_.whole_step());
+  reply.set_job_epoch(job_epoch_);
+  reply.set_view_epoch(view_.view_epoch());
+  reply.set_generation(generation_);
+  if (life_.phase() == GATHERING || life_.phase() == PREPARING) {
+    reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
+  }
+  return reply;
+}
+
+}  // namespace parley

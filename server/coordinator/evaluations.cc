@@ -1,0 +1,73 @@
+#include "server/coordinator/evaluations.h"
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/first_cause.h"
+
+namespace parley {
+namespace {
+
+void AddTo(Evaluation& sum, const Evaluation& part) {
+  sum.set_samples(sum.samples() + part.samples());
+  sum.set_loss_sum(sum.loss_sum() + part.loss_sum());
+  sum.set_correct(sum.correct() + part.correct());
+  sum.set_correct_top5(sum.correct_top5() + part.correct_top5());
+}
+
+}  // namespace
+
+void Evaluations::Start(uint32_t workers, uint64_t test_samples) {
+  workers_ = workers;
+  test_samples_ = test_samples;
+}
+
+absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
+  const std::string who =
+      absl::StrCat(Describe(worker), ", evaluation of version ", part.version(), ": ");
+  if (test_samples_ == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(who, "this job has no test set"));
+  }
+  if (part.correct() > part.samples() || part.correct_top5() > part.samples() ||
+      part.samples() > test_samples_) {
+    return absl::InvalidArgumentError(absl::StrCat(who, "more samples than there are"));
+  }
+  // Only what fits becomes part of the state.
+  const auto found = versions_.find(part.version());
+  Parts parts = found == versions_.end() ? Parts{} : found->second;
+  const auto [mine, added] = parts.by_worker.emplace(worker.ordinal(), part);
+  if (!added) {
+    if (mine->second.SerializeAsString() == part.SerializeAsString()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(who, "reported before, with other numbers"));
+  }
+  const Evaluation& first = parts.by_worker.begin()->second;
+  if (part.epoch() != first.epoch() || part.classes() != first.classes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(who, "another epoch or kind of loss than other workers report"));
+  }
+  uint64_t samples = 0;
+  for (const auto& [ordinal, one] : parts.by_worker) samples += one.samples();
+  const bool all = parts.by_worker.size() == workers_;
+  if (samples > test_samples_ || (all && samples != test_samples_)) {
+    return absl::InvalidArgumentError(absl::StrCat(who, "the parts of ", parts.by_worker.size(),
+                                                   " of ", workers_, " workers have ", samples,
+                                                   " samples, the test set ", test_samples_));
+  }
+  if (all) {
+    parts.whole = true;
+    parts.sum = first;
+    for (auto it = std::next(parts.by_worker.begin()); it != parts.by_worker.end(); ++it) {
+      AddTo(parts.sum, it->second);
+    }
+  }
+  versions_[part.version()] = std::move(parts);
+  return absl::OkStatus();
+}
+
+std::vector<Evaluation> Evaluations::Whole() const {
+  std::vector<Evaluation> whole;
+  for (const auto& [version, parts] : versions_) {
+    if (parts.whole) whole.push_back(parts.sum);
+  }
+  return whole;
+}
+
+}  // namespace parley

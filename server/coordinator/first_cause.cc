@@ -1,0 +1,83 @@
+#include "server/coordinator/first_cause.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace parley {
+namespace {
+
+const char* RoleWord(Role role) {
+  switch (role) {
+    case COORDINATOR:
+      return "coordinator";
+    case SHARD:
+      return "shard";
+    case STAGE:
+      return "stage";
+    case WORKER:
+      return "worker";
+    default:
+      return "member";
+  }
+}
+
+FirstCause Compose(const std::string& what, uint64_t member, bool preempted, uint64_t step) {
+  FirstCause cause;
+  cause.set_text(absl::StrCat(what, "; last decided step ", step));
+  cause.set_member(member);
+  cause.set_last_decided_step(step);
+  cause.set_preempted(preempted);
+  return cause;
+}
+
+// The text is one line, the last on stderr.
+std::string OneLine(std::string reason) {
+  std::replace_if(
+      reason.begin(), reason.end(),
+      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  while (!reason.empty() && reason.back() == ' ') reason.pop_back();
+  return reason.empty() ? "gave no reason" : reason;
+}
+
+std::string Since(absl::Time since, absl::Time now) {
+  return absl::StrFormat("%s (%.1f s)", FormatUtc(since), absl::ToDoubleSeconds(now - since));
+}
+
+}  // namespace
+
+std::string Describe(const Member& member) {
+  return absl::StrFormat("%s %d at %s (pid %d)", RoleWord(member.role()), member.ordinal(),
+                         member.address(), member.pid());
+}
+
+std::string FormatUtc(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+}
+
+FirstCause LostMember(const Member& member, absl::Time heard_at, absl::Time now, uint64_t step) {
+  return Compose(
+      absl::StrCat(Describe(member), " has not been heard of since ", Since(heard_at, now)),
+      member.id(), /*preempted=*/false, step);
+}
+
+FirstCause StalledMember(const Member& member, absl::Time since, absl::Time now, uint64_t step) {
+  return Compose(absl::StrCat(Describe(member), " is alive but has made no progress since ",
+                              Since(since, now)),
+                 member.id(), /*preempted=*/false, step);
+}
+
+FirstCause ReportedBy(const Member& member, const std::string& reason, bool preempted,
+                      uint64_t step) {
+  return Compose(absl::StrCat(Describe(member), ": ", OneLine(reason)), member.id(), preempted,
+                 step);
+}
+
+FirstCause OfCoordinator(const std::string& address, const std::string& reason, bool preempted,
+                         uint64_t step) {
+  return Compose(absl::StrCat("coordinator at ", address, ": ", OneLine(reason)), /*member=*/0,
+                 preempted, step);
+}
+
+}  // namespace parley

@@ -1,0 +1,183 @@
+#include "server/coordinator/membership.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace parley {
+namespace {
+
+absl::Status AnotherJob(const std::string& asked, const std::string& here) {
+  return absl::NotFoundError(
+      absl::StrCat("this is the coordinator of job '", here, "', not of '", asked, "'"));
+}
+
+}  // namespace
+
+MemberTable::MemberTable(std::string job, std::string fingerprint, std::map<Role, uint32_t> places,
+                         absl::Duration liveness)
+    : job_(std::move(job)),
+      fingerprint_(std::move(fingerprint)),
+      places_(std::move(places)),
+      liveness_(liveness) {}
+
+absl::Status MemberTable::Check(const JoinRequest& request) const {
+  if (request.header().job() != job_) return AnotherJob(request.header().job(), job_);
+  if (request.header().incarnation() == 0) {
+    return absl::InvalidArgumentError(
+        "incarnation 0: draw a random number when the process starts");
+  }
+  if (places_.count(request.role()) == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("role ", static_cast<int>(request.role()), " does not join a job"));
+  }
+  if (request.job_fingerprint() != fingerprint_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job '", job_, "' here has fingerprint ", fingerprint_, ", the caller's has ",
+                     request.job_fingerprint(), ": start all processes with the same job file"));
+  }
+  return absl::OkStatus();
+}
+
+bool MemberTable::Knows(uint64_t incarnation) const {
+  for (const auto& [id, entry] : entries_) {
+    if (entry.member.incarnation() == incarnation) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& request,
+                                                          absl::Time now) {
+  if (absl::Status status = Check(request); !status.ok()) return status;
+  const Role role = request.role();
+  for (auto& [id, entry] : entries_) {
+    if (entry.member.incarnation() != request.header().incarnation()) continue;
+    if (entry.fenced) {
+      return absl::AbortedError(
+          absl::StrCat("member ", id, " has been replaced by a newer process"));
+    }
+    entry.heard_at = entry.lease_from = now;
+    return JoinResult{&entry, /*repeated=*/true, nullptr};
+  }
+
+  JoinResult result;
+  uint32_t ordinal = 0;
+  for (auto& [id, entry] : entries_) {
+    if (entry.fenced || entry.left || entry.member.role() != role) continue;
+    if (request.address().empty() || entry.member.address() != request.address()) continue;
+    // One address is one process: the old one is gone.
+    entry.fenced = true;
+    result.replaced = &entry;
+    ordinal = entry.member.ordinal();
+    break;
+  }
+  if (result.replaced == nullptr) {
+    while (ordinal < places_.at(role) && holders_.count({role, ordinal}) != 0) ++ordinal;
+    if (ordinal == places_.at(role)) {
+      return absl::ResourceExhaustedError(absl::StrCat(
+          "job '", job_, "' has all its ", places_.at(role),
+          " members of this role already; is a process of an earlier run still there?"));
+    }
+  }
+
+  Entry entry;
+  entry.member.set_id(++last_id_);
+  entry.member.set_role(role);
+  entry.member.set_ordinal(ordinal);
+  entry.member.set_incarnation(request.header().incarnation());
+  entry.member.set_address(request.address());
+  entry.member.set_metrics_address(request.metrics_address());
+  entry.member.set_pid(request.pid());
+  entry.heard_at = entry.lease_from = entry.progressed_at = now;
+  holders_[{role, ordinal}] = last_id_;
+  result.entry = &(entries_[last_id_] = std::move(entry));
+  ++revision_;
+  return result;
+}
+
+absl::StatusOr<MemberTable::Entry*> MemberTable::Admit(const CallHeader& header, absl::Time now) {
+  if (header.job() != job_) return AnotherJob(header.job(), job_);
+  const auto found = entries_.find(header.member());
+  if (found == entries_.end()) {
+    return absl::AbortedError(
+        absl::StrCat("nobody has joined job '", job_, "' as member ", header.member()));
+  }
+  Entry& entry = found->second;
+  if (entry.fenced || entry.member.incarnation() != header.incarnation()) {
+    return absl::AbortedError(absl::StrCat("member ", header.member(), " of job '", job_,
+                                           "' is another incarnation: this one is fenced"));
+  }
+  entry.heard_at = entry.lease_from = std::max(now, entry.lease_from);
+  return &entry;
+}
+
+void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl::Time now) {
+  if (request.progress() > entry.progress) {
+    entry.progress = request.progress();
+    entry.progressed_at = now;
+  }
+  entry.step = std::max<uint64_t>(entry.step, request.step());
+}
+
+void MemberTable::Leave(Entry& entry) {
+  if (entry.left) return;
+  entry.left = true;
+  ++revision_;
+}
+
+void MemberTable::GrantLeases(absl::Time now) {
+  for (auto& [id, entry] : entries_) entry.lease_from = now;
+}
+
+bool MemberTable::LeaseIsOver(const Entry& entry, absl::Time now) const {
+  return now - entry.lease_from >= liveness_;
+}
+
+const MemberTable::Entry* MemberTable::Expired(absl::Time now) const {
+  const Entry* expired = nullptr;
+  for (const Entry* entry : Holders()) {
+    if (entry->left || !LeaseIsOver(*entry, now)) continue;
+    if (expired == nullptr || entry->heard_at < expired->heard_at) expired = entry;
+  }
+  return expired;
+}
+
+bool MemberTable::AllGone(absl::Time now) const {
+  for (const Entry* entry : Holders()) {
+    if (!entry->left && !LeaseIsOver(*entry, now)) return false;
+  }
+  return true;
+}
+
+bool MemberTable::Complete() const {
+  size_t places = 0;
+  for (const auto& [role, count] : places_) places += count;
+  return holders_.size() == places;
+}
+
+std::vector<Member> MemberTable::Present() const {
+  std::vector<Member> present;
+  for (const Entry* entry : Holders()) {
+    if (!entry->left) present.push_back(entry->member);
+  }
+  return present;
+}
+
+std::vector<const MemberTable::Entry*> MemberTable::Holders() const {
+  std::vector<const Entry*> holders;
+  for (const auto& [place, id] : holders_) holders.push_back(&entries_.at(id));
+  return holders;
+}
+
+const MemberTable::Entry* MemberTable::Holder(Role role, uint32_t ordinal) const {
+  const auto found = holders_.find({role, ordinal});
+  return found == holders_.end() ? nullptr : &entries_.at(found->second);
+}
+
+uint32_t MemberTable::places(Role role) const {
+  const auto found = places_.find(role);
+  return found == places_.end() ? 0 : found->second;
+}
+
+}  // namespace parley

@@ -1,0 +1,69 @@
+#include "server/coordinator/model_registry.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/tensor.h"
+#include "server/coordinator/first_cause.h"
+#include "server/coordinator/placement.h"
+
+namespace parley {
+namespace {
+
+std::string InWords(const TensorSpec& tensor) {
+  const std::string_view dtype = DataTypeName(tensor.dtype());
+  return absl::StrCat("'", tensor.name(), "' ", absl::string_view(dtype.data(), dtype.size()), " [",
+                      absl::StrJoin(tensor.shape(), ", "), "]", tensor.buffer() ? " (buffer)" : "");
+}
+
+std::vector<TensorSpec> TensorsOf(const RegisterModelRequest& request) {
+  return {request.tensors().begin(), request.tensors().end()};
+}
+
+}  // namespace
+
+std::optional<std::string> Difference(const std::vector<TensorSpec>& here,
+                                      const std::vector<TensorSpec>& there) {
+  for (size_t i = 0; i < here.size() && i < there.size(); ++i) {
+    const std::string a = InWords(here[i]);
+    const std::string b = InWords(there[i]);
+    if (a != b) return absl::StrCat("tensor ", i, " is ", a, " here and ", b, " there");
+  }
+  if (here.size() == there.size()) return std::nullopt;
+  return absl::StrCat(here.size(), " tensors here and ", there.size(), " there");
+}
+
+absl::Status ModelRegistry::Register(const Member& who, const RegisterModelRequest& request) {
+  const std::vector<TensorSpec> registering = TensorsOf(request);
+  if (absl::Status status = CheckTensors(registering); !status.ok()) return status;
+  if (request.training_samples() == 0) {
+    return absl::InvalidArgumentError("the training set has no samples");
+  }
+  if (!by_.empty()) {
+    const std::string against =
+        absl::StrCat(Describe(who), " does not train what ", Describe(first_), " trains: ");
+    if (auto difference = Difference(registering, tensors())) {
+      return absl::InvalidArgumentError(absl::StrCat(against, *difference));
+    }
+    if (request.training_samples() != model_.training_samples() ||
+        request.test_samples() != model_.test_samples()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(against, request.training_samples(), " training and ",
+                       request.test_samples(), " test samples here and ", model_.training_samples(),
+                       " and ", model_.test_samples(), " there"));
+    }
+  } else {
+    model_ = request;
+    model_.clear_header();
+    first_ = who;
+  }
+  by_.insert(who.id());
+  return absl::OkStatus();
+}
+
+void ModelRegistry::Forget(uint64_t member) { by_.erase(member); }
+
+std::vector<TensorSpec> ModelRegistry::tensors() const { return TensorsOf(model_); }
+
+}  // namespace parley

@@ -1,0 +1,98 @@
+#include "server/coordinator/training_progress.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/job/data_division.h"
+#include "server/coordinator/first_cause.h"
+
+namespace parley {
+
+void TrainingProgress::Start(uint64_t version, DataPosition position, uint64_t training_samples) {
+  step_ = version;
+  position_ = std::move(position);
+  data_epoch_ = position_.epoch();
+  training_samples_ = training_samples;
+}
+
+void TrainingProgress::StartClock(absl::Time now) {
+  started_ = now;
+  marks_.push_back({now, samples_});
+}
+
+void TrainingProgress::StopClock(absl::Time now) { stopped_ = std::min(stopped_, now); }
+
+absl::Status TrainingProgress::Add(const Verdict& verdict, absl::Time now) {
+  if (verdict.step() <= step_) return absl::OkStatus();
+  if (verdict.step() != step_ + 1) {
+    return absl::InvalidArgumentError(absl::StrCat("verdict of step ", verdict.step(),
+                                                   " where the last one known is of step ", step_,
+                                                   ": those between are missing"));
+  }
+  if (verdict.attempt() < next_attempt_) return absl::OkStatus();
+  const std::string what = absl::StrCat("verdict of step ", verdict.step(), ": ");
+  if (verdict.outcome() == Verdict::RETRY) {
+    next_attempt_ = verdict.attempt() + 1;
+    ++retried_;
+    return absl::OkStatus();
+  }
+  if (verdict.outcome() != Verdict::APPLY && verdict.outcome() != Verdict::SKIP) {
+    return absl::InvalidArgumentError(absl::StrCat(what, "no outcome"));
+  }
+
+  std::vector<SampleRange> ranges;
+  uint64_t samples = 0;
+  double loss_sum = 0;
+  for (const Share& share : verdict.shares()) {
+    ranges.insert(ranges.end(), share.ranges().begin(), share.ranges().end());
+    samples += share.samples();
+    loss_sum += share.loss_sum();
+  }
+  DataPosition position = position_;
+  if (!ranges.empty()) {
+    // All at once: the last range of a data epoch moves the position on to the next.
+    absl::Status used = MarkUsed(position, verdict.data_epoch(), ranges, training_samples_);
+    if (!used.ok()) return absl::InvalidArgumentError(absl::StrCat(what, used.message()));
+  }
+
+  position_ = std::move(position);
+  step_ = verdict.step();
+  next_attempt_ = 0;
+  data_epoch_ = verdict.data_epoch();
+  samples_ += samples;
+  if (samples != 0) loss_ = loss_sum / samples;
+  ++(verdict.outcome() == Verdict::APPLY ? applied_ : skipped_);
+  marks_.push_back({now, samples_});
+  while (marks_.size() > 2 && marks_[1].time <= now - kWindow) marks_.pop_front();
+  return absl::OkStatus();
+}
+
+double TrainingProgress::SamplesPerSecond(absl::Time now) const {
+  if (marks_.empty()) return 0;
+  // The newest mark at or before the window's begin, else the oldest.
+  size_t first = 0;
+  while (first + 1 < marks_.size() && marks_[first + 1].time <= now - kWindow) ++first;
+  const double seconds = absl::ToDoubleSeconds(std::min(now, stopped_) - marks_[first].time);
+  if (seconds <= 0) return 0;
+  return (marks_.back().samples - marks_[first].samples) / seconds;
+}
+
+double TrainingProgress::SecondsTraining(absl::Time now) const {
+  return std::max(0.0, absl::ToDoubleSeconds(std::min(now, stopped_) - std::min(now, started_)));
+}
+
+absl::Status WorkersFinished::Add(const Member& worker, const FinishRequest& request) {
+  if (has(worker.id())) return absl::OkStatus();
+  if (!last_step_.empty() && last_step() != request.last_step()) {
+    return absl::InvalidArgumentError(absl::StrCat(Describe(worker), " finished with step ",
+                                                   request.last_step(), ", another one with step ",
+                                                   last_step()));
+  }
+  last_step_[worker.id()] = request.last_step();
+  for (const PhaseSeconds& phase : request.seconds()) seconds_[phase.phase()] += phase.seconds();
+  return absl::OkStatus();
+}
+
+}  // namespace parley

@@ -1,0 +1,94 @@
+#include "server/coordinator/view.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/job/data_division.h"
+#include "server/coordinator/model_registry.h"
+#include "server/coordinator/placement.h"
+
+namespace parley {
+namespace {
+
+std::vector<SampleRange> Ranges(const DataPosition& position) {
+  return {position.used().begin(), position.used().end()};
+}
+
+uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
+
+}  // namespace
+
+absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model) {
+  const std::string what = absl::StrCat("cannot start from the checkpoint ", start.folder, ": ");
+  const std::vector<TensorSpec> here(model.tensors().begin(), model.tensors().end());
+  const std::vector<TensorSpec> there(start.manifest.tensors().begin(),
+                                      start.manifest.tensors().end());
+  if (auto difference = Difference(here, there)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(what, *difference, " ('here': this job's model, 'there': the checkpoint)"));
+  }
+  const std::vector<SampleRange> used = Ranges(start.manifest.data_position());
+  for (const SampleRange& range : used) {
+    if (range.begin() >= range.end() || range.end() > model.training_samples()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          what, "it has used sample ", range.end(), " of a data epoch, the training set has ",
+          model.training_samples(), "; is it another data set?"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+uint64_t LastStep(const JobConfig& job, const DataPosition& position, uint64_t version,
+                  uint64_t training_samples) {
+  if (job.has_steps()) return job.steps();
+  const uint64_t full = NominalSamples(job) * job.cluster().workers();
+  if (full == 0 || position.epoch() >= job.epochs()) return version;
+  const uint64_t used = Count(Ranges(position));
+  const uint64_t rest_of_epoch = training_samples > used ? training_samples - used : 0;
+  uint64_t steps = 0;
+  if (__builtin_mul_overflow(job.epochs() - position.epoch() - 1, DivideUp(training_samples, full),
+                             &steps) ||
+      __builtin_add_overflow(steps, DivideUp(rest_of_epoch, full), &steps) ||
+      __builtin_add_overflow(steps, version, &steps)) {
+    return std::numeric_limits<uint64_t>::max();
+  }
+  return steps;
+}
+
+absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Member>& members,
+                                     const RegisterModelRequest& model, const StartPoint* start,
+                                     uint64_t job_epoch) {
+  const std::vector<TensorSpec> tensors(model.tensors().begin(), model.tensors().end());
+  auto slices = Place(tensors, job.cluster().shards());
+  if (!slices.ok()) return slices.status();
+
+  ClusterView view;
+  view.set_job_epoch(job_epoch);
+  view.set_view_epoch(1);
+  if (start != nullptr) {
+    view.set_start_from(start->folder);
+    view.set_start_version(start->manifest.step());
+    *view.mutable_data_position() = start->manifest.data_position();
+  } else {
+    view.mutable_data_position();
+  }
+  view.set_first_step(view.start_version() + 1);
+  for (const Member& member : members) {
+    *view.add_members() = member;
+    if (member.role() != WORKER) continue;
+    Contributor* contributor = view.add_contributors();
+    contributor->set_ordinal(member.ordinal());
+    contributor->add_part_members(member.id());
+  }
+  for (const TensorSpec& tensor : tensors) *view.add_tensors() = tensor;
+  for (Slice& slice : *slices) *view.add_slices() = std::move(slice);
+  view.set_step_leader(0);
+  view.set_training_samples(model.training_samples());
+  view.set_test_samples(model.test_samples());
+  view.set_total_steps(
+      LastStep(job, view.data_position(), view.start_version(), model.training_samples()));
+  return view;
+}
+
+}  // namespace parley

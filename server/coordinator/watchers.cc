@@ -1,0 +1,44 @@
+#include "server/coordinator/watchers.h"
+
+#include <utility>
+
+namespace parley {
+
+void Watchers::Park(uint64_t member, absl::Time deadline, Done<WatchReply> done,
+                    const WatchReply& state, Replies& replies) {
+  const auto [parked, added] = parked_.try_emplace(member);
+  if (!added) replies.Add<WatchReply>(std::move(parked->second.done), state);
+  parked->second = {deadline, std::move(done)};
+}
+
+void Watchers::Tell(const WatchReply& state, Replies& replies) {
+  for (auto& [member, parked] : parked_) replies.Add<WatchReply>(std::move(parked.done), state);
+  parked_.clear();
+}
+
+void Watchers::Expire(absl::Time now, const WatchReply& state, Replies& replies) {
+  for (auto it = parked_.begin(); it != parked_.end();) {
+    if (it->second.deadline > now) {
+      ++it;
+      continue;
+    }
+    replies.Add<WatchReply>(std::move(it->second.done), state);
+    it = parked_.erase(it);
+  }
+}
+
+void Watchers::Refuse(uint64_t member, const absl::Status& status, Replies& replies) {
+  const auto found = parked_.find(member);
+  if (found == parked_.end()) return;
+  replies.Add<WatchReply>(std::move(found->second.done), status);
+  parked_.erase(found);
+}
+
+bool Watchers::AnyDue(absl::Time now) const {
+  for (const auto& [member, parked] : parked_) {
+    if (parked.deadline <= now) return true;
+  }
+  return false;
+}
+
+}  // namespace parley
