@@ -31,6 +31,9 @@ void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
     app.add_option("--coordinator", flags.coordinator,
                    "HOST:PORT of the coordinator, or file:PATH of its address file")
         ->required();
+    app.add_option("--join_timeout", flags.join_timeout,
+                   "How long to wait for a coordinator that is not up yet")
+        ->capture_default_str();
   }
   app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC server; port 0 takes a free one")
       ->capture_default_str();

@@ -16,6 +16,8 @@ struct DaemonFlags {
   std::string listen = "127.0.0.1:0";   // of the gRPC server
   std::string metrics = "127.0.0.1:0";  // of /metrics
   LogFormat log_format = LogFormat::kText;
+  std::string join_timeout =
+      "60s";  // for a coordinator that is not up yet; not for the coordinator
 };
 
 // Parses argv into whatever flags `app` has, with --help and --version. A value when the program is

@@ -1,0 +1,177 @@
+"""Runs of whole jobs by `parley run`, and what a test asks of them."""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+
+from support import data
+from support.programs import program
+
+SMALL = """
+name: "small"
+seed: 3
+model {{ simple_cnn {{}} }}
+data {{ idx {{ directory: "{data}" }} batch: 20 }}
+optimizer {{ adam {{ rate: 0.001 }} }}
+cluster {{ workers: 2 shards: 2 }}
+threads: 1
+liveness: "{liveness}"
+epochs: {epochs}
+"""
+
+
+def folder(prefix):
+    """A fresh folder with a short path."""
+    return pathlib.Path(tempfile.mkdtemp(prefix=f"parley-{prefix}.", dir="/tmp"))
+
+
+def small_job(where, liveness="10s", epochs=1, extra=""):
+    """A job file over data made by the test."""
+    if not (where / "data").exists():
+        data.write_idx(where / "data")
+    path = where / "job.textproto"
+    path.write_text(SMALL.format(data=where / "data", liveness=liveness, epochs=epochs) + extra)
+    return path
+
+
+def wait_for(what, condition, seconds):
+    """The first true value of condition(), or AssertionError after so many seconds."""
+    end = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"waited {seconds} s for {what}")
+        time.sleep(0.05)
+
+
+def alive(pid):
+    """Whether the process runs (a zombie does not)."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+class Run:
+    """One `parley run`."""
+
+    def __init__(self, job, *arguments):
+        self.out = pathlib.Path(job).parent / f"out-{time.monotonic_ns()}"
+        self.stderr_path = self.out.with_suffix(".stderr")
+        self.stdout_path = self.out.with_suffix(".stdout")
+        with open(self.stdout_path, "w") as stdout, open(self.stderr_path, "w") as stderr:
+            self.process = subprocess.Popen(
+                [program("parley"), "run", str(job), "--out", str(self.out), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+            )
+
+    def status(self):
+        """GetStatus as a dict; None while nobody answers."""
+        done = subprocess.run(
+            [program("parley"), "status", f"--coordinator=file:{self.out}/coordinator.address", "--format=json"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    def wait_for_step(self, step, seconds=120):
+        """The status once so many steps are decided."""
+
+        def reached():
+            if self.process.poll() is not None:
+                raise AssertionError(f"the job ended early with {self.process.returncode}")
+            status = self.status()
+            return status if status and int(status.get("step", 0)) >= step else None
+
+        return wait_for(f"step {step}", reached, seconds)
+
+    def wait(self, seconds=300):
+        """The exit status."""
+        return self.process.wait(timeout=seconds)
+
+    def stdout(self):
+        return self.stdout_path.read_text()
+
+    def stderr(self):
+        return self.stderr_path.read_text()
+
+    def logs(self):
+        """Name of the role ("worker-1") to the text of its log."""
+        return {path.stem: path.read_text() for path in sorted(self.out.glob("**/*.log"))}
+
+    def pids(self):
+        """Name of the role to its process, from the line that each program logs when it serves."""
+        found = {}
+        for name, log in self.logs().items():
+            match = re.search(r" serving .*\bpid=(\d+)", log)
+            if match:
+                found[name] = int(match.group(1))
+        return found
+
+    def addresses(self):
+        found = {}
+        for name, log in self.logs().items():
+            match = re.search(r" serving address=(\S+)", log)
+            if match:
+                found[name] = match.group(1)
+        return found
+
+    def show(self):
+        """All that it said, for a failed test."""
+        for name, text in {"parley run stdout": self.stdout(), "parley run stderr": self.stderr(), **self.logs()}.items():
+            print(f"---- {name}\n{text[-6000:]}")
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+            self.process.wait()
+        for pid in self.pids().values():
+            if alive(pid):
+                os.kill(pid, signal.SIGKILL)
+
+
+def last_line(text):
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def scrape(address):
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def main(*tests):
+    """Runs the functions; a failing one shows its runs' logs if it has put them into `runs`."""
+    failed = 0
+    for test in tests:
+        began = time.monotonic()
+        where = folder(test.__name__)
+        runs = []
+        try:
+            test(where, runs)
+            print(f"passed {test.__name__} ({time.monotonic() - began:.1f} s)")
+        except BaseException as error:  # a test that is interrupted must still end its processes
+            failed += 1
+            for run in runs:
+                run.show()
+            print(f"FAILED {test.__name__} ({time.monotonic() - began:.1f} s): {type(error).__name__}: {error}")
+            if isinstance(error, KeyboardInterrupt):
+                raise
+        finally:
+            for run in runs:
+                run.kill()
+            shutil.rmtree(where, ignore_errors=True)
+    sys.exit(1 if failed else 0)
