@@ -9,9 +9,9 @@
 
 namespace parley {
 
-// Makes clients from addresses (host:port): over gRPC in the programs (client/grpc_connector.h), straight
-// to the cores in tests. Connecting is lazy: an address where nobody listens shows at the first call, as
-// Unavailable. Thread-safe; outlives its clients.
+// Makes clients from addresses (host:port): over gRPC in the programs (client/grpc_connector.h),
+// straight to the cores in tests. Connecting is lazy: an address where nobody listens shows at the
+// first call, as Unavailable. Thread-safe; outlives its clients.
 class Connector {
  public:
   virtual ~Connector() = default;

@@ -7,9 +7,9 @@
 
 namespace parley {
 
-// The coordinator as its callers see it; proto/coordinator.proto says what each call does and which codes
-// it returns. One attempt each: retrying is the caller's (client/retry.h). Thread-safe. `done` runs on a
-// thread of the implementation and must not block.
+// The coordinator as its callers see it; proto/coordinator.proto says what each call does and which
+// codes it returns. One attempt each: retrying is the caller's (client/retry.h). Thread-safe.
+// `done` runs on a thread of the implementation and must not block.
 class CoordinatorClient {
  public:
   virtual ~CoordinatorClient() = default;

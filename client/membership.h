@@ -15,8 +15,8 @@
 
 namespace parley {
 
-// A process's place in a job: joins the coordinator, renews the lease, keeps a Watch open, and finds out
-// when the coordinator is lost. Shards and workers have one each. Thread-safe.
+// A process's place in a job: joins the coordinator, renews the lease, keeps a Watch open, and
+// finds out when the coordinator is lost. Shards and workers have one each. Thread-safe.
 class Membership {
  public:
   struct Options {
@@ -30,16 +30,19 @@ class Membership {
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
   };
 
-  // What happens to the job. Both run on a thread of the membership, one at a time, never under a lock.
+  // What happens to the job. Both run on a thread of the membership, one at a time, never under a
+  // lock.
   struct Listener {
     // The state has a new revision: phase, view, checkpoint order. Not called for FAILED.
     std::function<void(const WatchReply&)> on_state;
-    // The job has failed; called once, the last call. The cause's text is the same in every process.
+    // The job has failed; called once, the last call. The cause's text is the same in every
+    // process.
     std::function<void(const FirstCause&)> on_failed;
   };
 
   // Joins, waiting up to join_timeout for the coordinator to come up. The codes of Join in
-  // coordinator.proto; DeadlineExceeded (with the address, and how long it was tried) where nobody answers.
+  // coordinator.proto; DeadlineExceeded (with the address, and how long it was tried) where nobody
+  // answers.
   static absl::StatusOr<std::unique_ptr<Membership>> Join(Options options, Connector& connector,
                                                           Listener listener);
   virtual ~Membership() = default;
@@ -57,8 +60,8 @@ class Membership {
   // The training thread calls it while it gets on; heartbeats carry the count.
   virtual void Progress(uint64_t last_decided_step) = 0;
 
-  // This process cannot go on: tells the coordinator, which makes it the first cause unless there is one
-  // already, and waits up to liveness for the cause that counts. Returns it.
+  // This process cannot go on: tells the coordinator, which makes it the first cause unless there
+  // is one already, and waits up to liveness for the cause that counts. Returns it.
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // The first cause if the job has failed.

@@ -22,14 +22,16 @@ namespace parley {
 //
 //   Join -> Register -> [Initialize] -> Pull -> { NextStep, Push..., Complete, Pull }... -> Finish
 //
-// One thread calls these methods in this order (the training thread); Push alone may also be called from
-// the threads of backward. Every wait ends: with the result, with the caller's job failed (the status
-// carries the first cause's text, failure() the cause), or after the job's stall_timeout with an error
-// that names who is missing. Retries, and attempts of a step that must be sent again, happen inside.
+// One thread calls these methods in this order (the training thread); Push alone may also be called
+// from the threads of backward. Every wait ends: with the result, with the caller's job failed (the
+// status carries the first cause's text, failure() the cause), or after the job's stall_timeout
+// with an error that names who is missing. Retries, and attempts of a step that must be sent again,
+// happen inside.
 //
-// Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and Push(i)
-// and must not be touched from Push(i) until Complete returns; parameter(i) is read-only and changes only
-// inside Pull. Both keep their address from Register to the end of the session. They are 64-byte aligned.
+// Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and
+// Push(i) and must not be touched from Push(i) until Complete returns; parameter(i) is read-only
+// and changes only inside Pull. Both keep their address from Register to the end of the session.
+// They are 64-byte aligned.
 class Session {
  public:
   struct Options {
@@ -46,13 +48,13 @@ class Session {
   // Which contributor this worker is: 0 .. workers - 1.
   virtual uint32_t ordinal() const = 0;
 
-  // Says what is trained and how many samples there are, and waits until all members of the job have joined.
-  // InvalidArgument where other workers said something else.
+  // Says what is trained and how many samples there are, and waits until all members of the job
+  // have joined. InvalidArgument where other workers said something else.
   virtual absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                 uint64_t test_samples) = 0;
 
-  // After Register: whether this worker must give the initial values (contributor 0 of a job that starts from
-  // no checkpoint).
+  // After Register: whether this worker must give the initial values (contributor 0 of a job that
+  // starts from no checkpoint).
   virtual bool must_initialize() const = 0;
 
   // values[i]: the bytes of tensor i as registered.
@@ -61,38 +63,40 @@ class Session {
   // Row-major values of tensor i at the version last pulled.
   virtual absl::Span<const std::byte> parameter(size_t tensor) const = 0;
 
-  // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the tensor's
-  // dtype and shape. For a buffer: its value after the step.
+  // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the
+  // tensor's dtype and shape. For a buffer: its value after the step.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
   // Waits for the version after the last decided step and brings it into parameter(...).
   virtual absl::Status Pull() = 0;
 
-  // What this worker does in the next step; nullopt when the job's steps are done. No communication.
+  // What this worker does in the next step; nullopt when the job's steps are done. No
+  // communication.
   virtual std::optional<StepPlan> NextStep() = 0;
 
-  // The plans of the next steps (at most `count`), the one that NextStep gives first: for reading data ahead. They
-  // hold as long as every contributor counts in every step; compare StepPlan::ranges.
+  // The plans of the next steps (at most `count`), the one that NextStep gives first: for reading
+  // data ahead. They hold as long as every contributor counts in every step; compare
+  // StepPlan::ranges.
   virtual std::vector<StepPlan> Ahead(size_t count) const = 0;
 
-  // gradient(i) is complete: weighs it and starts to send it. Each tensor at most once a step; thread-safe.
-  // Tensors not pushed when Complete is called count as `none`.
+  // gradient(i) is complete: weighs it and starts to send it. Each tensor at most once a step;
+  // thread-safe. Tensors not pushed when Complete is called count as `none`.
   virtual absl::Status Push(size_t tensor) = 0;
 
-  // Waits until all shards have this worker's gradients, tells the step leader, and returns the verdict
-  // (APPLY or SKIP). loss_sum: sum of the samples' losses.
+  // Waits until all shards have this worker's gradients, tells the step leader, and returns the
+  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses.
   virtual absl::StatusOr<Verdict> Complete(double loss_sum) = 0;
 
   // The part [begin, end) of the test set that this worker evaluates.
   virtual SampleRange evaluation_part() const = 0;
   virtual absl::Status ReportEvaluation(const Evaluation& part) = 0;
 
-  // All steps are done: reports the seconds spent in each phase and waits for the end of the job (the last
-  // checkpoint included). OK when the job has finished.
+  // All steps are done: reports the seconds spent in each phase and waits for the end of the job
+  // (the last checkpoint included). OK when the job has finished.
   virtual absl::Status Finish(const std::vector<PhaseSeconds>& seconds) = 0;
 
-  // This worker cannot go on: ends the job with this reason, unless it has failed before; returns the
-  // cause that counts.
+  // This worker cannot go on: ends the job with this reason, unless it has failed before; returns
+  // the cause that counts.
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // Why the job failed, if it has.
@@ -102,8 +106,8 @@ class Session {
   struct Traffic {
     uint64_t pushed_bytes = 0;
     uint64_t pulled_bytes = 0;
-    double push_seconds = 0;   // training thread, waiting for acknowledgements
-    double wait_seconds = 0;   // waiting for the verdict
+    double push_seconds = 0;  // training thread, waiting for acknowledgements
+    double wait_seconds = 0;  // waiting for the verdict
     double pull_seconds = 0;
   };
   virtual Traffic traffic() const = 0;

@@ -7,9 +7,9 @@
 
 namespace parley {
 
-// One parameter shard as workers and other shards see it; proto/parameter_shard.proto says what each call
-// does and which codes it returns. One attempt each: retrying is the caller's (client/retry.h).
-// Thread-safe. `done` runs on a thread of the implementation and must not block.
+// One parameter shard as workers and other shards see it; proto/parameter_shard.proto says what
+// each call does and which codes it returns. One attempt each: retrying is the caller's
+// (client/retry.h). Thread-safe. `done` runs on a thread of the implementation and must not block.
 class ShardClient {
  public:
   virtual ~ShardClient() = default;

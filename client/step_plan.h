@@ -12,10 +12,12 @@ namespace parley {
 struct StepPlan {
   uint64_t step = 0;        // from 1
   uint64_t data_epoch = 0;  // from 0
-  bool ends_epoch = false;  // the data epoch is used up after this step, whoever has its last sample
+  bool ends_epoch =
+      false;  // the data epoch is used up after this step, whoever has its last sample
   std::vector<SampleRange> ranges;  // positions in the shuffled order of the data epoch
-  std::vector<uint64_t> samples;    // the same as indices into the training set, in order; may be empty
-  double weight = 0;                // samples / nominal samples of a contributor
+  std::vector<uint64_t>
+      samples;        // the same as indices into the training set, in order; may be empty
+  double weight = 0;  // samples / nominal samples of a contributor
 };
 
 }  // namespace parley

@@ -1,0 +1,158 @@
+#include "client/member_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/retry.h"
+
+namespace parley {
+namespace {
+
+std::string Utc(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+}
+
+const Member* StepLeader(const ClusterView& view) {
+  for (const Member& member : view.members()) {
+    if (member.role() == SHARD && member.ordinal() == view.step_leader()) return &member;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+MemberState::MemberState(Options options, absl::Time joined)
+    : options_(std::move(options)),
+      last_tick_(joined),
+      last_contact_(joined),
+      grace_until_(joined),
+      next_heartbeat_(joined + options_.liveness / 4),
+      next_watch_(joined),
+      next_ask_(joined),
+      fenced_at_(joined) {}
+
+bool MemberState::is_step_leader() const {
+  return options_.role == SHARD && watched_.has_view() &&
+         watched_.view().step_leader() == options_.ordinal;
+}
+
+void MemberState::Tick(absl::Time now) {
+  if (now - last_tick_ > options_.liveness / 2) grace_until_ = now + options_.liveness / 4;
+  last_tick_ = std::max(last_tick_, now);
+  if (over() || ended_) return;
+  if (fenced()) {
+    if (now >= fenced_at_ + status_timeout()) OnStatus(absl::DeadlineExceededError(""), now);
+    return;
+  }
+  if (now < last_contact_ + options_.liveness || now < grace_until_) return;
+  lost_ = true;
+  if (is_step_leader() || leader_address().empty() || now >= ask_deadline()) {
+    Fail(absl::StrFormat("coordinator at %s has not answered since %s (%.1f s)",
+                         options_.coordinator, Utc(last_contact_),
+                         absl::ToDoubleSeconds(now - last_contact_)),
+         /*preempted=*/false);
+  }
+}
+
+void MemberState::OnHeartbeat(const absl::Status& status, absl::Time sent, absl::Time now) {
+  if (over()) return;
+  if (status.ok()) {
+    missed_heartbeats_ = 0;
+    last_contact_ = std::max(last_contact_, now);
+    next_heartbeat_ = sent + options_.liveness / 4;
+    return;
+  }
+  ++missed_heartbeats_;
+  next_heartbeat_ = now + options_.liveness / 16;
+  OnRefusal(status, now);
+}
+
+bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time now) {
+  if (over() || ended_) return false;
+  if (!reply.ok()) {
+    // DeadlineExceeded: nothing new. Else not at once again, a peer that is down answers fast.
+    next_watch_ = absl::IsDeadlineExceeded(reply.status()) ? now + absl::Milliseconds(10)
+                                                           : now + options_.liveness / 32;
+    OnRefusal(reply.status(), now);
+    return false;
+  }
+  next_watch_ = now;
+  if (reply->revision() <= watched_.revision()) {
+    next_watch_ = now + absl::Milliseconds(10);
+    return false;
+  }
+  watched_ = *reply;
+  if (reply->has_view()) Progress(reply->view().start_version());
+  if (reply->has_checkpoint()) Progress(reply->checkpoint().step());
+  if (reply->phase() == FAILED) {
+    failure_ = reply->cause();
+    return false;
+  }
+  ended_ = reply->phase() == FINISHED;
+  return true;
+}
+
+void MemberState::OnRefusal(const absl::Status& status, absl::Time now) {
+  // Once the job has finished, its coordinator may go, and with it what it knew of us.
+  if (ended_ || fenced()) return;
+  if (ActionFor(status.code()) != RetryAction::kGiveUp) return;
+  fence_ = status;
+  fenced_at_ = now;
+}
+
+bool MemberState::wants_leader(absl::Time now) const {
+  return !over() && !ended_ && !fenced() && now >= last_contact_ + options_.liveness / 2 &&
+         now >= next_ask_ && now < ask_deadline() && !is_step_leader() && !leader_address().empty();
+}
+
+std::string MemberState::leader_address() const {
+  if (!watched_.has_view()) return "";
+  const Member* leader = StepLeader(watched_.view());
+  return leader == nullptr ? "" : leader->address();
+}
+
+absl::Time MemberState::ask_deadline() const {
+  // The rest up to 2 * liveness is for printing and going.
+  return std::max(grace_until_, last_contact_ + 2 * options_.liveness - options_.liveness / 4);
+}
+
+void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::Time now) {
+  if (over() || ended_) return;
+  if (cause.ok() && !cause->text().empty()) {
+    failure_ = *cause;
+    return;
+  }
+  next_ask_ = now + options_.liveness / 32;
+}
+
+void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time) {
+  if (over() || !fenced()) return;
+  if (reply.ok() && reply->has_cause() && !reply->cause().text().empty()) {
+    failure_ = reply->cause();
+    return;
+  }
+  Fail(absl::StrCat(options_.self, ": the coordinator at ", options_.coordinator,
+                    absl::IsAborted(fence_) ? " has fenced it off: " : " has refused it: ",
+                    fence_.message()),
+       /*preempted=*/false);
+}
+
+void MemberState::Progress(uint64_t last_decided_step) {
+  last_decided_step_ = std::max(last_decided_step_, last_decided_step);
+}
+
+void MemberState::FailWith(const std::string& reason, bool preempted) {
+  if (!failure_.has_value()) Fail(absl::StrCat(options_.self, ": ", reason), preempted);
+}
+
+void MemberState::Fail(const std::string& what, bool preempted) {
+  FirstCause cause;
+  cause.set_text(absl::StrCat(what, "; last decided step ", last_decided_step_));
+  cause.set_last_decided_step(last_decided_step_);
+  cause.set_preempted(preempted);
+  failure_ = std::move(cause);
+}
+
+}  // namespace parley

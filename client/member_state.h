@@ -1,0 +1,113 @@
+#ifndef PARLEY_CLIENT_MEMBER_STATE_H_
+#define PARLEY_CLIENT_MEMBER_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "proto/coordinator.pb.h"
+
+namespace parley {
+
+// What a member knows of its job, as a plain state machine: no clock, thread or call. The driver
+// (client/membership_driver.h) owns it, makes the calls that wants_...() ask for, and reports how
+// they ended. Not thread-safe.
+//
+//   member -> failed     the coordinator told the first cause, or refused this member for good
+//   member -> doubting   no heartbeat for liveness / 2: the step leader is asked what it knows
+//   doubting -> member   a heartbeat succeeded
+//   doubting -> lost     none for liveness: the coordinator is lost
+//   doubting, lost -> failed  the step leader answered with the first cause; or, lost: this is the
+//   step
+//                        leader, or nobody can be asked, or the time to ask is over
+//   member -> fenced     the coordinator does not know this incarnation any more: asked for the
+//   job's status fenced -> failed     it told the first cause, or nothing within liveness / 4 any
+//   -> ended         the job has finished, or this member has left: nothing is lost any more
+class MemberState {
+ public:
+  struct Options {
+    absl::Duration liveness;
+    Role role = ROLE_UNSPECIFIED;
+    uint32_t ordinal = 0;
+    std::string self;         // "worker 1 at HOST:PORT (pid 7)"
+    std::string coordinator;  // host:port
+  };
+
+  MemberState(Options options, absl::Time joined);
+
+  // The driver calls it often (every liveness / 40); a gap of more than liveness / 2 between two
+  // calls means that this process was stopped, and silence in that time was its own: it then grants
+  // liveness / 4 to find out.
+  void Tick(absl::Time now);
+
+  // Heartbeats: one at a time, each with heartbeat_timeout.
+  bool wants_heartbeat(absl::Time now) const { return !over() && now >= next_heartbeat_; }
+  absl::Duration heartbeat_timeout() const { return options_.liveness / 4; }
+  void OnHeartbeat(const absl::Status& status, absl::Time sent, absl::Time now);
+
+  // The Watch: one at a time, always open, for about liveness. Returns whether the reply is news
+  // for the listener.
+  bool wants_watch(absl::Time now) const {
+    return !over() && !ended_ && !fenced() && now >= next_watch_;
+  }
+  bool OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time now);
+
+  // The step leader is to be asked WhyFailed at leader_address until ask_deadline.
+  bool wants_leader(absl::Time now) const;
+  std::string leader_address() const;
+  absl::Time ask_deadline() const;
+  void OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::Time now);
+
+  // The coordinator is to be asked for the job's status.
+  bool wants_status() const { return fenced() && !over(); }
+  absl::Duration status_timeout() const { return options_.liveness / 4; }
+  void OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now);
+
+  // The last decided step as this process knows it.
+  void Progress(uint64_t last_decided_step);
+
+  // This process cannot go on and the coordinator has not said what counts.
+  void FailWith(const std::string& reason, bool preempted);
+
+  // This member leaves.
+  void Leave() { left_ = true; }
+
+  // Once set it stays.
+  const std::optional<FirstCause>& failure() const { return failure_; }
+  // Whether the coordinator is what was lost: no use in calling it.
+  bool coordinator_lost() const { return lost_; }
+  uint64_t last_decided_step() const { return last_decided_step_; }
+  uint64_t missed_heartbeats() const { return missed_heartbeats_; }
+  const WatchReply& watched() const { return watched_; }
+
+ private:
+  bool over() const { return failure_.has_value() || left_; }
+  bool fenced() const { return !fence_.ok(); }
+  bool is_step_leader() const;
+  void Fail(const std::string& what, bool preempted);
+  void OnRefusal(const absl::Status& status, absl::Time now);
+
+  const Options options_;
+  WatchReply watched_;
+  absl::Time last_tick_;
+  absl::Time last_contact_;  // the last heartbeat that succeeded
+  absl::Time grace_until_;   // the coordinator is not lost before
+  absl::Time next_heartbeat_;
+  absl::Time next_watch_;
+  absl::Time next_ask_;
+  absl::Time fenced_at_;
+  absl::Status fence_;
+  uint64_t missed_heartbeats_ = 0;  // in a row
+  uint64_t last_decided_step_ = 0;
+  bool lost_ = false;
+  bool ended_ = false;  // the job has finished
+  bool left_ = false;
+  std::optional<FirstCause> failure_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_MEMBER_STATE_H_
