@@ -41,7 +41,7 @@ def expect(what, command, code, *words, timeout=60):
 # What is wrong, the line of the good job file that is replaced (None: added at the end), by what, and what the
 # message must name.
 JOB_FILES = [
-    ("unknown field", None, 'colour: "red"', ["colour", "job.textproto:12"]),
+    ("unknown field", None, 'colour: "red"', ["colour", "job.textproto:11"]),
     ("wrong type", "seed: 3", 'seed: "three"', ["seed", "job.textproto:3"]),
     ("missing field", 'name: "small"', "", ["name"]),
     ("missing model", "model { simple_cnn {} }", "", ["model"]),
