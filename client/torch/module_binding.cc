@@ -1,0 +1,225 @@
+#include "client/torch/module_binding.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <stdexcept>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "client/torch/dtype.h"
+#include "client/torch/torch_status.h"
+
+namespace parley {
+namespace {
+
+// A tensor over memory that is not its own.
+at::Tensor View(const std::byte* memory, const TensorSpec& spec) {
+  // LibTorch has no read-only tensors; nobody writes to a parameter but the session.
+  auto* data = const_cast<std::byte*>(memory);
+  return at::from_blob(data, at::IntArrayRef(spec.shape().data(), spec.shape_size()),
+                       at::TensorOptions().dtype(*ToScalarType(spec.dtype())));
+}
+
+bool IsTrained(const TensorSpec& spec, const at::Tensor& tensor) {
+  return !spec.buffer() && tensor.requires_grad();
+}
+
+}  // namespace
+
+class ModuleBinding::GradientHook final : public torch::autograd::PostAccumulateGradHook {
+ public:
+  GradientHook(ModuleBinding& binding, size_t tensor) : binding_(binding), tensor_(tensor) {}
+  void operator()(const at::Tensor& /*parameter*/) override { binding_.GradientArrived(tensor_); }
+
+ private:
+  ModuleBinding& binding_;
+  const size_t tensor_;
+};
+
+absl::StatusOr<std::unique_ptr<ModuleBinding>> ModuleBinding::Create(Lister lister) {
+  std::vector<NamedTensor> tensors;
+  absl::Status status = CatchTorch("listing the module's tensors", [&] { tensors = lister(); });
+  if (!status.ok()) return status;
+  auto specs = SpecsOf(tensors);
+  if (!specs.ok()) return specs.status();
+  return absl::WrapUnique(
+      new ModuleBinding(std::move(lister), std::move(tensors), *std::move(specs)));
+}
+
+absl::StatusOr<std::unique_ptr<ModuleBinding>> ModuleBinding::Create(
+    const torch::nn::Module& module) {
+  return Create(Lister([&module] { return TensorsOf(module); }));
+}
+
+ModuleBinding::ModuleBinding(Lister lister, std::vector<NamedTensor> tensors,
+                             std::vector<TensorSpec> specs)
+    : lister_(std::move(lister)),
+      specs_(std::move(specs)),
+      tensors_(std::move(tensors)),
+      state_(specs_.size(), Gradient::kNone) {}
+
+ModuleBinding::~ModuleBinding() {
+  if (values_.empty()) return;
+  CatchTorch("taking the parameters out of the session's memory", [&] {
+    const c10::NoGradGuard no_grad;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (specs_[i].buffer()) continue;
+      at::Tensor& parameter = tensors_[i].tensor;
+      if (parameter.requires_grad())
+        torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
+      parameter.set_data(values_[i].clone());
+    }
+  }).IgnoreError();
+}
+
+absl::Status ModuleBinding::Attach(Session& session, uint64_t training_samples,
+                                   uint64_t test_samples) {
+  if (session_ != nullptr) return absl::FailedPreconditionError("the module is attached already");
+  absl::Status status = session.Register(specs_, training_samples, test_samples);
+  if (!status.ok()) return status;
+  session_ = &session;
+  if (session.must_initialize()) {
+    if (status = Initialize(); !status.ok()) return status;
+  }
+  status = CatchTorch("making the parameters views", [&] { MakeViews(); });
+  if (!status.ok()) return status;
+  return Pull();
+}
+
+absl::Status ModuleBinding::Initialize() {
+  std::vector<at::Tensor> contiguous;
+  std::vector<absl::Span<const std::byte>> values;
+  absl::Status status = CatchTorch("reading the initial values", [&] {
+    const c10::NoGradGuard no_grad;
+    for (const NamedTensor& named : tensors_) {
+      contiguous.push_back(named.tensor.contiguous());
+      values.emplace_back(static_cast<const std::byte*>(contiguous.back().const_data_ptr()),
+                          contiguous.back().nbytes());
+    }
+  });
+  if (!status.ok()) return status;
+  return session_->Initialize(values);
+}
+
+void ModuleBinding::MakeViews() {
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    gradients_.push_back(View(session_->gradient(i).data(), specs_[i]));
+  }
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    values_.push_back(View(session_->parameter(i).data(), specs_[i]));
+  }
+  const c10::NoGradGuard no_grad;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].buffer()) continue;
+    at::Tensor& parameter = tensors_[i].tensor;
+    parameter.set_data(values_[i]);
+    parameter.mutable_grad() = at::Tensor();
+    if (!IsTrained(specs_[i], parameter)) continue;
+    torch::autograd::impl::set_post_acc_grad_hooks(parameter,
+                                                   std::make_unique<GradientHook>(*this, i));
+  }
+}
+
+void ModuleBinding::GradientArrived(size_t i) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor gradient = std::exchange(tensors_[i].tensor.mutable_grad(), at::Tensor());
+  Gradient before = Gradient::kNone;
+  bool last = false;
+  {
+    absl::MutexLock lock(&mu_);
+    before = state_[i];
+    last = last_;
+    if (before == Gradient::kPushed) {
+      error_.Update(absl::InvalidArgumentError(absl::StrCat(
+          specs_[i].name(), " got a second gradient after its gradient of the step was sent")));
+    } else if (gradient.layout() != c10::kStrided) {
+      error_.Update(absl::InvalidArgumentError(
+          absl::StrCat(specs_[i].name(), " has a sparse gradient; only dense ones can be sent")));
+    }
+    if (!error_.ok()) return;
+    state_[i] = Gradient::kAdding;
+  }
+  if (before == Gradient::kNone) {
+    gradients_[i].copy_(gradient);
+  } else {
+    gradients_[i].add_(gradient);
+  }
+  if (last) Push(i);
+}
+
+void ModuleBinding::Push(size_t i) {
+  absl::Status status = session_->Push(i);
+  absl::MutexLock lock(&mu_);
+  state_[i] = Gradient::kPushed;
+  error_.Update(status);
+}
+
+absl::Status ModuleBinding::Backward(const at::Tensor& loss, bool last) {
+  {
+    absl::MutexLock lock(&mu_);
+    last_ = last;
+  }
+  had_backward_ = true;
+  absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
+  std::vector<size_t> left;  // had their gradient in an earlier microbatch, but not in the last
+  {
+    absl::MutexLock lock(&mu_);
+    // An error of the service comes before what LibTorch made of it.
+    if (!error_.ok()) return error_;
+    if (!status.ok()) return status;
+    for (size_t i = 0; last && i < state_.size(); ++i) {
+      if (state_[i] == Gradient::kAdding) left.push_back(i);
+    }
+  }
+  for (const size_t i : left) Push(i);
+  absl::MutexLock lock(&mu_);
+  return error_;
+}
+
+void ModuleBinding::ListBuffers() {
+  std::vector<NamedTensor> listed = lister_();
+  if (listed.size() != tensors_.size()) {
+    throw std::runtime_error("the module's list of tensors has changed while it was trained");
+  }
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].buffer()) tensors_[i] = std::move(listed[i]);
+  }
+}
+
+absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
+  if (std::exchange(had_backward_, false)) {
+    absl::Status status = CatchTorch("reading the buffers", [&] {
+      const c10::NoGradGuard no_grad;
+      ListBuffers();
+      for (size_t i = 0; i < specs_.size(); ++i) {
+        if (!specs_[i].buffer()) continue;
+        gradients_[i].copy_(tensors_[i].tensor);
+        Push(i);
+      }
+    });
+    if (!status.ok()) return status;
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    if (!error_.ok()) return error_;
+    state_.assign(state_.size(), Gradient::kNone);
+  }
+  return session_->Complete(loss_sum);
+}
+
+absl::Status ModuleBinding::Pull() {
+  if (absl::Status status = session_->Pull(); !status.ok()) return status;
+  return CatchTorch("writing the buffers", [&] {
+    const c10::NoGradGuard no_grad;
+    ListBuffers();
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      if (specs_[i].buffer()) tensors_[i].tensor.copy_(values_[i]);
+    }
+  });
+}
+
+}  // namespace parley

@@ -1,0 +1,105 @@
+#ifndef PARLEY_CLIENT_TORCH_MODULE_BINDING_H_
+#define PARLEY_CLIENT_TORCH_MODULE_BINDING_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/session.h"
+#include "client/torch/named_tensors.h"
+
+namespace parley {
+
+// Trains a LibTorch module through a Session. A training loop:
+//
+//   auto binding = *ModuleBinding::Create(*module);
+//   binding->Attach(*session, training_samples, test_samples);
+//   while (auto plan = session->NextStep()) {
+//     if (!plan->samples.empty()) binding->Backward(mean loss over plan->samples);
+//     binding->Complete(sum of the losses);
+//     binding->Pull();
+//   }
+//   session->Finish({});
+//
+// Memory. From Attach to the binding's end the module's parameters are views of the session's
+// parameter memory: forward reads what Pull brought, without a copy. They must not be written by
+// others, nor replaced (module.to(...), set_data); outside Pull they do not change. Each gradient
+// is moved, as soon as backward has it, into the session's gradient memory and sent while backward
+// goes on; `.grad` is undefined afterwards. Buffers stay the module's own: Pull copies the
+// service's values into them, Complete takes theirs out. When the binding is destroyed the
+// parameters become tensors of their own again, with their last values.
+//
+// The module must outlive the binding; the session must outlive it too, or be destroyed after it.
+// One thread, the training thread, calls the methods. Errors: what the Session returns;
+// InvalidArgument for what LibTorch throws, with its message.
+class ModuleBinding {
+ public:
+  // Lists the module's tensors; called again in each step, since a scripted module may put another
+  // tensor in the place of a buffer. Returns the same names in the same order each time.
+  using Lister = std::function<std::vector<NamedTensor>()>;
+
+  // The codes of SpecsOf. A scripted module is a handle: the binding keeps one.
+  static absl::StatusOr<std::unique_ptr<ModuleBinding>> Create(const torch::nn::Module& module);
+  static absl::StatusOr<std::unique_ptr<ModuleBinding>> Create(const torch::jit::Module& module);
+  static absl::StatusOr<std::unique_ptr<ModuleBinding>> Create(Lister lister);
+  ~ModuleBinding();
+  ModuleBinding(const ModuleBinding&) = delete;
+  ModuleBinding& operator=(const ModuleBinding&) = delete;
+
+  // What is registered: index i here is tensor i of the session.
+  const std::vector<TensorSpec>& specs() const { return specs_; }
+
+  // Registers the tensors, gives the module's values as the initial ones where this worker must,
+  // makes the parameters views, and pulls. Once.
+  absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples);
+
+  // Runs backward. `loss` is a scalar: the mean over the samples of the step's plan. Where the step
+  // is cut into microbatches, call it once for each with its part of that mean (the microbatch's
+  // mean times its share of the step's samples); gradients are added up and sent during the last
+  // one. A parameter that no microbatch has a gradient for is not pushed.
+  absl::Status Backward(const at::Tensor& loss, bool last = true);
+
+  // Pushes the buffers, if the step had a Backward, and completes the step. loss_sum: sum over the
+  // samples.
+  absl::StatusOr<Verdict> Complete(double loss_sum);
+
+  // Brings the newest version into parameters and buffers.
+  absl::Status Pull();
+
+ private:
+  class GradientHook;
+
+  ModuleBinding(Lister lister, std::vector<NamedTensor> tensors, std::vector<TensorSpec> specs);
+
+  absl::Status Initialize();
+  void MakeViews();
+  // Throws where the module does not list the tensors that it had.
+  void ListBuffers();
+  // Runs on the thread of backward that has just put the gradient of tensor i into its .grad.
+  void GradientArrived(size_t i);
+  void Push(size_t i);
+
+  const Lister lister_;
+  const std::vector<TensorSpec> specs_;
+  std::vector<NamedTensor> tensors_;   // of buffers: as last listed
+  Session* session_ = nullptr;         // set by Attach
+  std::vector<at::Tensor> gradients_;  // views of the session's gradient memory
+  std::vector<at::Tensor> values_;     // views of the session's parameter memory
+
+  enum class Gradient : uint8_t { kNone, kAdding, kPushed };
+
+  absl::Mutex mu_;
+  std::vector<Gradient> state_ ABSL_GUARDED_BY(mu_);  // in the current step
+  bool last_ ABSL_GUARDED_BY(mu_) = false;            // the running backward is the step's last
+  absl::Status error_ ABSL_GUARDED_BY(mu_);           // the first in a hook
+  bool had_backward_ = false;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_TORCH_MODULE_BINDING_H_

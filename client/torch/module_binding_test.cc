@@ -1,0 +1,206 @@
+#include "client/torch/module_binding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include "client/torch/testing/fake_session.h"
+
+namespace parley {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Two layers with a batch normalisation between them, one parameter that nothing uses, one frozen.
+struct Network : torch::nn::Module {
+  Network() {
+    first = register_module("first", torch::nn::Linear(3, 4));
+    norm = register_module("norm", torch::nn::BatchNorm1d(4));
+    second = register_module("second", torch::nn::Linear(4, 1));
+    unused = register_parameter("unused", torch::ones({2}));
+    frozen = register_parameter("frozen", torch::full({1}, 3.0), /*requires_grad=*/false);
+  }
+  torch::Tensor Forward(const torch::Tensor& x) {
+    return second(torch::relu(norm(first(x)))) + frozen;
+  }
+  torch::nn::Linear first{nullptr}, second{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  torch::Tensor unused, frozen;
+};
+
+StepPlan Plan(uint64_t step) {
+  StepPlan plan;
+  plan.step = step;
+  plan.samples = {0, 1, 2, 3};
+  plan.weight = 1;
+  return plan;
+}
+
+TEST(ModuleBindingTest, RegistersParametersAndBuffersByPyTorchsNames) {
+  Network network;
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok()) << binding.status();
+  std::vector<std::string> names;
+  for (const TensorSpec& spec : (*binding)->specs()) {
+    names.push_back(spec.name() + (spec.buffer() ? " buffer " : " ") + DataType_Name(spec.dtype()));
+  }
+  EXPECT_THAT(
+      names, ElementsAre("unused F32", "frozen F32", "first.weight F32", "first.bias F32",
+                         "norm.weight F32", "norm.bias F32", "second.weight F32", "second.bias F32",
+                         "norm.running_mean buffer F32", "norm.running_var buffer F32",
+                         "norm.num_batches_tracked buffer I64"));
+}
+
+TEST(ModuleBindingTest, TrainsAsAPlainLoopDoesAndPushesNothingForAnUnusedParameter) {
+  torch::manual_seed(1);
+  Network network;
+  Network plain;
+  {
+    const torch::NoGradGuard no_grad;
+    for (const auto& item : plain.named_parameters())
+      item.value().copy_(network.named_parameters()[item.key()]);
+  }
+  FakeSession session({Plan(1), Plan(2), Plan(3)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  const torch::Tensor x = torch::randn({4, 3});
+  while (const auto plan = session.NextStep()) {
+    ASSERT_TRUE((*binding)->Backward(network.Forward(x).square().mean()).ok());
+    EXPECT_FALSE(network.first->weight.grad().defined());
+    ASSERT_TRUE((*binding)->Complete(1).ok());
+    ASSERT_TRUE((*binding)->Pull().ok());
+
+    plain.zero_grad();
+    plain.Forward(x).square().mean().backward();
+    const torch::NoGradGuard no_grad;
+    for (auto& parameter : plain.parameters()) {
+      if (parameter.grad().defined()) parameter.sub_(0.1F * parameter.grad());
+    }
+  }
+  // Sent while backward went on: last layer first.
+  const auto pushed = session.PushedNames();
+  EXPECT_EQ(pushed.size(), 9);
+  EXPECT_THAT(pushed[0], HasSubstr("second."));
+  for (const std::string& name : pushed) {
+    EXPECT_NE(name, "unused");
+    EXPECT_NE(name, "frozen");
+  }
+  for (const auto& item : plain.named_parameters()) {
+    EXPECT_TRUE(torch::allclose(item.value(), network.named_parameters()[item.key()], 0, 1e-6))
+        << item.key();
+  }
+  for (const auto& item : plain.named_buffers()) {
+    EXPECT_TRUE(torch::equal(item.value(), network.named_buffers()[item.key()])) << item.key();
+  }
+  EXPECT_EQ(network.norm->num_batches_tracked.item<int64_t>(), 3);
+}
+
+TEST(ModuleBindingTest, MicrobatchesAddUpAndAreSentInTheLastOnly) {
+  torch::manual_seed(2);
+  torch::nn::Linear whole(3, 1);
+  torch::nn::Linear cut(3, 1);
+  {
+    const torch::NoGradGuard no_grad;
+    cut->weight.copy_(whole->weight);
+    cut->bias.copy_(whole->bias);
+  }
+  const torch::Tensor x = torch::randn({7, 3});
+  whole(x).square().mean().backward();
+
+  FakeSession session({Plan(1)}, 0.1);
+  const auto binding = ModuleBinding::Create(*cut);
+  ASSERT_TRUE((*binding)->Attach(session, 7, 0).ok());
+  ASSERT_TRUE(session.NextStep().has_value());
+  ASSERT_TRUE((*binding)->Backward(cut(x.narrow(0, 0, 4)).square().mean() * (4.0 / 7), false).ok());
+  EXPECT_THAT(session.PushedNames(), ElementsAre());
+  ASSERT_TRUE((*binding)->Backward(cut(x.narrow(0, 4, 3)).square().mean() * (3.0 / 7), true).ok());
+  EXPECT_EQ(session.PushedNames().size(), 2);
+  const auto sent = torch::from_blob(session.gradient(0).data(), {1, 3});
+  EXPECT_TRUE(torch::allclose(sent, whole->weight.grad(), 0, 1e-6));
+}
+
+TEST(ModuleBindingTest, AGradientOfAnEarlierMicrobatchOnlyIsSentToo) {
+  torch::nn::Linear layer(2, 2);
+  FakeSession session({Plan(1)}, 0.1);
+  const auto binding = ModuleBinding::Create(*layer);
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  ASSERT_TRUE(session.NextStep().has_value());
+  ASSERT_TRUE((*binding)->Backward(layer->weight.sum(), false).ok());
+  ASSERT_TRUE((*binding)->Backward(layer->bias.sum(), true).ok());
+  EXPECT_THAT(session.PushedNames(), ElementsAre("bias", "weight"));
+}
+
+TEST(ModuleBindingTest, ParametersAreTheSessionsMemoryUntilTheBindingEnds) {
+  torch::nn::Linear layer(2, 2);
+  FakeSession session({Plan(1)}, 0.1);
+  session.initialize = false;
+  session.initial = {0.5, 0.25};
+  {
+    const auto binding = ModuleBinding::Create(*layer);
+    ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+    EXPECT_EQ(layer->weight.data_ptr(), session.parameter(0).data());
+  }
+  EXPECT_NE(layer->weight.data_ptr(), session.parameter(0).data());
+  EXPECT_TRUE(torch::equal(layer->weight, torch::full({2, 2}, 0.5)));
+  EXPECT_TRUE(torch::equal(layer->bias, torch::full({2}, 0.25)));
+  layer->weight.sum().backward();  // no hook is left
+  EXPECT_TRUE(layer->weight.grad().defined());
+}
+
+TEST(ModuleBindingTest, AStepWithoutSamplesPushesNothing) {
+  Network network;
+  FakeSession session({Plan(1)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  ASSERT_TRUE(session.NextStep().has_value());
+  ASSERT_TRUE((*binding)->Complete(0).ok());
+  EXPECT_THAT(session.PushedNames(), ElementsAre());
+}
+
+TEST(ModuleBindingTest, LibTorchsErrorsAndTheServicesBecomeStatuses) {
+  torch::nn::Linear layer(2, 2);
+  FakeSession session({Plan(1), Plan(2)}, 0.1);
+  const auto binding = ModuleBinding::Create(*layer);
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  const absl::Status not_scalar = (*binding)->Backward(layer->weight * 2);
+  EXPECT_EQ(not_scalar.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(not_scalar.message()), HasSubstr("scalar"));
+  session.push_status = absl::UnavailableError("no shard");
+  EXPECT_EQ((*binding)->Backward(layer->weight.sum()).message(), "no shard");
+}
+
+TEST(ModuleBindingTest, AModuleWithNothingToTrainIsRefused) {
+  torch::nn::Linear layer(2, 2);
+  for (auto& parameter : layer->parameters()) parameter.set_requires_grad(false);
+  EXPECT_EQ(ModuleBinding::Create(*layer).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ModuleBindingTest, AScriptedModuleThatReplacesItsBufferIsFollowed) {
+  torch::jit::Module module("counter");
+  module.register_parameter("w", torch::ones({2}), /*is_buffer=*/false);
+  module.register_parameter("half", torch::ones({2}, torch::kHalf), /*is_buffer=*/false);
+  module.register_buffer("count", torch::zeros({}, torch::kLong));
+  module.define(
+      "def forward(self, x):\n  self.count = self.count + 1\n"
+      "  return (self.w * x).sum() + (self.half * x).sum()\n");
+  FakeSession session({Plan(1), Plan(2)}, 0.5);
+  const auto binding = ModuleBinding::Create(module);
+  ASSERT_TRUE(binding.ok()) << binding.status();
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  while (const auto plan = session.NextStep()) {
+    const torch::Tensor loss = module.forward({torch::ones({2})}).toTensor();
+    ASSERT_TRUE((*binding)->Backward(loss).ok());
+    ASSERT_TRUE((*binding)->Complete(1).ok());
+    ASSERT_TRUE((*binding)->Pull().ok());
+  }
+  EXPECT_TRUE(torch::equal(module.attr("w").toTensor(), torch::zeros({2})));
+  EXPECT_EQ(module.attr("count").toTensor().item<int64_t>(), 2);
+  EXPECT_EQ(session.PushedNames().size(), 3);
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,146 @@
+#include "client/torch/testing/fake_session.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+// Calls f with pointers of the element type, for the types that the fake computes with.
+template <class F>
+void WithElements(const TensorSpec& spec, absl::Span<std::byte> a, absl::Span<std::byte> b, F f) {
+  const uint64_t count = ElementCount(spec);
+  if (spec.dtype() == F32)
+    f(reinterpret_cast<float*>(a.data()), reinterpret_cast<float*>(b.data()), count);
+  if (spec.dtype() == F64)
+    f(reinterpret_cast<double*>(a.data()), reinterpret_cast<double*>(b.data()), count);
+}
+
+}  // namespace
+
+std::vector<std::string> FakeSession::Calls() const {
+  absl::MutexLock lock(&mu_);
+  return calls_;
+}
+
+std::vector<std::string> FakeSession::PushedNames() const {
+  absl::MutexLock lock(&mu_);
+  std::vector<std::string> names;
+  for (const size_t i : pushed_) names.push_back(tensors_[i].name());
+  return names;
+}
+
+absl::Status FakeSession::Register(std::vector<TensorSpec> tensors, uint64_t /*training_samples*/,
+                                   uint64_t /*test_samples*/) {
+  tensors_ = std::move(tensors);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    served_.emplace_back(ByteCount(tensors_[i]));
+    parameters_.emplace_back(ByteCount(tensors_[i]));
+    gradients_.emplace_back(ByteCount(tensors_[i]));
+    if (i >= initial.size()) continue;
+    WithElements(tensors_[i], served_[i].span(), served_[i].span(),
+                 [&](auto* values, auto*, uint64_t count) {
+                   std::fill(values, values + count, initial[i]);
+                 });
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeSession::Initialize(absl::Span<const absl::Span<const std::byte>> values) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (values[i].size() != served_[i].bytes_) return absl::InvalidArgumentError("size");
+    std::memcpy(served_[i].span().data(), values[i].data(), values[i].size());
+  }
+  return absl::OkStatus();
+}
+
+absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
+  return parameters_[tensor].span();
+}
+
+absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_[tensor].span(); }
+
+absl::Status FakeSession::Pull() {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    std::memcpy(parameters_[i].span().data(), served_[i].span().data(), served_[i].bytes_);
+  }
+  absl::MutexLock lock(&mu_);
+  calls_.push_back("pull");
+  return pull_status;
+}
+
+std::optional<StepPlan> FakeSession::NextStep() {
+  absl::MutexLock lock(&mu_);
+  pushed_.clear();
+  if (next_ == plans_.size()) return std::nullopt;
+  return plans_[next_++];
+}
+
+std::vector<StepPlan> FakeSession::Ahead(size_t count) const {
+  const size_t end = std::min(plans_.size(), next_ + count);
+  return {plans_.begin() + static_cast<std::ptrdiff_t>(next_),
+          plans_.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+absl::Status FakeSession::Push(size_t tensor) {
+  absl::MutexLock lock(&mu_);
+  pushed_.push_back(tensor);
+  calls_.push_back(absl::StrCat("push ", tensors_[tensor].name()));
+  return push_status;
+}
+
+absl::StatusOr<Verdict> FakeSession::Complete(double loss_sum) {
+  const StepPlan& plan = plans_[next_ - 1];
+  losses_.push_back(loss_sum);
+  Verdict verdict;
+  verdict.set_step(plan.step);
+  verdict.set_outcome(Verdict::APPLY);
+  verdict.set_total_weight(plan.weight);
+  Share& share = *verdict.add_shares();
+  share.set_samples(plan.samples.size());
+  share.set_loss_sum(loss_sum);
+  {
+    absl::MutexLock lock(&mu_);
+    calls_.push_back("complete");
+    for (const size_t i : pushed_) {
+      if (tensors_[i].buffer()) {
+        std::memcpy(served_[i].span().data(), gradients_[i].span().data(), served_[i].bytes_);
+        continue;
+      }
+      WithElements(tensors_[i], served_[i].span(), gradients_[i].span(),
+                   [&](auto* values, const auto* gradient, uint64_t count) {
+                     using Element = std::decay_t<decltype(*values)>;
+                     for (uint64_t e = 0; e < count; ++e) {
+                       values[e] -= static_cast<Element>(rate_) * gradient[e];
+                     }
+                   });
+    }
+  }
+  if (on_complete) on_complete(plan.step);
+  return verdict;
+}
+
+absl::Status FakeSession::ReportEvaluation(const Evaluation& evaluation) {
+  evaluations_.push_back(evaluation);
+  return absl::OkStatus();
+}
+
+absl::Status FakeSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+  seconds_ = seconds;
+  finished_ = true;
+  return absl::OkStatus();
+}
+
+FirstCause FakeSession::Fail(const std::string& reason, bool preempted) {
+  if (!failure_.has_value()) {
+    failure_.emplace();
+    failure_->set_text(absl::StrCat("worker 0: ", reason));
+    failure_->set_preempted(preempted);
+  }
+  return *failure_;
+}
+
+}  // namespace parley

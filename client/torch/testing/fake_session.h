@@ -1,0 +1,88 @@
+#ifndef PARLEY_CLIENT_TORCH_TESTING_FAKE_SESSION_H_
+#define PARLEY_CLIENT_TORCH_TESTING_FAKE_SESSION_H_
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/session.h"
+
+namespace parley {
+
+// A Session of one worker without a service, for tests: SGD on float32 and float64 parameters,
+// buffers as pushed, and a record of what was asked of it.
+class FakeSession final : public Session {
+ public:
+  FakeSession(std::vector<StepPlan> plans, double rate) : plans_(std::move(plans)), rate_(rate) {}
+
+  // What the training thread did, in order: "push 0", "complete", "pull", ...
+  std::vector<std::string> Calls() const;
+  std::vector<std::string> PushedNames() const;  // of the current or last step, in order
+
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  const std::vector<Evaluation>& evaluations() const { return evaluations_; }
+  const std::vector<PhaseSeconds>& seconds() const { return seconds_; }
+  const std::vector<double>& losses() const { return losses_; }
+  bool finished() const { return finished_; }
+
+  // Test switches.
+  bool initialize = true;       // must_initialize
+  std::vector<double> initial;  // where it is false: each element of tensor i
+  absl::Status push_status;     // what Push answers
+  absl::Status pull_status;     // what Pull answers
+  SampleRange part;             // evaluation_part
+  std::function<void(uint64_t step)> on_complete;
+
+  uint32_t ordinal() const override { return 0; }
+  absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
+                        uint64_t test_samples) override;
+  bool must_initialize() const override { return initialize; }
+  absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
+  absl::Span<const std::byte> parameter(size_t tensor) const override;
+  absl::Span<std::byte> gradient(size_t tensor) override;
+  absl::Status Pull() override;
+  std::optional<StepPlan> NextStep() override;
+  std::vector<StepPlan> Ahead(size_t count) const override;
+  absl::Status Push(size_t tensor) override;
+  absl::StatusOr<Verdict> Complete(double loss_sum) override;
+  SampleRange evaluation_part() const override { return part; }
+  absl::Status ReportEvaluation(const Evaluation& evaluation) override;
+  absl::Status Finish(const std::vector<PhaseSeconds>& seconds) override;
+  FirstCause Fail(const std::string& reason, bool preempted) override;
+  std::optional<FirstCause> failure() const override { return failure_; }
+  Traffic traffic() const override { return {}; }
+
+ private:
+  struct Memory {
+    explicit Memory(size_t bytes) : bytes_(bytes), words_(bytes / 8 + 1) {}
+    absl::Span<std::byte> span() { return {reinterpret_cast<std::byte*>(words_.data()), bytes_}; }
+    size_t bytes_;
+    std::vector<uint64_t> words_;
+  };
+
+  const std::vector<StepPlan> plans_;
+  const double rate_;
+  size_t next_ = 0;  // index of the plan that NextStep gives
+  std::vector<TensorSpec> tensors_;
+  mutable std::vector<Memory> served_;      // what Pull brings
+  mutable std::vector<Memory> parameters_;  // what the worker sees
+  std::vector<Memory> gradients_;
+  std::vector<Evaluation> evaluations_;
+  std::vector<PhaseSeconds> seconds_;
+  std::vector<double> losses_;
+  bool finished_ = false;
+  std::optional<FirstCause> failure_;
+
+  mutable absl::Mutex mu_;
+  std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
+  std::vector<size_t> pushed_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_TORCH_TESTING_FAKE_SESSION_H_

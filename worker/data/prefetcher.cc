@@ -1,0 +1,111 @@
+#include "worker/data/prefetcher.h"
+
+#include <utility>
+
+namespace parley {
+
+Prefetcher::Prefetcher(std::shared_ptr<const DataSource> source, size_t ahead)
+    : source_(std::move(source)), ahead_(ahead) {
+  if (ahead_ > 0) thread_ = std::thread([this] { Run(); });
+}
+
+Prefetcher::~Prefetcher() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Prefetcher::Expect(std::vector<Samples> batches) {
+  if (ahead_ == 0) return;
+  absl::MutexLock lock(&mu_);
+  size_t kept = 0;
+  while (kept < ready_.size() && kept < batches.size() &&
+         ready_[kept].batch->samples == batches[kept]) {
+    ++kept;
+  }
+  const bool all_kept = kept == ready_.size();
+  while (ready_.size() > kept) {
+    free_.push_back(std::move(ready_.back().batch));
+    ready_.pop_back();
+  }
+  keep_ = all_kept && under_way_.has_value() && kept < batches.size() &&
+          *under_way_ == batches[kept];
+  if (keep_) ++kept;
+  expected_.assign(std::make_move_iterator(batches.begin() + static_cast<std::ptrdiff_t>(kept)),
+                   std::make_move_iterator(batches.end()));
+}
+
+absl::StatusOr<std::unique_ptr<Batch>> Prefetcher::Take(const Samples& samples) {
+  std::unique_ptr<Batch> batch;
+  {
+    absl::MutexLock lock(&mu_);
+    // Reading takes its time, but ends: the thread waits for nobody.
+    if (ready_.empty() && keep_ && under_way_ == samples) {
+      mu_.Await(absl::Condition(this, &Prefetcher::NothingUnderWay));
+    }
+    if (!ready_.empty() && ready_.front().batch->samples == samples) {
+      Prepared prepared = std::move(ready_.front());
+      ready_.pop_front();
+      if (!prepared.status.ok()) return prepared.status;
+      return std::move(prepared.batch);
+    }
+    // The thread need not do what is done here.
+    if (ready_.empty() && !keep_ && !expected_.empty() && expected_.front() == samples) {
+      expected_.pop_front();
+    }
+    batch = Reuse();
+  }
+  if (const absl::Status status = Prepare(samples, *batch); !status.ok()) return status;
+  return batch;
+}
+
+void Prefetcher::Recycle(std::unique_ptr<Batch> batch) {
+  absl::MutexLock lock(&mu_);
+  if (free_.size() <= ahead_ + 1) free_.push_back(std::move(batch));
+}
+
+size_t Prefetcher::prepared() const {
+  absl::MutexLock lock(&mu_);
+  return ready_.size();
+}
+
+void Prefetcher::Run() {
+  absl::MutexLock lock(&mu_);
+  while (true) {
+    mu_.Await(absl::Condition(this, &Prefetcher::HasWork));
+    if (stopping_) return;
+    under_way_ = std::move(expected_.front());
+    expected_.pop_front();
+    keep_ = true;
+    Prepared prepared{Reuse(), absl::OkStatus()};
+    const Samples samples = *under_way_;
+    mu_.Unlock();
+    prepared.status = Prepare(samples, *prepared.batch);
+    mu_.Lock();
+    if (keep_) {
+      ready_.push_back(std::move(prepared));
+    } else {
+      free_.push_back(std::move(prepared.batch));
+    }
+    under_way_.reset();
+    keep_ = false;
+  }
+}
+
+std::unique_ptr<Batch> Prefetcher::Reuse() {
+  if (free_.empty()) return std::make_unique<Batch>();
+  std::unique_ptr<Batch> batch = std::move(free_.back());
+  free_.pop_back();
+  return batch;
+}
+
+absl::Status Prefetcher::Prepare(const Samples& samples, Batch& batch) const {
+  batch.samples = samples;
+  batch.x.Resize(samples.size() * source_->x().bytes());
+  batch.y.Resize(samples.size() * source_->y().bytes());
+  return source_->Fill(samples, batch.x.span(), batch.y.span());
+}
+
+}  // namespace parley
