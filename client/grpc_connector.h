@@ -9,10 +9,11 @@ namespace parley {
 
 // Clients over gRPC: each has a channel of its own, calls run through the callback API, and no
 // thread waits for a peer. Statuses that gRPC itself makes name the peer's host:port. Messages of
-// up to kMaxMessageBytes (common/rpc/channel.h).
+// up to kMaxMessageBytes (common/rpc/channel.h); deadlines at most an hour ahead.
 //
-// `done` runs on a thread of gRPC, or before the call returns where the deadline is over already.
-// Dropping a client does not end its calls: they end at their deadlines, and `done` runs.
+// `done` runs on a thread of gRPC. Dropping a client does not end its calls, their `done` still
+// runs: at their deadlines at the latest, or when the connector goes, which cancels what is open
+// (Cancelled) and waits for it; so the connector must not be destroyed by a `done`.
 std::unique_ptr<Connector> MakeGrpcConnector();
 
 }  // namespace parley

@@ -1,0 +1,130 @@
+#include "client/membership.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/coordinator_address.h"
+#include "client/membership_driver.h"
+#include "client/retry.h"
+#include "common/daemon/version.h"
+#include "common/file_system.h"
+#include "common/seed.h"
+
+namespace parley {
+namespace {
+
+class DrivenMembership final : public Membership {
+ public:
+  explicit DrivenMembership(std::shared_ptr<MembershipDriver> driver) : driver_(std::move(driver)) {
+    driver_->Start();
+  }
+  ~DrivenMembership() override { driver_->Stop(); }
+
+  uint64_t member() const override { return driver_->joined().reply.member(); }
+  uint32_t ordinal() const override { return driver_->joined().reply.ordinal(); }
+  std::string job_directory() const override { return driver_->joined().reply.job_directory(); }
+  CallHeader header() const override { return driver_->header(); }
+  std::shared_ptr<CoordinatorClient> coordinator() const override {
+    return driver_->joined().coordinator;
+  }
+  void Progress(uint64_t last_decided_step) override { driver_->Progress(last_decided_step); }
+  FirstCause Fail(const std::string& reason, bool preempted) override {
+    return driver_->Fail(reason, preempted);
+  }
+  std::optional<FirstCause> failure() const override { return driver_->failure(); }
+  void Leave() override { driver_->Leave(); }
+
+ private:
+  const std::shared_ptr<MembershipDriver> driver_;
+};
+
+// One attempt, waited for: there is nothing else to do before a process has joined.
+absl::StatusOr<JoinReply> JoinOnce(CoordinatorClient& coordinator, const JoinRequest& request,
+                                   absl::Time deadline) {
+  struct Answer {
+    absl::Mutex mu;
+    bool here ABSL_GUARDED_BY(mu) = false;
+    absl::StatusOr<JoinReply> reply ABSL_GUARDED_BY(mu);
+  };
+  auto answer = std::make_shared<Answer>();
+  coordinator.Join(request, deadline, [answer](absl::StatusOr<JoinReply> reply) {
+    absl::MutexLock lock(&answer->mu);
+    answer->reply = std::move(reply);
+    answer->here = true;
+  });
+  absl::MutexLock lock(&answer->mu);
+  // The implementation keeps the deadline; the rest is a guard against one that does not.
+  if (!answer->mu.AwaitWithDeadline(absl::Condition(&answer->here), deadline + absl::Seconds(1))) {
+    return absl::DeadlineExceededError("no answer to Join");
+  }
+  return std::move(answer->reply);
+}
+
+JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarnation) {
+  JoinRequest request;
+  request.mutable_header()->set_job(options.job);
+  request.mutable_header()->set_incarnation(incarnation);
+  request.set_role(options.role);
+  request.set_address(options.address);
+  request.set_metrics_address(options.metrics_address);
+  request.set_pid(getpid());
+  request.set_job_fingerprint(options.job_fingerprint);
+  request.set_version(kVersion);
+  return request;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Connector& connector,
+                                                             Listener listener) {
+  const std::unique_ptr<FileSystem> files = PosixFileSystem();
+  MembershipDriver::Joined joined;
+  joined.incarnation = RandomIncarnation();
+  joined.pid = getpid();
+  const JoinRequest request = MakeJoinRequest(options, joined.incarnation);
+  const absl::Time started = absl::Now();
+  const absl::Time deadline = started + options.join_timeout;
+  BackoffPolicy policy;
+  policy.first = absl::Milliseconds(50);
+  Backoff backoff(policy, joined.incarnation);
+  absl::Status last;
+  while (true) {
+    // The file is read again each time: what it names may be a coordinator of yesterday.
+    absl::StatusOr<std::string> address = ResolveCoordinator(*files, options.coordinator);
+    last = address.status();
+    if (address.ok()) {
+      if (*address != joined.coordinator_address) {
+        joined.coordinator_address = *address;
+        joined.coordinator = connector.ConnectCoordinator(*address);
+      }
+      absl::StatusOr<JoinReply> reply = JoinOnce(
+          *joined.coordinator, request,
+          std::min(deadline, absl::Now() + std::max(options.liveness / 2, absl::Seconds(1))));
+      if (reply.ok()) {
+        joined.reply = *std::move(reply);
+        break;
+      }
+      last = reply.status();
+    }
+    if (ActionFor(last.code()) != RetryAction::kRetry) return last;
+    const absl::Duration wait = backoff.Next();
+    if (absl::Now() + wait >= deadline) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "no coordinator at %s took us in within %.1f s: %s; check that it runs and that "
+          "--coordinator names it",
+          options.coordinator, absl::ToDoubleSeconds(absl::Now() - started), last.message()));
+    }
+    absl::SleepFor(wait);
+  }
+  auto driver = std::make_shared<MembershipDriver>(std::move(options), connector,
+                                                   std::move(listener), std::move(joined));
+  return std::unique_ptr<Membership>(std::make_unique<DrivenMembership>(std::move(driver)));
+}
+
+}  // namespace parley

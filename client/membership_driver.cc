@@ -1,0 +1,266 @@
+#include "client/membership_driver.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace parley {
+namespace {
+
+MemberState::Options StateOptions(const Membership::Options& options,
+                                  const MembershipDriver::Joined& joined) {
+  MemberState::Options state;
+  state.liveness = options.liveness;
+  state.role = options.role;
+  state.ordinal = joined.reply.ordinal();
+  const char* role = options.role == SHARD ? "shard" : options.role == STAGE ? "stage" : "worker";
+  state.self = absl::StrFormat("%s %d at %s (pid %d)", role, joined.reply.ordinal(),
+                               options.address, joined.pid);
+  state.coordinator = joined.coordinator_address;
+  return state;
+}
+
+}  // namespace
+
+MembershipDriver::MembershipDriver(Membership::Options options, Connector& connector,
+                                   Membership::Listener listener, Joined joined)
+    : options_(std::move(options)),
+      connector_(connector),
+      listener_(std::move(listener)),
+      joined_(std::move(joined)),
+      caller_(&timers_, joined_.incarnation),
+      state_(StateOptions(options_, joined_), timers_.Now()) {}
+
+void MembershipDriver::Start() {
+  Pump();
+  ScheduleTick();
+}
+
+void MembershipDriver::Stop() {
+  {
+    absl::MutexLock lock(&mu_);
+    stopped_ = true;
+  }
+  timers_.Stop();
+  listener_thread_.Stop();
+}
+
+CallHeader MembershipDriver::header() const {
+  CallHeader header;
+  header.set_job(options_.job);
+  header.set_member(joined_.reply.member());
+  header.set_incarnation(joined_.incarnation);
+  absl::MutexLock lock(&mu_);
+  if (state_.watched().has_view()) {
+    header.set_job_epoch(state_.watched().view().job_epoch());
+    header.set_view_epoch(state_.watched().view().view_epoch());
+  }
+  return header;
+}
+
+void MembershipDriver::Progress(uint64_t last_decided_step) {
+  absl::MutexLock lock(&mu_);
+  ++progress_;
+  state_.Progress(last_decided_step);
+}
+
+std::optional<FirstCause> MembershipDriver::failure() const {
+  absl::MutexLock lock(&mu_);
+  return state_.failure();
+}
+
+void MembershipDriver::ScheduleTick() {
+  const absl::Duration tick =
+      std::clamp(options_.liveness / 40, absl::Milliseconds(5), absl::Milliseconds(250));
+  timers_.RunAt(timers_.Now() + tick, [self = shared_from_this()] {
+    self->Pump();
+    self->ScheduleTick();
+  });
+}
+
+void MembershipDriver::Pump() {
+  bool heartbeat = false;
+  bool watch = false;
+  bool status = false;
+  std::string leader;
+  absl::Time leader_deadline;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return;
+    const absl::Time now = timers_.Now();
+    state_.Tick(now);
+    CheckFailure();
+    if (!heartbeat_open_ && state_.wants_heartbeat(now)) heartbeat = heartbeat_open_ = true;
+    if (!watch_open_ && state_.wants_watch(now)) watch = watch_open_ = true;
+    if (!status_open_ && state_.wants_status()) status = status_open_ = true;
+    if (!leader_open_ && state_.wants_leader(now)) {
+      leader_open_ = true;
+      leader = state_.leader_address();
+      leader_deadline = state_.ask_deadline();
+    }
+  }
+  if (heartbeat) SendHeartbeat();
+  if (watch) OpenWatch();
+  if (status) AskStatus();
+  if (!leader.empty()) AskLeader(leader, leader_deadline);
+}
+
+void MembershipDriver::SendHeartbeat() {
+  HeartbeatRequest request;
+  *request.mutable_header() = header();
+  const absl::Time sent = timers_.Now();
+  absl::Time deadline;
+  {
+    absl::MutexLock lock(&mu_);
+    request.set_progress(progress_);
+    request.set_step(state_.last_decided_step());
+    deadline = sent + state_.heartbeat_timeout();
+  }
+  joined_.coordinator->Heartbeat(
+      request, deadline, [self = shared_from_this(), sent](absl::StatusOr<HeartbeatReply> reply) {
+        {
+          absl::MutexLock lock(&self->mu_);
+          self->heartbeat_open_ = false;
+          self->state_.OnHeartbeat(reply.status(), sent, self->timers_.Now());
+        }
+        self->Pump();
+      });
+}
+
+void MembershipDriver::OpenWatch() {
+  WatchRequest request;
+  *request.mutable_header() = header();
+  {
+    absl::MutexLock lock(&mu_);
+    request.set_seen_revision(state_.watched().revision());
+  }
+  joined_.coordinator->Watch(request, timers_.Now() + options_.liveness,
+                             [self = shared_from_this()](absl::StatusOr<WatchReply> reply) {
+                               {
+                                 absl::MutexLock lock(&self->mu_);
+                                 self->watch_open_ = false;
+                                 if (self->state_.OnWatch(reply, self->timers_.Now()) &&
+                                     self->listener_.on_state && !self->stopped_) {
+                                   self->listener_thread_.RunAt(absl::InfinitePast(),
+                                                                [self, state = *std::move(reply)] {
+                                                                  self->listener_.on_state(state);
+                                                                });
+                                 }
+                               }
+                               self->Pump();
+                             });
+}
+
+void MembershipDriver::AskLeader(const std::string& address, absl::Time deadline) {
+  std::shared_ptr<ShardClient> client;
+  {
+    absl::MutexLock lock(&mu_);
+    if (leader_ == nullptr || leader_address_ != address) {
+      leader_ = connector_.ConnectShard(address);
+      leader_address_ = address;
+    }
+    client = leader_;
+  }
+  WhyFailedRequest request;
+  *request.mutable_header() = header();
+  client->WhyFailed(request, deadline,
+                    [self = shared_from_this()](absl::StatusOr<WhyFailedReply> reply) {
+                      {
+                        absl::MutexLock lock(&self->mu_);
+                        self->leader_open_ = false;
+                        absl::StatusOr<FirstCause> cause = reply.status();
+                        if (reply.ok()) cause = reply->cause();
+                        self->state_.OnLeaderAnswer(cause, self->timers_.Now());
+                      }
+                      self->Pump();
+                    });
+}
+
+void MembershipDriver::AskStatus() {
+  GetStatusRequest request;
+  request.set_job(options_.job);
+  absl::Time deadline;
+  {
+    absl::MutexLock lock(&mu_);
+    deadline = timers_.Now() + state_.status_timeout();
+  }
+  joined_.coordinator->GetStatus(request, deadline,
+                                 [self = shared_from_this()](absl::StatusOr<GetStatusReply> reply) {
+                                   {
+                                     absl::MutexLock lock(&self->mu_);
+                                     self->status_open_ = false;
+                                     self->state_.OnStatus(reply, self->timers_.Now());
+                                   }
+                                   self->Pump();
+                                 });
+}
+
+void MembershipDriver::CheckFailure() {
+  if (told_failure_ || stopped_ || !state_.failure().has_value()) return;
+  told_failure_ = true;
+  if (!listener_.on_failed) return;
+  listener_thread_.RunAt(
+      absl::InfinitePast(),
+      [self = shared_from_this(), cause = *state_.failure()] { self->listener_.on_failed(cause); });
+}
+
+FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
+  const absl::Time deadline = timers_.Now() + options_.liveness;
+  if (!failure().has_value()) {
+    RetryOptions retry;
+    retry.what =
+        absl::StrCat("telling the coordinator at ", joined_.coordinator_address, " of the failure");
+    retry.deadline = deadline;
+    retry.attempt_timeout = options_.liveness / 4;
+    retry.refresh_timeout = options_.liveness / 4;
+    caller_.Call<FailReply>(
+        retry,
+        [self = shared_from_this(), reason, preempted](absl::Time until, Done<FailReply> done) {
+          FailRequest request;
+          *request.mutable_header() = self->header();
+          request.set_reason(reason);
+          request.set_preempted(preempted);
+          self->joined_.coordinator->Fail(request, until, std::move(done));
+        },
+        [](const absl::StatusOr<FailReply>&) {});  // the cause that counts comes by the Watch
+  }
+  absl::MutexLock lock(&mu_);
+  mu_.AwaitWithDeadline(absl::Condition(
+                            +[](const MembershipDriver* self) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+                              return self->state_.failure().has_value();
+                            },
+                            static_cast<const MembershipDriver*>(this)),
+                        deadline);
+  state_.FailWith(reason, preempted);
+  CheckFailure();
+  return *state_.failure();
+}
+
+void MembershipDriver::Leave() {
+  bool call = false;
+  {
+    absl::MutexLock lock(&mu_);
+    call = !state_.coordinator_lost();
+    state_.Leave();
+  }
+  if (!call) return;
+  // One attempt: a coordinator that does not answer will find out by itself.
+  LeaveRequest request;
+  *request.mutable_header() = header();
+  struct Answer {
+    absl::Mutex mu;
+    bool here ABSL_GUARDED_BY(mu) = false;
+  };
+  auto answer = std::make_shared<Answer>();
+  const absl::Time deadline = timers_.Now() + options_.liveness / 2;
+  joined_.coordinator->Leave(request, deadline, [answer](const absl::StatusOr<LeaveReply>&) {
+    absl::MutexLock lock(&answer->mu);
+    answer->here = true;
+  });
+  absl::MutexLock lock(&answer->mu);
+  answer->mu.AwaitWithDeadline(absl::Condition(&answer->here), deadline + absl::Milliseconds(100));
+}
+
+}  // namespace parley

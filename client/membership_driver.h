@@ -1,0 +1,83 @@
+#ifndef PARLEY_CLIENT_MEMBERSHIP_DRIVER_H_
+#define PARLEY_CLIENT_MEMBERSHIP_DRIVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/connector.h"
+#include "client/member_state.h"
+#include "client/membership.h"
+#include "client/retrying_caller.h"
+#include "client/timer_thread.h"
+
+namespace parley {
+
+// Makes the calls that a MemberState asks for and tells the listener what comes of them. Two
+// threads: one for timers, which also makes the calls, and one for the listener, which may take its
+// time without making heartbeats late. Answers arrive on the connector's threads; these hold the
+// driver as shared, since they can come after the Membership has gone.
+class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
+ public:
+  struct Joined {
+    std::string coordinator_address;
+    std::shared_ptr<CoordinatorClient> coordinator;
+    JoinReply reply;
+    uint64_t incarnation = 0;
+    int64_t pid = 0;
+  };
+
+  MembershipDriver(Membership::Options options, Connector& connector, Membership::Listener listener,
+                   Joined joined);
+
+  void Start();
+  // No call to the listener after it. Not from the listener.
+  void Stop();
+
+  CallHeader header() const;
+  const Joined& joined() const { return joined_; }
+  void Progress(uint64_t last_decided_step);
+  FirstCause Fail(const std::string& reason, bool preempted);
+  std::optional<FirstCause> failure() const;
+  void Leave();
+
+ private:
+  // Lets the state look at the time and does what it wants then.
+  void Pump();
+  void SendHeartbeat();
+  void OpenWatch();
+  void AskLeader(const std::string& address, absl::Time deadline);
+  void AskStatus();
+  void ScheduleTick();
+  // Tells the listener of the end, once.
+  void CheckFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Constant after construction.
+  const Membership::Options options_;
+  Connector& connector_;
+  const Membership::Listener listener_;
+  const Joined joined_;
+  TimerThread timers_;
+  TimerThread listener_thread_;
+  RetryingCaller caller_;
+
+  mutable absl::Mutex mu_;
+  MemberState state_ ABSL_GUARDED_BY(mu_);
+  uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  bool told_failure_ ABSL_GUARDED_BY(mu_) = false;
+  // Which calls are open.
+  bool heartbeat_open_ ABSL_GUARDED_BY(mu_) = false;
+  bool watch_open_ ABSL_GUARDED_BY(mu_) = false;
+  bool leader_open_ ABSL_GUARDED_BY(mu_) = false;
+  bool status_open_ ABSL_GUARDED_BY(mu_) = false;
+  std::shared_ptr<ShardClient> leader_ ABSL_GUARDED_BY(mu_);
+  std::string leader_address_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_MEMBERSHIP_DRIVER_H_

@@ -1,0 +1,365 @@
+#include "client/membership.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/file_system.h"
+
+namespace parley {
+namespace {
+
+// A coordinator, and the step leader's WhyFailed, that answer as a test tells them. Watch calls are
+// parked.
+class FakeService final : public Connector, public CoordinatorClient, public ShardClient {
+ public:
+  // What they answer while `down`: nothing gets through.
+  void set_down(bool down) {
+    absl::MutexLock lock(&mu_);
+    down_ = down;
+  }
+  void set_heartbeat(absl::Status status) {
+    absl::MutexLock lock(&mu_);
+    heartbeat_ = std::move(status);
+  }
+  void set_leader_cause(const std::string& text) {
+    absl::MutexLock lock(&mu_);
+    leader_cause_ = text;
+  }
+  void Publish(WatchReply state) {
+    std::vector<Done<WatchReply>> parked;
+    {
+      absl::MutexLock lock(&mu_);
+      state.set_revision(++revision_);
+      state_ = state;
+      parked.swap(parked_);
+    }
+    for (auto& done : parked) done(state);
+  }
+  std::vector<std::string> connected() const {
+    absl::MutexLock lock(&mu_);
+    return connected_;
+  }
+  JoinRequest joined() const {
+    absl::MutexLock lock(&mu_);
+    return joined_;
+  }
+  void AwaitHeartbeats(int count) {
+    absl::MutexLock lock(&mu_);
+    auto enough = [this, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return heartbeats_ >= count; };
+    mu_.Await(absl::Condition(&enough));
+  }
+  HeartbeatRequest last_heartbeat() const {
+    absl::MutexLock lock(&mu_);
+    return last_heartbeat_;
+  }
+  int leaves() const {
+    absl::MutexLock lock(&mu_);
+    return leaves_;
+  }
+  std::string failed_with() const {
+    absl::MutexLock lock(&mu_);
+    return failed_with_;
+  }
+
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    absl::MutexLock lock(&mu_);
+    connected_.push_back(address);
+    return std::shared_ptr<CoordinatorClient>(this, [](CoordinatorClient*) {});
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    absl::MutexLock lock(&mu_);
+    connected_.push_back(address);
+    return std::shared_ptr<ShardClient>(this, [](ShardClient*) {});
+  }
+
+  void Join(const JoinRequest& request, absl::Time, Done<JoinReply> done) override {
+    if (Down()) return done(absl::UnavailableError("nobody there"));
+    {
+      absl::MutexLock lock(&mu_);
+      joined_ = request;
+    }
+    JoinReply reply;
+    reply.set_member(7);
+    reply.set_ordinal(1);
+    reply.set_job_directory("/jobs/x");
+    done(reply);
+  }
+  void Heartbeat(const HeartbeatRequest& request, absl::Time, Done<HeartbeatReply> done) override {
+    absl::Status status;
+    {
+      absl::MutexLock lock(&mu_);
+      ++heartbeats_;
+      last_heartbeat_ = request;
+      status = down_ ? absl::UnavailableError("nobody there") : heartbeat_;
+    }
+    if (status.ok()) return done(HeartbeatReply());
+    done(status);
+  }
+  void Watch(const WatchRequest& request, absl::Time, Done<WatchReply> done) override {
+    if (Down()) return done(absl::UnavailableError("nobody there"));
+    WatchReply state;
+    {
+      absl::MutexLock lock(&mu_);
+      if (request.seen_revision() >= revision_) {
+        parked_.push_back(std::move(done));
+        return;
+      }
+      state = state_;
+    }
+    done(state);
+  }
+  void Fail(const FailRequest& request, absl::Time, Done<FailReply> done) override {
+    if (Down()) return done(absl::UnavailableError("nobody there"));
+    {
+      absl::MutexLock lock(&mu_);
+      failed_with_ = request.reason();
+    }
+    WatchReply failed;
+    failed.set_phase(FAILED);
+    failed.mutable_cause()->set_text("worker 1: " + request.reason());
+    Publish(failed);
+    done(FailReply());
+  }
+  void Leave(const LeaveRequest&, absl::Time, Done<LeaveReply> done) override {
+    {
+      absl::MutexLock lock(&mu_);
+      ++leaves_;
+    }
+    done(LeaveReply());
+  }
+  void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply> done) override {
+    WhyFailedReply reply;
+    {
+      absl::MutexLock lock(&mu_);
+      reply.mutable_cause()->set_text(leader_cause_);
+    }
+    if (reply.cause().text().empty()) return done(absl::UnavailableError("leader is down"));
+    done(reply);
+  }
+
+  template <class Reply>
+  static void Refuse(const Done<Reply>& done) {
+    done(absl::UnimplementedError("not in this test"));
+  }
+  void RegisterModel(const RegisterModelRequest&, absl::Time,
+                     Done<RegisterModelReply> done) override {
+    Refuse(done);
+  }
+  void ReportReady(const ReportReadyRequest&, absl::Time, Done<ReportReadyReply> done) override {
+    Refuse(done);
+  }
+  void ReportVerdicts(const ReportVerdictsRequest&, absl::Time,
+                      Done<ReportVerdictsReply> done) override {
+    Refuse(done);
+  }
+  void ReportEvaluation(const ReportEvaluationRequest&, absl::Time,
+                        Done<ReportEvaluationReply> done) override {
+    Refuse(done);
+  }
+  void Finish(const FinishRequest&, absl::Time, Done<FinishReply> done) override { Refuse(done); }
+  void ReportCheckpointFile(const ReportCheckpointFileRequest&, absl::Time,
+                            Done<ReportCheckpointFileReply> done) override {
+    Refuse(done);
+  }
+  void GetStatus(const GetStatusRequest&, absl::Time, Done<GetStatusReply> done) override {
+    Refuse(done);
+  }
+  void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply> done) override {
+    Refuse(done);
+  }
+  void Push(const PushRequest&, absl::Time, Done<PushReply> done) override { Refuse(done); }
+  void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
+    Refuse(done);
+  }
+  void Close(const CloseRequest&, absl::Time, Done<CloseReply> done) override { Refuse(done); }
+  void Decide(const DecideRequest&, absl::Time, Done<DecideReply> done) override { Refuse(done); }
+  void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }
+
+ private:
+  bool Down() const {
+    absl::MutexLock lock(&mu_);
+    return down_;
+  }
+
+  mutable absl::Mutex mu_;
+  bool down_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status heartbeat_ ABSL_GUARDED_BY(mu_);
+  std::string leader_cause_ ABSL_GUARDED_BY(mu_);
+  uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
+  WatchReply state_ ABSL_GUARDED_BY(mu_);
+  std::vector<Done<WatchReply>> parked_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> connected_ ABSL_GUARDED_BY(mu_);
+  JoinRequest joined_ ABSL_GUARDED_BY(mu_);
+  HeartbeatRequest last_heartbeat_ ABSL_GUARDED_BY(mu_);
+  int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
+  int leaves_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string failed_with_ ABSL_GUARDED_BY(mu_);
+};
+
+WatchReply Training() {
+  WatchReply state;
+  state.set_phase(TRAINING);
+  state.mutable_view()->set_job_epoch(1);
+  state.mutable_view()->set_view_epoch(4);
+  Member* leader = state.mutable_view()->add_members();
+  leader->set_role(SHARD);
+  leader->set_address("h:10");
+  return state;
+}
+
+class MembershipTest : public testing::Test {
+ protected:
+  absl::StatusOr<std::unique_ptr<Membership>> Join(absl::Duration liveness = absl::Seconds(10),
+                                                   const std::string& coordinator = "h:1") {
+    Membership::Options options;
+    options.job = "x";
+    options.role = WORKER;
+    options.coordinator = coordinator;
+    options.address = "h:20";
+    options.liveness = liveness;
+    options.join_timeout = absl::Milliseconds(500);
+    Membership::Listener listener;
+    listener.on_state = [this](const WatchReply& state) {
+      absl::MutexLock lock(&mu_);
+      EXPECT_FALSE(failed_);
+      states_.push_back(state.phase());
+    };
+    listener.on_failed = [this](const FirstCause& cause) {
+      absl::MutexLock lock(&mu_);
+      EXPECT_FALSE(failed_);
+      failed_ = true;
+      cause_ = cause.text();
+    };
+    return Membership::Join(options, service_, listener);
+  }
+
+  std::string AwaitFailure() {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(&failed_));
+    return cause_;
+  }
+  void AwaitStates(size_t count) {
+    absl::MutexLock lock(&mu_);
+    auto enough = [this, count]()
+                      ABSL_NO_THREAD_SAFETY_ANALYSIS { return states_.size() >= count; };
+    mu_.Await(absl::Condition(&enough));
+  }
+
+  absl::Mutex mu_;
+  std::vector<Phase> states_ ABSL_GUARDED_BY(mu_);
+  bool failed_ ABSL_GUARDED_BY(mu_) = false;
+  std::string cause_ ABSL_GUARDED_BY(mu_);
+  FakeService service_;
+};
+
+TEST_F(MembershipTest, JoinsAndFollowsTheState) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  EXPECT_EQ((*membership)->member(), 7);
+  EXPECT_EQ((*membership)->ordinal(), 1);
+  EXPECT_EQ((*membership)->job_directory(), "/jobs/x");
+  EXPECT_EQ(service_.joined().address(), "h:20");
+  EXPECT_NE(service_.joined().header().incarnation(), 0);
+  EXPECT_EQ((*membership)->header().view_epoch(), 0);
+  service_.Publish(Training());
+  AwaitStates(1);
+  EXPECT_EQ((*membership)->header().job(), "x");
+  EXPECT_EQ((*membership)->header().member(), 7);
+  EXPECT_EQ((*membership)->header().view_epoch(), 4);
+  EXPECT_EQ((*membership)->header().incarnation(), service_.joined().header().incarnation());
+}
+
+TEST_F(MembershipTest, HeartbeatsCarryProgress) {
+  auto membership = Join(absl::Milliseconds(40));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  (*membership)->Progress(3);
+  (*membership)->Progress(4);
+  service_.AwaitHeartbeats(3);
+  EXPECT_EQ(service_.last_heartbeat().step(), 4);
+  EXPECT_EQ(service_.last_heartbeat().progress(), 2);
+}
+
+TEST_F(MembershipTest, ACoordinatorThatIsNotThereIsNamedAfterTheJoinTimeout) {
+  service_.set_down(true);
+  auto membership = Join();
+  EXPECT_EQ(membership.status().code(), absl::StatusCode::kDeadlineExceeded);
+  const std::string message(membership.status().message());
+  EXPECT_NE(message.find("h:1 "), std::string::npos) << message;
+  EXPECT_NE(message.find("nobody there"), std::string::npos) << message;
+}
+
+TEST_F(MembershipTest, AnAddressFileThatComesLaterIsFound) {
+  const std::string path = testing::TempDir() + "/coordinator-address";
+  const auto files = PosixFileSystem();
+  (void)files->Remove(path);
+  EXPECT_EQ(Join(absl::Seconds(10), "file:" + path).status().code(),
+            absl::StatusCode::kDeadlineExceeded);
+  ASSERT_TRUE(WriteFileAtomically(*files, path, "h:99\n").ok());
+  auto membership = Join(absl::Seconds(10), "file:" + path);
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  EXPECT_EQ(service_.connected(), std::vector<std::string>{"h:99"});
+}
+
+TEST_F(MembershipTest, AFailureOfItsOwnComesBackAsTheCauseThatCounts) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  EXPECT_EQ((*membership)->Fail("no data", false).text(), "worker 1: no data");
+  EXPECT_EQ(service_.failed_with(), "no data");
+  EXPECT_EQ(AwaitFailure(), "worker 1: no data");
+  EXPECT_EQ((*membership)->failure()->text(), "worker 1: no data");
+  EXPECT_EQ((*membership)->Fail("another thing", false).text(), "worker 1: no data");
+}
+
+TEST_F(MembershipTest, WhenTheCoordinatorIsLostTheStepLeadersWordsCount) {
+  auto membership = Join(absl::Milliseconds(100));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.Publish(Training());
+  AwaitStates(1);
+  service_.set_leader_cause("coordinator at h:1 has not answered; last decided step 5");
+  service_.set_down(true);
+  EXPECT_EQ(AwaitFailure(), "coordinator at h:1 has not answered; last decided step 5");
+  EXPECT_EQ(service_.connected().back(), "h:10");
+  (*membership)->Leave();
+}
+
+TEST_F(MembershipTest, WhenTheStepLeaderIsLostTooItsOwnWordsCount) {
+  auto membership = Join(absl::Milliseconds(100));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.Publish(Training());
+  AwaitStates(1);
+  service_.set_down(true);
+  EXPECT_EQ(AwaitFailure().find("coordinator at h:1 has not answered since "), 0);
+  (*membership)->Leave();
+  EXPECT_EQ(service_.leaves(), 0);  // nobody to tell
+}
+
+TEST_F(MembershipTest, AFencedMemberEnds) {
+  auto membership = Join(absl::Milliseconds(100));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_heartbeat(absl::AbortedError("member 7 has a newer incarnation"));
+  const std::string cause = AwaitFailure();
+  EXPECT_NE(cause.find("fenced it off: member 7 has a newer incarnation"), std::string::npos)
+      << cause;
+}
+
+TEST_F(MembershipTest, LeavingEndsTheHeartbeats) {
+  auto membership = Join(absl::Milliseconds(40));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.AwaitHeartbeats(1);
+  (*membership)->Leave();
+  EXPECT_EQ(service_.leaves(), 1);
+  service_.set_heartbeat(absl::AbortedError("who?"));
+  EXPECT_FALSE((*membership)->failure().has_value());
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,34 @@
+#ifndef PARLEY_CLIENT_OPEN_CALLS_H_
+#define PARLEY_CLIENT_OPEN_CALLS_H_
+
+#include <grpcpp/client_context.h>
+
+#include <unordered_set>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace parley {
+
+// The calls of a connector that have not ended, so that they can be ended with it: a process that
+// exits must not leave calls behind that still run on gRPC's threads. Thread-safe.
+class OpenCalls {
+ public:
+  // False once closed: the call must not be made.
+  bool Add(grpc::ClientContext* call);
+  // After the call's last use of anything of the caller's.
+  void Remove(grpc::ClientContext* call);
+
+  // Refuses further calls and cancels the open ones; waits for their ends, at most `timeout`.
+  void Close(absl::Duration timeout);
+
+ private:
+  absl::Mutex mu_;
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::unordered_set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_OPEN_CALLS_H_
