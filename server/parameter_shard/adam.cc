@@ -3,6 +3,47 @@
 #include "server/parameter_shard/optimizer_kernels.h"
 
 namespace parley::kernels {
+namespace {
+
+// Scalars of one step, rounded to T.
+template <class T>
+struct Scalars {
+  T minus_step;
+  T correction2_root;
+  T weight1;
+  T beta2;
+  T weight2;
+  T epsilon;
+  T decay;
+  T shrink;  // of the parameter, AdamW; 1 changes no bit
+  bool coupled_decay;
+};
+
+// What varies inside is known when compiling, or the loop would not be vectorised.
+template <bool kMaximum, bool kSmallWeight, class T>
+void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
+          T* __restrict parameter, T* __restrict exp_avg, T* __restrict exp_avg_sq,
+          T* __restrict max_exp_avg_sq) {
+  for (size_t i = 0; i < count; ++i) {
+    T g = gradient[i];
+    const T p = parameter[i] * s.shrink;
+    if (s.coupled_decay) g = g + s.decay * p;
+    const T mean = Lerp<kSmallWeight>(exp_avg[i], g, s.weight1);
+    T square = exp_avg_sq[i] * s.beta2 + s.weight2 * g * g;
+    exp_avg[i] = mean;
+    exp_avg_sq[i] = square;
+    if constexpr (kMaximum) {
+      // As torch.maximum, a NaN on either side stays.
+      const T largest = max_exp_avg_sq[i];
+      square = square >= largest || square != square ? square : largest;
+      max_exp_avg_sq[i] = square;
+    }
+    const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
+    parameter[i] = p + s.minus_step * mean / denominator;
+  }
+}
+
+}  // namespace
 
 template <class T>
 void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
@@ -11,41 +52,23 @@ void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, s
   const double steps = static_cast<double>(step_count);
   const double correction1 = 1 - std::pow(settings.beta1, steps);
   const double correction2 = 1 - std::pow(settings.beta2, steps);
-  const T minus_step = static_cast<T>(-(rate / correction1));
-  const T correction2_root = static_cast<T>(std::sqrt(correction2));
-  const T weight1 = static_cast<T>(1 - settings.beta1);
-  const T beta2 = static_cast<T>(settings.beta2);
-  const T weight2 = static_cast<T>(1 - settings.beta2);
-  const T epsilon = static_cast<T>(settings.epsilon);
-  const T decay = static_cast<T>(settings.weight_decay);
-  const T shrink = static_cast<T>(1 - rate * settings.weight_decay);
-  const bool decays = settings.weight_decay != 0;
   const bool decoupled = settings.kind == OptimizerSettings::Kind::kAdamW;
+  Scalars<T> s;
+  s.minus_step = static_cast<T>(-(rate / correction1));
+  s.correction2_root = static_cast<T>(std::sqrt(correction2));
+  s.weight1 = static_cast<T>(1 - settings.beta1);
+  s.beta2 = static_cast<T>(settings.beta2);
+  s.weight2 = static_cast<T>(1 - settings.beta2);
+  s.epsilon = static_cast<T>(settings.epsilon);
+  s.decay = static_cast<T>(settings.weight_decay);
+  s.shrink = static_cast<T>(decoupled ? 1 - rate * settings.weight_decay : 1);
+  s.coupled_decay = !decoupled && settings.weight_decay != 0;
 
-  for (size_t i = 0; i < count; ++i) {
-    T p = parameter[i];
-    T g = gradient[i];
-    if (decays) {
-      if (decoupled) {
-        p = p * shrink;
-      } else {
-        g = g + decay * p;
-      }
-    }
-    const T mean = Lerp(exp_avg[i], g, weight1);
-    T square = exp_avg_sq[i] * beta2;
-    square = square + weight2 * g * g;
-    exp_avg[i] = mean;
-    exp_avg_sq[i] = square;
-    if (max_exp_avg_sq != nullptr) {
-      // As torch.maximum, a NaN on either side stays.
-      const T largest = max_exp_avg_sq[i];
-      square = (largest > square || largest != largest) ? largest : square;
-      max_exp_avg_sq[i] = square;
-    }
-    const T denominator = std::sqrt(square) / correction2_root + epsilon;
-    parameter[i] = p + minus_step * mean / denominator;
-  }
+  const bool small = s.weight1 < T(0.5);
+  const bool maximum = max_exp_avg_sq != nullptr;
+  const auto loop = maximum ? (small ? Loop<true, true, T> : Loop<true, false, T>)
+                            : (small ? Loop<false, true, T> : Loop<false, false, T>);
+  loop(s, count, gradient, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 
 template void Adam<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*, float*,

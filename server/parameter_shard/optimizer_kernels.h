@@ -31,10 +31,10 @@ void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
              const float* __restrict gradient, T* __restrict parameter, T* __restrict square_avg,
              T* __restrict grad_avg, T* __restrict momentum_buffer);
 
-// torch.lerp: the form depends on the weight, so that lerp(a, b, 1) is b.
-template <class T>
+// torch.lerp: the form depends on the weight, so that lerp(a, b, 1) is b. kSmall: weight < 0.5.
+template <bool kSmall, class T>
 inline T Lerp(T from, T to, T weight) {
-  return weight < T(0.5) ? from + weight * (to - from) : to - (to - from) * (T(1) - weight);
+  return kSmall ? from + weight * (to - from) : to - (to - from) * (T(1) - weight);
 }
 
 }  // namespace parley::kernels

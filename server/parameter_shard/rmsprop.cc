@@ -3,38 +3,69 @@
 #include "server/parameter_shard/optimizer_kernels.h"
 
 namespace parley::kernels {
+namespace {
+
+// Scalars of one step, rounded to T.
+template <class T>
+struct Scalars {
+  T step;
+  T alpha;
+  T fresh;
+  T epsilon;
+  T decay;
+  T momentum;
+  bool decays;
+};
+
+// What varies inside is known when compiling, or the loop would not be vectorised.
+template <bool kCentered, bool kSmallWeight, bool kMomentum, class T>
+void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
+          T* __restrict parameter, T* __restrict square_avg, T* __restrict grad_avg,
+          T* __restrict momentum_buffer) {
+  for (size_t i = 0; i < count; ++i) {
+    const T p = parameter[i];
+    T g = gradient[i];
+    if (s.decays) g = g + s.decay * p;
+    T square = square_avg[i] * s.alpha + s.fresh * g * g;
+    square_avg[i] = square;
+    if constexpr (kCentered) {
+      const T mean = Lerp<kSmallWeight>(grad_avg[i], g, s.fresh);
+      grad_avg[i] = mean;
+      square = square - mean * mean;
+    }
+    const T root = std::sqrt(square) + s.epsilon;
+    if constexpr (kMomentum) {
+      const T buffer = momentum_buffer[i] * s.momentum + g / root;
+      momentum_buffer[i] = buffer;
+      parameter[i] = p - s.step * buffer;
+    } else {
+      parameter[i] = p + -s.step * g / root;
+    }
+  }
+}
+
+}  // namespace
 
 template <class T>
 void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
              const float* __restrict gradient, T* __restrict parameter, T* __restrict square_avg,
              T* __restrict grad_avg, T* __restrict momentum_buffer) {
-  const T step = static_cast<T>(rate);
-  const T alpha = static_cast<T>(settings.alpha);
-  const T fresh = static_cast<T>(1 - settings.alpha);
-  const T epsilon = static_cast<T>(settings.epsilon);
-  const T decay = static_cast<T>(settings.weight_decay);
-  const T momentum = static_cast<T>(settings.momentum);
-  const bool decays = settings.weight_decay != 0;
-  for (size_t i = 0; i < count; ++i) {
-    T g = gradient[i];
-    if (decays) g = g + decay * parameter[i];
-    T square = square_avg[i] * alpha;
-    square = square + fresh * g * g;
-    square_avg[i] = square;
-    if (grad_avg != nullptr) {
-      const T mean = Lerp(grad_avg[i], g, fresh);
-      grad_avg[i] = mean;
-      square = square - mean * mean;
-    }
-    const T root = std::sqrt(square) + epsilon;
-    if (momentum_buffer != nullptr) {
-      const T buffer = momentum_buffer[i] * momentum + g / root;
-      momentum_buffer[i] = buffer;
-      parameter[i] = parameter[i] - step * buffer;
-    } else {
-      parameter[i] = parameter[i] + -step * g / root;
-    }
-  }
+  Scalars<T> s;
+  s.step = static_cast<T>(rate);
+  s.alpha = static_cast<T>(settings.alpha);
+  s.fresh = static_cast<T>(1 - settings.alpha);
+  s.epsilon = static_cast<T>(settings.epsilon);
+  s.decay = static_cast<T>(settings.weight_decay);
+  s.momentum = static_cast<T>(settings.momentum);
+  s.decays = settings.weight_decay != 0;
+
+  const bool small = s.fresh < T(0.5);
+  const bool momentum = momentum_buffer != nullptr;
+  const auto loop = grad_avg == nullptr
+                        ? (momentum ? Loop<false, true, true, T> : Loop<false, true, false, T>)
+                    : small ? (momentum ? Loop<true, true, true, T> : Loop<true, true, false, T>)
+                            : (momentum ? Loop<true, false, true, T> : Loop<true, false, false, T>);
+  loop(s, count, gradient, parameter, square_avg, grad_avg, momentum_buffer);
 }
 
 template void RmsProp<float>(const OptimizerSettings&, double, size_t, const float*, float*, float*,

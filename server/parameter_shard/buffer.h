@@ -1,0 +1,77 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_BUFFER_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_BUFFER_H_
+
+#include <atomic>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+
+namespace parley {
+
+// 64-byte aligned memory of a slice's values, state or sum. Readers that keep it beyond the shard's
+// lock hold a pin; whoever owns it writes in place only while there is none.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes);
+  ~Buffer();
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+
+  size_t size() const { return size_; }
+  std::byte* data() { return data_; }
+  const std::byte* data() const { return data_; }
+
+  // The memory as elements of T.
+  template <class T>
+  absl::Span<T> as() {
+    return {reinterpret_cast<T*>(data_), size_ / sizeof(T)};
+  }
+  template <class T>
+  absl::Span<const T> as() const {
+    return {reinterpret_cast<const T*>(data_), size_ / sizeof(T)};
+  }
+
+  // False means that what former readers read happened before.
+  bool pinned() const { return pins_.load(std::memory_order_acquire) != 0; }
+
+ private:
+  friend std::shared_ptr<const Buffer> Pin(const std::shared_ptr<Buffer>& buffer);
+
+  const size_t size_;
+  std::byte* const data_;
+  std::atomic<int> pins_ = 0;
+};
+
+// A handle that keeps the buffer and its contents. Made under the shard's lock; copied and dropped
+// on any thread.
+using PinnedBuffer = std::shared_ptr<const Buffer>;
+PinnedBuffer Pin(const std::shared_ptr<Buffer>& buffer);
+
+// Buffers that nobody holds any more, for the next taker of the same size: a freed large block
+// would go back to the system and fault in again. Thread-safe: the last holder may be a reader on
+// any thread.
+class BufferPool {
+ public:
+  BufferPool() : free_(std::make_shared<Free>()) {}
+
+  // Contents are not defined.
+  std::shared_ptr<Buffer> Take(size_t bytes);
+
+  size_t free_buffers() const;
+
+ private:
+  struct Free {
+    absl::Mutex mu;
+    std::map<size_t, std::vector<std::unique_ptr<Buffer>>> by_size ABSL_GUARDED_BY(mu);
+  };
+  const std::shared_ptr<Free> free_;  // outlives the pool while buffers are out
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_BUFFER_H_

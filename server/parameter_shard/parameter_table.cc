@@ -1,0 +1,188 @@
+#include "server/parameter_shard/parameter_table.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace parley {
+namespace {
+
+void AddNone(const google::protobuf::RepeatedPtrField<NoGradient>& none, Counted& counted) {
+  for (const NoGradient& entry : none) {
+    std::set<PartIdentity>& parts = counted.none[entry.slice()];
+    for (int i = 0; i < entry.contributors_size(); ++i) {
+      parts.emplace(entry.contributors(i), i < entry.parts_size() ? entry.parts(i) : 0);
+    }
+  }
+}
+
+// Calls visit(part, routing) for each part of an own slice that the contributors that count send,
+// until it returns false.
+template <class Visit>
+void ForEachPart(const Counted& counted, OpenRoutings routings, uint32_t slice, Visit visit) {
+  for (const uint32_t contributor : counted.contributors) {
+    const auto has = [&](const Routing* r) { return r->FindContributor(contributor) != nullptr; };
+    const auto routing = std::find_if(routings.begin(), routings.end(), has);
+    if (routing == routings.end()) continue;
+    for (const PartRange& part : (*routing)->PartsOf(slice)) {
+      if (part.contributor == contributor && !visit(part, **routing)) return;
+    }
+  }
+}
+
+bool DeclaredNone(const Counted& counted, uint32_t slice, PartIdentity part) {
+  const auto it = counted.none.find(slice);
+  return it != counted.none.end() && it->second.count(part) != 0;
+}
+
+}  // namespace
+
+Counted Counted::From(const CloseRequest& close) {
+  Counted counted;
+  counted.contributors.assign(close.contributors().begin(), close.contributors().end());
+  std::sort(counted.contributors.begin(), counted.contributors.end());
+  counted.total_weight = close.total_weight();
+  AddNone(close.none(), counted);
+  return counted;
+}
+
+Counted Counted::From(const Verdict& verdict) {
+  Counted counted;
+  for (const Share& share : verdict.shares()) {
+    counted.contributors.push_back(share.contributor());
+    if (!(share.weight() > 0)) counted.without_weight.insert(share.contributor());
+  }
+  std::sort(counted.contributors.begin(), counted.contributors.end());
+  counted.total_weight = verdict.total_weight();
+  AddNone(verdict.none(), counted);
+  return counted;
+}
+
+ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing)
+    : apart_(job.consistency().sync().deterministic()),
+      sum_(job.consistency().sync().reduction() == SUM) {
+  for (const uint32_t id : routing.own_slices()) {
+    const TensorSpec& tensor = routing.tensor(id);
+    slices_.emplace(std::piecewise_construct, std::forward_as_tuple(id),
+                    std::forward_as_tuple(routing.slice(id), tensor,
+                                          SettingsFor(job, tensor.name()), apart_, &pool_));
+  }
+}
+
+TableSlice* ParameterTable::Find(uint32_t slice) {
+  const auto it = slices_.find(slice);
+  return it == slices_.end() ? nullptr : &it->second;
+}
+
+bool ParameterTable::ready() const {
+  return std::all_of(slices_.begin(), slices_.end(),
+                     [](const auto& entry) { return entry.second.set(); });
+}
+
+std::vector<uint32_t> ParameterTable::NotSet() const {
+  std::vector<uint32_t> missing;
+  for (const auto& [id, slice] : slices_) {
+    if (!slice.set()) missing.push_back(id);
+  }
+  return missing;
+}
+
+bool Counted::Has(uint32_t contributor) const {
+  return std::binary_search(contributors.begin(), contributors.end(), contributor);
+}
+
+absl::Status ParameterTable::Verify(const Counted& counted, OpenRoutings routings) const {
+  for (const uint32_t contributor : counted.contributors) {
+    const auto has = [&](const Routing* r) { return r->FindContributor(contributor) != nullptr; };
+    if (std::none_of(routings.begin(), routings.end(), has)) {
+      return absl::InternalError(
+          absl::StrCat("contributor ", contributor, " counts, but is in no view"));
+    }
+  }
+  for (const auto& [id, slice] : slices_) {
+    absl::Status status;
+    const auto check = [&, id = id, &slice = slice](const PartRange& part, const Routing& routing) {
+      const bool here = slice.Has(part.contributor, part.part);
+      const bool none = DeclaredNone(counted, id, {part.contributor, part.part});
+      if (here != none) return true;
+      status = absl::InternalError(
+          absl::StrCat("part ", part.part, " of contributor ", part.contributor, " (",
+                       routing.Describe(routing.SenderOf(part.contributor, part.part)),
+                       ") for slice ", slice.name(),
+                       here ? " is here, but was declared to have no gradient"
+                            : " counts in this step, but is not here"));
+      return false;
+    };
+    ForEachPart(counted, routings, id, check);
+    if (!status.ok()) return status;
+    if (apart_ || slice.buffer()) continue;
+    for (const auto& [contributor, part] : slice.identities()) {
+      if (counted.Has(contributor)) continue;
+      return absl::InternalError(absl::StrCat("the sum of slice ", slice.name(), " holds part ",
+                                              part, " of contributor ", contributor,
+                                              ", which does not count"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ParameterTable::Untouched(uint32_t id, const TableSlice& slice, uint64_t step,
+                               const Counted& counted, OpenRoutings routings) const {
+  // Nothing to divide by: nobody had data.
+  if (!sum_ && !(counted.total_weight > 0)) return true;
+  if (!slice.buffer() && slice.FrozenAt(step)) return true;
+  bool untouched = true;
+  ForEachPart(counted, routings, id, [&](const PartRange& part, const Routing&) {
+    untouched = DeclaredNone(counted, id, {part.contributor, part.part});
+    return untouched;
+  });
+  return untouched;
+}
+
+float ParameterTable::Divisor(const Counted& counted) const {
+  return sum_ ? 1.0f : static_cast<float>(counted.total_weight);
+}
+
+CloseReply ParameterTable::Reduce(uint64_t step, const Counted& counted, OpenRoutings routings) {
+  CloseReply reply;
+  bool finite = true;
+  for (auto& [id, slice] : slices_) {
+    if (slice.buffer() || Untouched(id, slice, step, counted, routings)) continue;
+    slice.Reduce(counted.contributors, Divisor(counted), *reply.add_norms(), finite);
+  }
+  reply.set_finite(finite);
+  return reply;
+}
+
+absl::Status ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
+                                    OpenRoutings routings, double rate_factor) {
+  std::vector<uint32_t> with_weight;
+  for (const uint32_t contributor : counted.contributors) {
+    if (counted.without_weight.count(contributor) == 0) with_weight.push_back(contributor);
+  }
+  SliceUpdate update;
+  update.step = verdict.step();
+  update.divisor = Divisor(counted);
+  update.clip_scale = static_cast<float>(verdict.clip_scale());
+  update.rate_factor = rate_factor * verdict.rate_scale();
+  for (auto& [id, slice] : slices_) {
+    // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
+    if (verdict.outcome() == Verdict::SKIP ||
+        Untouched(id, slice, verdict.step(), counted, routings)) {
+      slice.Raise(verdict.step());
+      continue;
+    }
+    update.contributors = slice.buffer() ? with_weight : counted.contributors;
+    if (absl::Status status = slice.Update(update); !status.ok()) return status;
+  }
+  Drop();
+  return absl::OkStatus();
+}
+
+void ParameterTable::Drop() {
+  for (auto& [id, slice] : slices_) slice.Drop();
+}
+
+}  // namespace parley

@@ -1,0 +1,85 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_PARAMETER_TABLE_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_PARAMETER_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_shard.pb.h"
+#include "proto/types.pb.h"
+#include "server/parameter_shard/buffer.h"
+#include "server/parameter_shard/routing.h"
+#include "server/parameter_shard/table_slice.h"
+
+namespace parley {
+
+// What a step leader's Close or verdict says about whose gradients count.
+struct Counted {
+  std::vector<uint32_t> contributors;  // ascending
+  std::set<uint32_t> without_weight;   // of these
+  double total_weight = 0;
+  std::map<uint32_t, std::set<PartIdentity>> none;  // by slice
+
+  static Counted From(const CloseRequest& close);
+  static Counted From(const Verdict& verdict);
+
+  bool Has(uint32_t contributor) const;
+};
+
+// Views that say which parts the contributors of the open step send. The first that has a
+// contributor counts: one that left in the middle of the step is in an older view only.
+using OpenRoutings = absl::Span<const Routing* const>;
+
+// All slices of one shard: what a verdict does to each of them. Owned by Shard; called under its
+// lock.
+class ParameterTable {
+ public:
+  // Settings of each slice, the reduction, and whether contributions are kept apart come from the
+  // job.
+  ParameterTable(const JobConfig& job, const Routing& routing);
+
+  // nullptr where the shard does not own it.
+  TableSlice* Find(uint32_t slice);
+  const std::map<uint32_t, TableSlice>& slices() const { return slices_; }
+
+  // All slices have their start values.
+  bool ready() const;
+  std::vector<uint32_t> NotSet() const;
+
+  // That every part that counts is there, or was declared `none`, and nothing is in a sum that does
+  // not count: else the result would silently miss or hold something. Internal, naming who and
+  // what.
+  absl::Status Verify(const Counted& counted, OpenRoutings routings) const;
+
+  // Fixes the reduced gradient of `step`. After Verify.
+  CloseReply Reduce(uint64_t step, const Counted& counted, OpenRoutings routings);
+
+  // Carries out APPLY or SKIP. After Verify. rate_factor: of the learning rate in this step.
+  absl::Status Decide(const Verdict& verdict, const Counted& counted, OpenRoutings routings,
+                      double rate_factor);
+
+  // Drops what has come for the open attempt.
+  void Drop();
+
+  bool kept_apart() const { return apart_; }
+
+ private:
+  // Whether the step leaves the slice as it is.
+  bool Untouched(uint32_t id, const TableSlice& slice, uint64_t step, const Counted& counted,
+                 OpenRoutings routings) const;
+  float Divisor(const Counted& counted) const;
+
+  const bool apart_;
+  const bool sum_;   // reduction: SUM
+  BufferPool pool_;  // before slices_, which use it
+  std::map<uint32_t, TableSlice> slices_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_PARAMETER_TABLE_H_

@@ -1,0 +1,202 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_SHARD_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_SHARD_H_
+
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/replies.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_shard.pb.h"
+#include "proto/types.pb.h"
+#include "server/parameter_shard/parameter_table.h"
+#include "server/parameter_shard/pulled_version.h"
+#include "server/parameter_shard/routing.h"
+#include "server/parameter_shard/step_gate.h"
+
+namespace parley {
+
+// A request to another shard. It is to be sent until it is answered, those to one shard one after
+// the other; a Close's answer comes back by OnCloseReply. Any answer but OK, Unavailable,
+// DeadlineExceeded and FailedPrecondition ends the job.
+struct ToShard {
+  uint32_t shard = 0;
+  std::variant<CloseRequest, DecideRequest> request;
+};
+
+// Counts since the start, for metrics.
+struct ShardCounts {
+  uint64_t pushes_added = 0;  // slices
+  uint64_t pushes_duplicate = 0;
+  uint64_t pushes_stale = 0;
+  uint64_t pushes_fenced = 0;
+  uint64_t push_bytes = 0;
+  uint64_t pull_bytes = 0;
+  uint64_t verdicts_apply = 0;
+  uint64_t verdicts_skip = 0;
+  uint64_t verdicts_retry = 0;
+};
+
+// A parameter shard without its surroundings: slices, the open step, and, on the step leader, the
+// gate that decides it. A plain state machine: no threads, clock, or messages of its own. Not
+// thread-safe: the service adapter (or a simulation) calls it under one lock and lets `replies` run
+// after it.
+//
+// Calls of members answer with the codes of proto/parameter_shard.proto and of CallHeader. Time is
+// CallTime and `now`; a parked call whose deadline is over is answered by the next Tick.
+class Shard {
+ public:
+  // job: as LoadJob gives it. Before the first view every call is answered Unavailable.
+  Shard(JobConfig job, uint32_t ordinal);
+
+  // --- What the coordinator says
+  // -------------------------------------------------------------------
+
+  // A view. Older ones are ignored. A higher job_epoch starts anew from the view's start_from;
+  // within an epoch members may change. InvalidArgument: the view is wrong; Unimplemented: it moves
+  // slices or the step leader.
+  absl::Status SetView(const ClusterView& view, absl::Time now, Replies& replies);
+
+  // Start values from a checkpoint. InvalidArgument: no slice of this shard, or sizes do not fit.
+  absl::Status StartSlice(uint32_t slice, const SliceStart& start, absl::Time now,
+                          Replies& replies);
+
+  // The job has failed: WhyFailed is answered, everything else refused.
+  void Fail(const FirstCause& cause, Replies& replies);
+
+  // --- Calls of members
+  // ----------------------------------------------------------------------------
+
+  absl::StatusOr<InitializeReply> Initialize(const InitializeRequest& request, absl::Time now,
+                                             Replies& replies);
+  absl::StatusOr<PushReply> Push(const PushRequest& request);
+  void Complete(const CompleteRequest& request, CallTime time, Replies& replies,
+                Done<CompleteReply> done);
+  absl::StatusOr<CloseReply> Close(const CloseRequest& request);
+  absl::StatusOr<DecideReply> Decide(const DecideRequest& request, absl::Time now,
+                                     Replies& replies);
+  // The answer holds pins on the slices' versions; encoding it is for after the lock.
+  void Pull(const PullRequest& request, CallTime time, Replies& replies, Done<PulledVersion> done);
+  void WhyFailed(const WhyFailedRequest& request, CallTime time, Replies& replies,
+                 Done<WhyFailedReply> done);
+
+  // --- What the surroundings do
+  // ---------------------------------------------------------------------
+
+  // Answers parked calls whose deadline is over: DeadlineExceeded, naming who is missing.
+  void Tick(absl::Time now, Replies& replies);
+
+  // The earliest deadline of a parked call; InfiniteFuture if there is none.
+  absl::Time NextDeadline() const;
+
+  // Requests to other shards since the last time.
+  std::vector<ToShard> TakeOutbox();
+  // The answer to a CloseRequest of the outbox.
+  void OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
+                    absl::Time now, Replies& replies);
+
+  // Verdicts to report to the coordinator, in order, without `none`; only the step leader has some.
+  std::vector<Verdict> TakeVerdicts();
+
+  // Why this shard cannot go on, if so: a step would be wrong. The surroundings fail the job with
+  // it.
+  const std::optional<std::string>& error() const { return error_; }
+
+  // All slices at `version`, with the optimizer's state. Unavailable while the shard has not got
+  // there; Aborted where it is past.
+  absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version) const;
+
+  // nullptr before the first view.
+  const Routing* routing() const { return routing_.get(); }
+  bool ready() const { return table_ != nullptr && table_->ready(); }
+  std::vector<uint32_t> slices_not_set() const;
+  uint64_t version() const { return version_; }  // the last decided step
+  uint32_t attempt() const { return attempt_; }  // of the open step, version() + 1
+  const ShardCounts& counts() const { return counts_; }
+
+ private:
+  template <class Reply>
+  struct Parked {
+    uint64_t step = 0;  // or version
+    uint32_t attempt = 0;
+    absl::Time since;
+    absl::Time deadline;
+    Done<Reply> done;
+  };
+  struct ParkedPull : Parked<PulledVersion> {
+    std::vector<uint32_t> slices;
+  };
+
+  // shard_fence.cc: who may call.
+  absl::Status FenceMember(const CallHeader& header) const;  // job, member, incarnation
+  absl::Status Fence(const CallHeader& header) const;        // and epochs, and that the job goes on
+  absl::Status FenceLeader(const CallHeader& header) const;  // and that it is the step leader
+  absl::Status FencePart(const CallHeader& header, uint32_t contributor, uint32_t part) const;
+  absl::Status WrongSlice(const CallHeader& header, uint32_t slice) const;
+
+  // shard.cc
+  void StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
+  void ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
+  void OpenStep(absl::Time now);
+  void OnSliceStarted(absl::Time now, Replies& replies);
+  std::vector<const Routing*> open_routings() const;
+  void SetError(const absl::Status& status, Replies& replies);
+  void RefuseParked(const absl::Status& status, Replies& replies);
+  absl::Status Failed() const;
+
+  // shard_push.cc, shard_pull.cc
+  absl::Status CheckPush(const PushRequest& request) const;
+  absl::StatusOr<PulledVersion> PinSlices(uint64_t version, const std::vector<uint32_t>& slices);
+  void AnswerPulls(Replies& replies);
+
+  // shard_decide.cc
+  CallHeader OwnHeader() const;
+  void Do(StepGate::Output output, absl::Time now, Replies& replies);
+  absl::StatusOr<CloseReply> ReduceOwn(const CloseRequest& request);
+  absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);
+  std::string WhatIsMissing(absl::Time now) const;
+
+  // Constant after construction.
+  const JobConfig job_;
+  const uint32_t ordinal_;
+
+  std::shared_ptr<const Routing> routing_;       // the newest view: fences calls
+  std::shared_ptr<const Routing> open_routing_;  // governs the open step
+  std::shared_ptr<const Routing>
+      left_routing_;  // governed an earlier part of the open step, or null
+  std::deque<std::shared_ptr<const Routing>> later_routings_;  // begin with a later step
+  std::unique_ptr<ParameterTable> table_;                      // from the first view on
+  std::optional<StepGate> gate_;                               // on the step leader
+
+  uint64_t version_ = 0;
+  uint32_t attempt_ = 0;
+  bool closed_ = false;        // the open attempt's contributors are fixed
+  std::string close_request_;  // what was closed, and its answer: for repetitions
+  CloseReply close_reply_;
+  absl::Time opened_;  // when the open step or attempt began
+
+  std::deque<Verdict> verdicts_;  // the last ones, for repeated Completes
+  std::vector<ToShard> outbox_;
+  std::vector<Verdict> to_report_;
+
+  std::list<Parked<CompleteReply>> completes_;
+  std::list<ParkedPull> pulls_;
+  std::list<Parked<WhyFailedReply>> why_failed_;
+
+  std::optional<std::string> error_;
+  std::optional<FirstCause> cause_;
+  ShardCounts counts_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_SHARD_H_

@@ -1,0 +1,262 @@
+// Shard: how a step is decided and carried out.
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/job/learning_rate.h"
+#include "server/parameter_shard/shard.h"
+
+namespace parley {
+namespace {
+
+// Verdicts kept for members that ask again; a synchronous one is at most a step behind.
+constexpr size_t kVerdictsKept = 64;
+
+}  // namespace
+
+CallHeader Shard::OwnHeader() const {
+  CallHeader header;
+  header.set_job(job_.name());
+  header.set_member(routing_->self().id());
+  header.set_incarnation(routing_->self().incarnation());
+  header.set_job_epoch(routing_->view().job_epoch());
+  header.set_view_epoch(routing_->view().view_epoch());
+  return header;
+}
+
+void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& replies,
+                     Done<CompleteReply> done) {
+  const auto answer = [&](absl::StatusOr<CompleteReply> reply) {
+    replies.Add<CompleteReply>(std::move(done), std::move(reply));
+  };
+  if (absl::Status status = Fence(request.header()); !status.ok()) return answer(status);
+  if (!gate_.has_value()) {
+    return answer(absl::InvalidArgumentError(absl::StrCat("shard ", ordinal_,
+                                                          " is not the step leader, shard ",
+                                                          routing_->view().step_leader(), " is")));
+  }
+  if (!ready()) return answer(absl::UnavailableError("the step leader has no start values yet"));
+  for (const Verdict& verdict : verdicts_) {
+    if (verdict.step() == request.step() &&
+        (verdict.attempt() == request.attempt() || verdict.outcome() != Verdict::RETRY)) {
+      CompleteReply reply;
+      *reply.mutable_verdict() = verdict;
+      return answer(std::move(reply));
+    }
+  }
+  if (request.step() <= version_) {
+    return answer(absl::AbortedError(
+        absl::StrCat("step ", request.step(), " is long decided; the last one is ", version_)));
+  }
+  if (request.step() != gate_->step() || request.attempt() != gate_->attempt()) {
+    return answer(absl::InvalidArgumentError(
+        absl::StrCat("step ", request.step(), " attempt ", request.attempt(), " is not open: step ",
+                     gate_->step(), " attempt ", gate_->attempt(), " is")));
+  }
+  const uint32_t contributor = request.share().contributor();
+  if (absl::Status status = FencePart(request.header(), contributor, request.part());
+      !status.ok()) {
+    return answer(status);
+  }
+  for (const uint32_t slice : request.none()) {
+    if (slice >= static_cast<uint32_t>(routing_->view().slices_size())) {
+      return answer(absl::InvalidArgumentError(absl::StrCat("there is no slice ", slice)));
+    }
+  }
+  Parked<CompleteReply> parked;
+  parked.step = request.step();
+  parked.attempt = request.attempt();
+  parked.since = time.now;
+  parked.deadline = time.deadline;
+  if (gate_->closing()) {
+    // Nothing more counts in this step; the verdict is still of interest.
+    parked.done = std::move(done);
+    completes_.push_back(std::move(parked));
+    return;
+  }
+  absl::StatusOr<StepGate::Output> output = gate_->Complete(request);
+  if (!output.ok()) return answer(output.status());
+  parked.done = std::move(done);
+  completes_.push_back(std::move(parked));
+  Do(*std::move(output), time.now, replies);
+}
+
+void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
+  while (output.close.has_value()) {
+    CloseRequest close = *std::move(output.close);
+    *close.mutable_header() = OwnHeader();
+    for (const Member& member : routing_->view().members()) {
+      if (member.role() == SHARD && member.ordinal() != ordinal_) {
+        outbox_.push_back({member.ordinal(), close});
+      }
+    }
+    absl::StatusOr<CloseReply> reply = ReduceOwn(close);
+    if (!reply.ok()) return SetError(reply.status(), replies);
+    output = gate_->OnCloseReply(ordinal_, close.step(), close.attempt(), *reply, routing_->view());
+  }
+  if (!output.verdict.has_value()) return;
+
+  const Verdict verdict = *std::move(output.verdict);
+  if (absl::Status status = CarryOut(verdict, now, replies); !status.ok()) {
+    return SetError(status, replies);
+  }
+  for (const Member& member : routing_->view().members()) {
+    if (member.role() != SHARD || member.ordinal() == ordinal_) continue;
+    DecideRequest decide;
+    *decide.mutable_header() = OwnHeader();
+    *decide.mutable_verdict() = verdict;
+    outbox_.push_back({member.ordinal(), std::move(decide)});
+  }
+  to_report_.push_back(verdict);
+  to_report_.back().clear_none();
+  verdicts_.push_back(verdict);
+  if (verdicts_.size() > kVerdictsKept) verdicts_.pop_front();
+
+  CompleteReply reply;
+  *reply.mutable_verdict() = verdict;
+  for (auto it = completes_.begin(); it != completes_.end();) {
+    if (it->step != verdict.step() || it->attempt != verdict.attempt()) {
+      ++it;
+      continue;
+    }
+    replies.Add<CompleteReply>(std::move(it->done), reply);
+    it = completes_.erase(it);
+  }
+}
+
+void Shard::OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
+                         absl::Time now, Replies& replies) {
+  if (!gate_.has_value() || error_.has_value() || cause_.has_value()) return;
+  if (request.header().job_epoch() != routing_->view().job_epoch()) return;
+  for (const SliceNorms& norms : reply.norms()) {
+    const uint32_t slice = norms.slice();
+    if (slice >= static_cast<uint32_t>(routing_->view().slices_size()) ||
+        routing_->slice(slice).shard() != shard) {
+      return SetError(absl::InternalError(absl::StrCat("shard ", shard, " gave norms of slice ",
+                                                       slice, ", which it does not have")),
+                      replies);
+    }
+  }
+  Do(gate_->OnCloseReply(shard, request.step(), request.attempt(), reply, routing_->view()), now,
+     replies);
+}
+
+absl::StatusOr<CloseReply> Shard::Close(const CloseRequest& request) {
+  if (absl::Status status = FenceLeader(request.header()); !status.ok()) return status;
+  const uint64_t open = version_ + 1;
+  if (request.step() < open || (request.step() == open && request.attempt() < attempt_)) {
+    return absl::AbortedError(absl::StrCat("step ", request.step(), " attempt ", request.attempt(),
+                                           " is decided already"));
+  }
+  if (!ready() || request.step() > open || request.attempt() > attempt_) {
+    return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " is not at step ",
+                                               request.step(), " attempt ", request.attempt(),
+                                               " yet"));
+  }
+  return ReduceOwn(request);
+}
+
+absl::StatusOr<CloseReply> Shard::ReduceOwn(const CloseRequest& request) {
+  CloseRequest content = request;
+  content.clear_header();
+  std::string said = content.SerializeAsString();
+  if (closed_) {
+    if (said == close_request_) return close_reply_;
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", request.step(), " was closed before with other contributors"));
+  }
+  const Counted counted = Counted::From(request);
+  if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
+  closed_ = true;
+  close_request_ = std::move(said);
+  close_reply_ = table_->Reduce(request.step(), counted, open_routings());
+  return close_reply_;
+}
+
+absl::StatusOr<DecideReply> Shard::Decide(const DecideRequest& request, absl::Time now,
+                                          Replies& replies) {
+  if (absl::Status status = FenceLeader(request.header()); !status.ok()) return status;
+  const Verdict& verdict = request.verdict();
+  const uint64_t open = version_ + 1;
+  if (verdict.step() < open || (verdict.step() == open && verdict.attempt() < attempt_)) {
+    return DecideReply();  // a repetition
+  }
+  if (!ready() || verdict.step() > open || verdict.attempt() > attempt_) {
+    return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " is not at step ",
+                                               verdict.step(), " attempt ", verdict.attempt(),
+                                               " yet"));
+  }
+  if (absl::Status status = CarryOut(verdict, now, replies); !status.ok()) {
+    SetError(status, replies);
+    return status;
+  }
+  return DecideReply();
+}
+
+absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& replies) {
+  switch (verdict.outcome()) {
+    case Verdict::RETRY:
+      table_->Drop();
+      ++attempt_;
+      ++counts_.verdicts_retry;
+      closed_ = false;
+      opened_ = now;
+      return absl::OkStatus();
+    case Verdict::APPLY:
+    case Verdict::SKIP:
+      break;
+    default:
+      return absl::InvalidArgumentError("a verdict without an outcome");
+  }
+  const Counted counted = Counted::From(verdict);
+  if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
+  const double rate_factor =
+      LearningRateFactor(job_, verdict.step(), routing_->view().total_steps());
+  if (absl::Status status = table_->Decide(verdict, counted, open_routings(), rate_factor);
+      !status.ok()) {
+    return status;
+  }
+  ++(verdict.outcome() == Verdict::APPLY ? counts_.verdicts_apply : counts_.verdicts_skip);
+  version_ = verdict.step();
+  OpenStep(now);
+  AnswerPulls(replies);
+  return absl::OkStatus();
+}
+
+std::string Shard::WhatIsMissing(absl::Time now) const {
+  std::string since = absl::StrCat(
+      " (since ", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", opened_, absl::UTCTimeZone()), ", ",
+      absl::StrFormat("%.1f", absl::ToDoubleSeconds(now - opened_)), " s)");
+  if (!ready()) {
+    return absl::StrCat("shard ", ordinal_, " has no start values for ", slices_not_set().size(),
+                        " of its slices", since);
+  }
+  std::string step = absl::StrCat("in step ", version_ + 1, " attempt ", attempt_, " ");
+  if (gate_.has_value()) {
+    if (gate_->closing()) return absl::StrCat(step, "another shard's norms are missing", since);
+    std::set<std::string> missing;
+    for (const auto& [contributor, part] : gate_->MissingParts()) {
+      missing.insert(open_routing_->Describe(open_routing_->SenderOf(contributor, part)));
+    }
+    if (missing.empty()) return absl::StrCat(step, "no contributor is left", since);
+    return absl::StrCat(step, absl::StrJoin(missing, ", "), " did not complete", since);
+  }
+  std::set<std::string> missing;
+  for (const auto& [id, slice] : table_->slices()) {
+    for (const PartRange& part : open_routing_->PartsOf(id)) {
+      if (slice.Has(part.contributor, part.part)) continue;
+      missing.insert(open_routing_->Describe(open_routing_->SenderOf(part.contributor, part.part)));
+    }
+  }
+  const Member* leader = routing_->FindShard(routing_->view().step_leader());
+  std::string verdict = absl::StrCat("the verdict of the step leader, ",
+                                     routing_->Describe(leader->id()), ", is missing");
+  if (missing.empty()) return absl::StrCat(step, verdict, since);
+  return absl::StrCat(step, "gradients of ", absl::StrJoin(missing, ", "), " are missing, and ",
+                      verdict, since);
+}
+
+}  // namespace parley

@@ -1,0 +1,97 @@
+// Shard: what members read.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/parameter_shard/shard.h"
+
+namespace parley {
+
+void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
+                 Done<PulledVersion> done) {
+  absl::Status status = Fence(request.header());
+  if (status.ok()) {
+    const uint64_t last = routing_->view().total_steps();
+    if (last != 0 && request.version() > last) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "version ", request.version(), " never comes: the job has ", last, " steps"));
+    }
+    for (const uint32_t slice : request.slices()) {
+      if (status.ok() && !routing_->Owns(slice)) status = WrongSlice(request.header(), slice);
+    }
+  }
+  if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
+
+  std::vector<uint32_t> slices(request.slices().begin(), request.slices().end());
+  if (ready() && request.version() <= version_) {
+    return replies.Add(std::move(done), PinSlices(request.version(), slices));
+  }
+  ParkedPull parked;
+  parked.step = request.version();
+  parked.since = time.now;
+  parked.deadline = time.deadline;
+  parked.done = std::move(done);
+  parked.slices = std::move(slices);
+  pulls_.push_back(std::move(parked));
+}
+
+absl::StatusOr<PulledVersion> Shard::PinSlices(uint64_t version,
+                                               const std::vector<uint32_t>& slices) {
+  PulledVersion pulled;
+  pulled.version = version;
+  uint64_t bytes = 0;
+  for (const uint32_t id : slices) {
+    TableSlice* const slice = table_->Find(id);
+    PinnedBuffer values = slice == nullptr ? nullptr : slice->PinVersion(version);
+    if (values == nullptr) {
+      return absl::AbortedError(absl::StrCat("version ", version, " of slice ", id,
+                                             " is gone, the last decided step is ", version_));
+    }
+    bytes += values->size();
+    pulled.slices.push_back({id, routing_->tensor(id).dtype(), std::move(values)});
+  }
+  counts_.pull_bytes += bytes;
+  return pulled;
+}
+
+void Shard::AnswerPulls(Replies& replies) {
+  for (auto it = pulls_.begin(); it != pulls_.end();) {
+    if (it->step > version_) {
+      ++it;
+      continue;
+    }
+    replies.Add(std::move(it->done), PinSlices(it->step, it->slices));
+    it = pulls_.erase(it);
+  }
+}
+
+void Shard::WhyFailed(const WhyFailedRequest& request, CallTime time, Replies& replies,
+                      Done<WhyFailedReply> done) {
+  // Epochs do not matter here: whoever belongs to the job may know.
+  if (absl::Status status = FenceMember(request.header()); !status.ok()) {
+    return replies.Add<WhyFailedReply>(std::move(done), status);
+  }
+  if (cause_.has_value()) {
+    WhyFailedReply reply;
+    *reply.mutable_cause() = *cause_;
+    return replies.Add<WhyFailedReply>(std::move(done), std::move(reply));
+  }
+  Parked<WhyFailedReply> parked;
+  parked.since = time.now;
+  parked.deadline = time.deadline;
+  parked.done = std::move(done);
+  why_failed_.push_back(std::move(parked));
+}
+
+PullReply ToReply(const PulledVersion& pulled) {
+  PullReply reply;
+  reply.set_version(pulled.version);
+  for (const PulledVersion::OneSlice& slice : pulled.slices) {
+    SliceData& data = *reply.add_slices();
+    data.set_slice(slice.slice);
+    data.set_dtype(slice.dtype);
+    data.set_data(slice.values->data(), slice.values->size());
+  }
+  return reply;
+}
+
+}  // namespace parley

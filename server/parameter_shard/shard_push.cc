@@ -1,0 +1,71 @@
+// Shard: what contributors send.
+#include "absl/strings/str_cat.h"
+#include "server/parameter_shard/shard.h"
+
+namespace parley {
+
+absl::StatusOr<PushReply> Shard::Push(const PushRequest& request) {
+  if (absl::Status status = Fence(request.header()); !status.ok()) {
+    if (absl::IsAborted(status) || absl::IsFailedPrecondition(status)) {
+      counts_.pushes_fenced += request.slices_size();
+    }
+    return status;
+  }
+  if (!ready()) {
+    return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " has no start values yet"));
+  }
+  const uint64_t open = version_ + 1;
+  PushReply reply;
+  if (request.step() < open || (request.step() == open && request.attempt() < attempt_)) {
+    counts_.pushes_stale += request.slices_size();
+    for (int i = 0; i < request.slices_size(); ++i) reply.add_outcomes(STALE);
+    return reply;
+  }
+  if (request.step() > open || request.attempt() > attempt_) {
+    return absl::UnavailableError(absl::StrCat(
+        "step ", request.step(), " attempt ", request.attempt(), " is not open on shard ", ordinal_,
+        " yet: step ", open, " attempt ", attempt_, " is not decided"));
+  }
+  if (absl::Status status = CheckPush(request); !status.ok()) return status;
+
+  for (const SliceData& data : request.slices()) {
+    TableSlice& slice = *table_->Find(data.slice());
+    if (slice.Has(request.contributor(), request.part())) {
+      ++counts_.pushes_duplicate;
+      reply.add_outcomes(DUPLICATE);
+    } else if (closed_) {
+      ++counts_.pushes_stale;
+      reply.add_outcomes(STALE);
+    } else {
+      slice.Add(*open_routing_->FindPart(data.slice(), request.contributor(), request.part()),
+                data);
+      ++counts_.pushes_added;
+      counts_.push_bytes += data.data().size();
+      reply.add_outcomes(ADDED);
+    }
+  }
+  return reply;
+}
+
+absl::Status Shard::CheckPush(const PushRequest& request) const {
+  const uint32_t contributor = request.contributor();
+  const uint32_t part = request.part();
+  if (absl::Status status = FencePart(request.header(), contributor, part); !status.ok()) {
+    return status;
+  }
+  // All slices before any is added: a call that is refused has no effect.
+  for (const SliceData& data : request.slices()) {
+    const TableSlice* const slice = table_->Find(data.slice());
+    if (slice == nullptr) return WrongSlice(request.header(), data.slice());
+    const PartRange* const range = open_routing_->FindPart(data.slice(), contributor, part);
+    if (range == nullptr) {
+      return absl::InvalidArgumentError(absl::StrCat("part ", part, " of contributor ", contributor,
+                                                     " has no share in ", slice->name(),
+                                                     " in step ", request.step()));
+    }
+    if (absl::Status status = slice->Check(*range, data); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace parley

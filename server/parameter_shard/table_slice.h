@@ -1,0 +1,120 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_TABLE_SLICE_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_TABLE_SLICE_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/job/optimizer_settings.h"
+#include "proto/parameter_shard.pb.h"
+#include "proto/types.pb.h"
+#include "server/parameter_shard/accumulator.h"
+#include "server/parameter_shard/buffer.h"
+#include "server/parameter_shard/versioned_values.h"
+
+namespace parley {
+
+// A slice as a checkpoint has it. Views of memory that the one who made it keeps.
+struct SliceStart {
+  struct State {
+    std::string name;  // of OptimizerStateNames
+    std::string_view bytes;
+  };
+  std::string_view values;
+  std::vector<State> state;  // none: as before the first step
+  uint64_t optimizer_steps = 0;
+};
+
+// A slice at one version, to be written into a checkpoint. Holds pins: the shard goes on meanwhile.
+struct SliceSnapshot {
+  struct State {
+    std::string name;
+    size_t offset = 0;  // in `state_buffer`; as many bytes as `values` has
+  };
+  uint32_t slice = 0;
+  PinnedBuffer values;
+  PinnedBuffer state_buffer;  // nullptr where there is no state
+  std::vector<State> state;
+  uint64_t optimizer_steps = 0;
+};
+
+// What a verdict does to a slice's values.
+struct SliceUpdate {
+  uint64_t step = 0;                        // becomes the version
+  absl::Span<const uint32_t> contributors;  // whose contributions count, ascending
+  float divisor = 1;                        // of their sum
+  float clip_scale = 1;
+  double rate_factor = 1;  // on settings.rate
+};
+
+// One slice of a shard: its versions, its optimizer state, and what has come for the open attempt.
+// Owned by ParameterTable; called under the shard's lock. Slices of buffers have no optimizer.
+class TableSlice {
+ public:
+  // `pool` must outlive it.
+  TableSlice(const Slice& slice, const TensorSpec& tensor, const OptimizerSettings& settings,
+             bool apart, BufferPool* pool);
+
+  bool set() const { return values_.set(); }
+  uint64_t version() const { return values_.newest(); }
+  bool buffer() const { return buffer_; }
+  const std::string& name() const { return name_; }  // "fc1.weight@0:65536", for messages
+  bool FrozenAt(uint64_t step) const { return step <= settings_.frozen_until_step; }
+
+  // Start values. InvalidArgument where sizes or names do not fit.
+  absl::Status Start(uint64_t version, const SliceStart& start);
+
+  bool Has(uint32_t contributor, uint32_t part) const;
+  const std::vector<PartIdentity>& identities() const;
+
+  // Whether a push of this part can be added; InvalidArgument says why not.
+  absl::Status Check(const PartRange& range, const SliceData& data) const;
+  // After Check, and where Has is false.
+  void Add(const PartRange& range, const SliceData& data);
+
+  // Fixes the reduced gradient (trained slices): squares by block, and whether all of it is finite.
+  void Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
+              bool& finite);
+
+  // A decided step with something for this slice: the optimizer's step, or a buffer's new value,
+  // taken from the first of `contributors` that has one.
+  absl::Status Update(const SliceUpdate& update);
+  // A decided step that leaves the values as they are.
+  void Raise(uint64_t step);
+  // The attempt is over.
+  void Drop();
+
+  PinnedBuffer PinVersion(uint64_t version) const { return values_.PinVersion(version); }
+  // Of the newest version.
+  SliceSnapshot Snapshot() const;
+
+ private:
+  template <class T>
+  absl::Status Train(const SliceUpdate& update, absl::Span<float> gradient);
+
+  // Constant after construction.
+  const uint32_t id_;
+  const std::string name_;
+  const DataType dtype_;
+  const bool buffer_;
+  const uint64_t elements_;
+  const OptimizerSettings settings_;
+  const std::vector<std::string> state_names_;
+  const size_t state_stride_;  // bytes from one state tensor to the next in state_
+  BufferPool* const pool_;
+
+  VersionedValues values_;
+  std::shared_ptr<Buffer> state_;  // nullptr where there is none
+  uint64_t optimizer_steps_ = 0;
+  GradientAccumulator gradient_;
+  BufferCandidates candidates_;
+  bool reduced_ = false;  // gradient_ holds the sum divided already
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_TABLE_SLICE_H_
