@@ -16,9 +16,7 @@ class AlignedBytes {
     size_ = bytes;
     lines_.resize((bytes + sizeof(Line) - 1) / sizeof(Line));
   }
-  absl::Span<std::byte> span() {
-    return {reinterpret_cast<std::byte*>(lines_.data()), size_};
-  }
+  absl::Span<std::byte> span() { return {reinterpret_cast<std::byte*>(lines_.data()), size_}; }
 
  private:
   struct alignas(64) Line {

@@ -21,10 +21,10 @@ absl::Status Append(const std::string& path, std::vector<uint8_t>& pixels,
                     std::vector<uint8_t>& labels) {
   auto file = GzipFile::Open(path);
   if (absl::IsNotFound(file.status())) {
-    return absl::NotFoundError(absl::StrCat(
-        "data missing: ", file.status().message(),
-        ". Unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and set "
-        "data.cifar10.directory to its folder cifar-10-batches-bin"));
+    return absl::NotFoundError(
+        absl::StrCat("data missing: ", file.status().message(),
+                     ". Unpack https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz and set "
+                     "data.cifar10.directory to its folder cifar-10-batches-bin"));
   }
   if (!file.ok()) return file.status();
   const auto bytes = file->Read(kLimit);

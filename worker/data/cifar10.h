@@ -6,8 +6,8 @@
 
 namespace parley {
 
-// CIFAR-10's binary version (Krizhevsky 2009): records of a class byte and 3 x 32 x 32 bytes, red first.
-// x = byte / 255. NotFound says how to get the files; DataLoss names file and byte counts.
+// CIFAR-10's binary version (Krizhevsky 2009): records of a class byte and 3 x 32 x 32 bytes, red
+// first. x = byte / 255. NotFound says how to get the files; DataLoss names file and byte counts.
 absl::StatusOr<Datasets> OpenCifar10(const Cifar10& settings);
 
 }  // namespace parley

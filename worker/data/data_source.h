@@ -29,8 +29,8 @@ class DataSource {
   virtual const SampleLayout& x() const = 0;
   virtual const SampleLayout& y() const = 0;
 
-  // Writes the samples one after the other; the spans have samples.size() * x().bytes() and * y().bytes()
-  // bytes. OutOfRange where a sample is not in the set.
+  // Writes the samples one after the other; the spans have samples.size() * x().bytes() and *
+  // y().bytes() bytes. OutOfRange where a sample is not in the set.
   virtual absl::Status Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
                             absl::Span<std::byte> y) const = 0;
 };

@@ -17,9 +17,9 @@ struct Datasets {
   uint64_t test_samples() const { return test == nullptr ? 0 : test->size(); }
 };
 
-// Reads the data that the job names into memory. Training and test samples look alike, and there is at least
-// one to train on. NotFound (with how to get the data), DataLoss (a damaged file, with byte counts) or
-// InvalidArgument; messages name the file.
+// Reads the data that the job names into memory. Training and test samples look alike, and there is
+// at least one to train on. NotFound (with how to get the data), DataLoss (a damaged file, with
+// byte counts) or InvalidArgument; messages name the file.
 absl::StatusOr<Datasets> OpenDatasets(const Data& settings);
 
 }  // namespace parley

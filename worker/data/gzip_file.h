@@ -9,8 +9,8 @@
 
 namespace parley {
 
-// Reads a file from its start, unpacking it if it is gzip's format. Not thread-safe. Errors name the file:
-// NotFound, PermissionDenied, DataLoss (damaged, or it ends before it should).
+// Reads a file from its start, unpacking it if it is gzip's format. Not thread-safe. Errors name
+// the file: NotFound, PermissionDenied, DataLoss (damaged, or it ends before it should).
 class GzipFile {
  public:
   static absl::StatusOr<GzipFile> Open(const std::string& path);

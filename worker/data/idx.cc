@@ -25,7 +25,8 @@ absl::StatusOr<std::string> FindFile(const std::string& directory, const std::st
   return absl::NotFoundError(absl::StrCat(
       "data missing: neither ", packed, " nor ", plain,
       " exists. Fashion-MNIST is installed by `apt-get install dataset-fashion-mnist`, into "
-      "/usr/share/datasets/fashion-mnist; set data.idx.directory to the folder that has the four files"));
+      "/usr/share/datasets/fashion-mnist; set data.idx.directory to the folder that has the four "
+      "files"));
 }
 
 absl::StatusOr<std::shared_ptr<const DataSource>> OpenPart(const Idx& settings,
@@ -39,13 +40,14 @@ absl::StatusOr<std::shared_ptr<const DataSource>> OpenPart(const Idx& settings,
   auto labels = ReadIdx(*labels_path, 1);
   if (!labels.ok()) return labels.status();
   if (images->shape[0] != labels->shape[0]) {
-    return absl::DataLossError(absl::StrCat(*images_path, " has ", images->shape[0], " images, but ",
-                                            *labels_path, " has ", labels->shape[0], " labels"));
+    return absl::DataLossError(absl::StrCat(*images_path, " has ", images->shape[0],
+                                            " images, but ", *labels_path, " has ",
+                                            labels->shape[0], " labels"));
   }
-  return std::make_shared<PixelSource>(
-      std::vector<int64_t>{1, images->shape[1], images->shape[2]}, std::move(images->bytes),
-      std::move(labels->bytes), settings.mean(),
-      settings.has_deviation() ? settings.deviation() : 1.0F);
+  return std::make_shared<PixelSource>(std::vector<int64_t>{1, images->shape[1], images->shape[2]},
+                                       std::move(images->bytes), std::move(labels->bytes),
+                                       settings.mean(),
+                                       settings.has_deviation() ? settings.deviation() : 1.0F);
 }
 
 }  // namespace
@@ -80,10 +82,9 @@ absl::StatusOr<IdxArray> ReadIdx(const std::string& path, size_t dimensions) {
   auto bytes = file->Read(expected + 1);
   if (!bytes.ok()) return bytes.status();
   if (bytes->size() != expected) {
-    return absl::DataLossError(absl::StrCat(path, ": its header says ", expected,
-                                            " bytes of data, but there are ",
-                                            bytes->size() > expected ? "more" : absl::StrCat(bytes->size()),
-                                            "; get the file again"));
+    return absl::DataLossError(absl::StrCat(
+        path, ": its header says ", expected, " bytes of data, but there are ",
+        bytes->size() > expected ? "more" : absl::StrCat(bytes->size()), "; get the file again"));
   }
   array.bytes = *std::move(bytes);
   return array;

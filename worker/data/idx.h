@@ -18,8 +18,8 @@ struct IdxArray {
   std::vector<uint8_t> bytes;
 };
 
-// DataLoss where the magic number is not that of `dimensions` dimensions of bytes, or the file has fewer or
-// more bytes than its header says; the message names the file and the counts.
+// DataLoss where the magic number is not that of `dimensions` dimensions of bytes, or the file has
+// fewer or more bytes than its header says; the message names the file and the counts.
 absl::StatusOr<IdxArray> ReadIdx(const std::string& path, size_t dimensions);
 
 // The training and test set of a folder with MNIST's file names. NotFound says how to get them.

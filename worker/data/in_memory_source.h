@@ -11,8 +11,8 @@ namespace parley {
 // Images held as bytes, given out as float32, and their class numbers, given out as int64.
 class PixelSource final : public DataSource {
  public:
-  // shape: of one image (channels, height, width), as which `pixels` lie one after the other; labels.size()
-  // images. x = (byte / 255 - mean) / deviation.
+  // shape: of one image (channels, height, width), as which `pixels` lie one after the other;
+  // labels.size() images. x = (byte / 255 - mean) / deviation.
   PixelSource(std::vector<int64_t> shape, std::vector<uint8_t> pixels, std::vector<uint8_t> labels,
               float mean, float deviation);
 

@@ -30,8 +30,8 @@ void Prefetcher::Expect(std::vector<Samples> batches) {
     free_.push_back(std::move(ready_.back().batch));
     ready_.pop_back();
   }
-  keep_ = all_kept && under_way_.has_value() && kept < batches.size() &&
-          *under_way_ == batches[kept];
+  keep_ =
+      all_kept && under_way_.has_value() && kept < batches.size() && *under_way_ == batches[kept];
   if (keep_) ++kept;
   expected_.assign(std::make_move_iterator(batches.begin() + static_cast<std::ptrdiff_t>(kept)),
                    std::make_move_iterator(batches.end()));

@@ -16,9 +16,9 @@
 
 namespace parley {
 
-// Prepares batches before they are asked for, on a thread of its own, at most `ahead` at a time. What it is
-// told to expect is a guess (Session::Ahead): a batch that was not expected is prepared when asked for, so the
-// result never depends on it. Used by one thread, the trainer's.
+// Prepares batches before they are asked for, on a thread of its own, at most `ahead` at a time.
+// What it is told to expect is a guess (Session::Ahead): a batch that was not expected is prepared
+// when asked for, so the result never depends on it. Used by one thread, the trainer's.
 class Prefetcher {
  public:
   // ahead = 0: no thread, everything is prepared when asked for.
@@ -29,8 +29,8 @@ class Prefetcher {
 
   using Samples = std::vector<uint64_t>;
 
-  // The batches that Take will ask for, in order; replaces what was expected before. What is prepared already
-  // and still expected is kept.
+  // The batches that Take will ask for, in order; replaces what was expected before. What is
+  // prepared already and still expected is kept.
   void Expect(std::vector<Samples> batches);
 
   // The batch with these samples. The codes of DataSource::Fill.
@@ -65,8 +65,8 @@ class Prefetcher {
   mutable absl::Mutex mu_;
   std::deque<Prepared> ready_ ABSL_GUARDED_BY(mu_);
   std::optional<Samples> under_way_ ABSL_GUARDED_BY(mu_);  // comes after ready_
-  bool keep_ ABSL_GUARDED_BY(mu_) = false;                 // whether what is under way is still wanted
-  std::deque<Samples> expected_ ABSL_GUARDED_BY(mu_);      // come after that
+  bool keep_ ABSL_GUARDED_BY(mu_) = false;             // whether what is under way is still wanted
+  std::deque<Samples> expected_ ABSL_GUARDED_BY(mu_);  // come after that
   std::vector<std::unique_ptr<Batch>> free_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 

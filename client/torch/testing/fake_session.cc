@@ -74,8 +74,8 @@ absl::Status FakeSession::Pull() {
 
 std::optional<StepPlan> FakeSession::NextStep() {
   absl::MutexLock lock(&mu_);
-  pushed_.clear();
   if (next_ == plans_.size()) return std::nullopt;
+  pushed_.clear();
   return plans_[next_++];
 }
 

@@ -1,0 +1,49 @@
+#include "worker/loss.h"
+
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/mse_loss.h>
+#include <ATen/ops/sum.h>
+#include <ATen/ops/topk.h>
+
+#include <algorithm>
+
+namespace parley {
+namespace {
+
+bool AreClassNumbers(const at::Tensor& y) {
+  return c10::isIntegralType(y.scalar_type(), /*includeBool=*/false);
+}
+
+}  // namespace
+
+at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y) {
+  TORCH_CHECK(outputs.dim() > 0 && y.dim() > 0 && outputs.size(0) == y.size(0), "the model gives ",
+              outputs.sizes(), " for ", y.sizes(), " samples of y");
+  if (kind == MEAN_SQUARED_ERROR) {
+    // mse_loss would stretch [N, 1] and [N] to [N, N].
+    TORCH_CHECK(outputs.sizes() == y.sizes(), "mean squared error: the model gives ",
+                outputs.sizes(), ", but y has ", y.sizes());
+    return at::mse_loss(outputs, y.to(outputs.scalar_type()));
+  }
+  return at::cross_entropy_loss(outputs,
+                                AreClassNumbers(y) ? y.to(at::kLong) : y.to(outputs.scalar_type()));
+}
+
+void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,
+                     Evaluation& evaluation) {
+  const int64_t samples = outputs.size(0);
+  const double loss = ComputeLoss(kind, outputs, y).item().toDouble();
+  evaluation.set_samples(evaluation.samples() + static_cast<uint64_t>(samples));
+  evaluation.set_loss_sum(evaluation.loss_sum() + loss * static_cast<double>(samples));
+  if (kind != CROSS_ENTROPY || !AreClassNumbers(y) || outputs.dim() != 2) return;
+  evaluation.set_classes(true);
+  const at::Tensor best = std::get<1>(at::topk(outputs, std::min<int64_t>(5, outputs.size(1))));
+  const at::Tensor hits = best.eq(y.to(at::kLong).unsqueeze(1));
+  const int64_t top1 = hits.select(1, 0).sum().item().toLong();
+  const int64_t top5 = hits.sum().item().toLong();
+  evaluation.set_correct(evaluation.correct() + static_cast<uint64_t>(top1));
+  evaluation.set_correct_top5(evaluation.correct_top5() + static_cast<uint64_t>(top5));
+}
+
+}  // namespace parley

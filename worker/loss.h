@@ -1,0 +1,24 @@
+#ifndef PARLEY_WORKER_LOSS_H_
+#define PARLEY_WORKER_LOSS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+
+namespace parley {
+
+// The mean loss over the samples of a batch (for MEAN_SQUARED_ERROR over their elements too). For
+// CROSS_ENTROPY `outputs` are logits [samples, classes, ...] and `y` class numbers of any integer
+// type, or class probabilities; for MEAN_SQUARED_ERROR both have the same shape. Throws c10::Error
+// where they do not fit.
+at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y);
+
+// Adds a batch to an evaluation: samples, sum of losses, and for class numbers how many of them are
+// the largest and among the five largest logits. Throws as ComputeLoss.
+void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,
+                     Evaluation& evaluation);
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_LOSS_H_

@@ -1,0 +1,207 @@
+#include "worker/trainer.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/torch/dtype.h"
+#include "client/torch/torch_status.h"
+#include "common/seed.h"
+#include "worker/loss.h"
+#include "worker/threads.h"
+
+namespace parley {
+namespace {
+
+size_t PrefetchedBatches(const JobConfig& job) {
+  return job.data().has_prefetch() ? job.data().prefetch() : 2;
+}
+
+size_t EvaluationBatch(const JobConfig& job) {
+  return job.data().evaluation_batch() > 0 ? job.data().evaluation_batch() : 500;
+}
+
+Loss LossOf(const JobConfig& job) {
+  return job.loss() == LOSS_UNSPECIFIED ? CROSS_ENTROPY : job.loss();
+}
+
+// A tensor over a batch's memory, valid as long as that.
+at::Tensor View(const SampleLayout& layout, size_t samples, absl::Span<std::byte> bytes) {
+  std::vector<int64_t> shape = {static_cast<int64_t>(samples)};
+  shape.insert(shape.end(), layout.shape.begin(), layout.shape.end());
+  return at::from_blob(bytes.data(), shape, at::TensorOptions().dtype(*ToScalarType(layout.dtype)));
+}
+
+// Whatever draws random numbers in forward (dropout) draws the same ones whenever this microbatch
+// is computed.
+void SeedGenerator(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+}  // namespace
+
+std::vector<std::vector<uint64_t>> Microbatches(const std::vector<uint64_t>& samples,
+                                                size_t batch) {
+  std::vector<std::vector<uint64_t>> microbatches;
+  for (size_t begin = 0; begin < samples.size(); begin += batch) {
+    const size_t end = std::min(samples.size(), begin + batch);
+    microbatches.emplace_back(samples.begin() + static_cast<std::ptrdiff_t>(begin),
+                              samples.begin() + static_cast<std::ptrdiff_t>(end));
+  }
+  return microbatches;
+}
+
+Trainer::Trainer(const Parts& parts)
+    : parts_(parts),
+      batch_(std::max<size_t>(1, parts.job.data().batch())),
+      training_data_(parts.data.train, PrefetchedBatches(parts.job)) {}
+
+absl::Status Trainer::Run() {
+  absl::Status status = Train();
+  binding_.reset();
+  if (status.ok()) return status;
+  // Tells the others, unless they know already, and learns which cause counts.
+  const FirstCause cause =
+      parts_.session.Fail(std::string(status.message()), absl::IsCancelled(status));
+  return absl::Status(status.code(), cause.text());
+}
+
+absl::Status Trainer::Train() {
+  const int threads = ComputeThreads(parts_.job, UsableCores());
+  at::set_num_threads(threads);
+  auto binding = ModuleBinding::Create([this] { return parts_.network.Tensors(); });
+  if (!binding.ok()) return binding.status();
+  binding_ = *std::move(binding);
+  absl::Status status =
+      binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
+  if (!status.ok()) return status;
+  parts_.log.Info("training", {{"tensors", absl::StrCat(binding_->specs().size())},
+                               {"samples", absl::StrCat(parts_.data.train->size())},
+                               {"threads", absl::StrCat(threads)}});
+
+  const size_t ahead =
+      1 + PrefetchedBatches(parts_.job) / std::max<size_t>(1, parts_.job.accumulate());
+  StepPlan last;
+  while (true) {
+    std::vector<Prefetcher::Samples> expected;
+    for (const StepPlan& plan : parts_.session.Ahead(ahead)) {
+      for (auto& samples : Microbatches(plan.samples, batch_))
+        expected.push_back(std::move(samples));
+    }
+    training_data_.Expect(std::move(expected));
+    std::optional<StepPlan> plan = parts_.session.NextStep();
+    if (!plan.has_value()) break;
+    if (status = Step(*plan); !status.ok()) return status;
+    if (plan->ends_epoch) {
+      status = Evaluate(plan->step, plan->data_epoch + 1);
+      if (!status.ok()) return status;
+    }
+    last = *std::move(plan);
+    const std::string preemption = parts_.preemption ? parts_.preemption() : "";
+    if (!preemption.empty()) return absl::CancelledError("preempted by " + preemption);
+  }
+  // A job that counts steps may end within a data epoch.
+  if (last.step > 0 && !last.ends_epoch) {
+    if (status = Evaluate(last.step, last.data_epoch + 1); !status.ok()) return status;
+  }
+  return parts_.session.Finish(parts_.metrics.seconds());
+}
+
+absl::Status Trainer::Step(const StepPlan& plan) {
+  double loss_sum = 0;
+  const auto microbatches = Microbatches(plan.samples, batch_);
+  for (size_t i = 0; i < microbatches.size(); ++i) {
+    absl::Status status =
+        Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size(), loss_sum);
+    if (!status.ok()) return status;
+  }
+  const absl::StatusOr<Verdict> verdict = binding_->Complete(loss_sum);
+  if (!verdict.ok()) return verdict.status();
+  if (absl::Status status = binding_->Pull(); !status.ok()) return status;
+  parts_.metrics.StepDone(*verdict, plan.samples.size(), parts_.session.traffic());
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
+                                 const std::vector<uint64_t>& samples, bool last,
+                                 double& loss_sum) {
+  absl::StatusOr<std::unique_ptr<Batch>> batch;
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kData);
+    batch = training_data_.Take(samples);
+    if (!batch.ok()) return batch.status();
+  }
+  at::Tensor loss;
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
+    absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
+      SeedGenerator(DeriveSeed(parts_.job.seed(), "step",
+                               {plan.data_epoch, plan.step, microbatch, parts_.session.ordinal()}));
+      const at::Tensor x = View(parts_.data.train->x(), samples.size(), (*batch)->x.span());
+      const at::Tensor y = View(parts_.data.train->y(), samples.size(), (*batch)->y.span());
+      loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);
+      loss_sum += loss.item().toDouble() * static_cast<double>(samples.size());
+      // The mean over the step's samples is the microbatches' means, each times its share of them.
+      if (samples.size() != plan.samples.size()) {
+        loss =
+            loss * (static_cast<double>(samples.size()) / static_cast<double>(plan.samples.size()));
+      }
+    });
+    if (!status.ok()) return status;
+  }
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
+    if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+  }
+  training_data_.Recycle(*std::move(batch));
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::Evaluate(uint64_t version, uint64_t data_epochs) {
+  if (parts_.data.test_samples() == 0) return absl::OkStatus();
+  Evaluation evaluation;
+  evaluation.set_version(version);
+  evaluation.set_epoch(data_epochs);
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kEvaluate);
+    const SampleRange part = parts_.session.evaluation_part();
+    std::vector<uint64_t> all;
+    for (uint64_t sample = part.begin(); sample < part.end(); ++sample) all.push_back(sample);
+    const auto batches = Microbatches(all, EvaluationBatch(parts_.job));
+    Prefetcher data(parts_.data.test, PrefetchedBatches(parts_.job));
+    data.Expect(batches);
+    absl::Status status = CatchTorch("evaluation", [&] { parts_.network.SetTraining(false); });
+    for (const auto& samples : batches) {
+      auto batch = data.Take(samples);
+      if (!batch.ok()) return batch.status();
+      status.Update(CatchTorch(absl::StrCat("evaluation of version ", version), [&] {
+        const c10::NoGradGuard no_grad;
+        const at::Tensor x = View(parts_.data.test->x(), samples.size(), (*batch)->x.span());
+        const at::Tensor y = View(parts_.data.test->y(), samples.size(), (*batch)->y.span());
+        AddToEvaluation(LossOf(parts_.job), parts_.network.Forward(x), y, evaluation);
+      }));
+      if (!status.ok()) return status;
+      data.Recycle(*std::move(batch));
+    }
+    status.Update(CatchTorch("training", [&] { parts_.network.SetTraining(true); }));
+    if (!status.ok()) return status;
+  }
+  parts_.metrics.EvaluationDone();
+  parts_.log.Info("evaluated", {{"epoch", absl::StrCat(data_epochs)},
+                                {"version", absl::StrCat(version)},
+                                {"samples", absl::StrCat(evaluation.samples())},
+                                {"correct", absl::StrCat(evaluation.correct())},
+                                {"loss_sum", absl::StrCat(evaluation.loss_sum())}});
+  return parts_.session.ReportEvaluation(evaluation);
+}
+
+}  // namespace parley

@@ -1,0 +1,70 @@
+#include "worker/training_metrics.h"
+
+namespace parley {
+namespace {
+
+constexpr std::array<const char*, kStepPhases> kNames = {"data", "forward", "backward", "push",
+                                                         "wait", "pull",    "evaluate"};
+
+}  // namespace
+
+TrainingMetrics::TrainingMetrics(Metrics& metrics)
+    : step_(metrics.Gauge("parley_step", "The last decided step that this process knows.")),
+      samples_(metrics.Counter("parley_samples_total", "Training samples that this worker used.")),
+      loss_(metrics.Gauge("parley_loss", "Mean loss over all samples of the last decided step.")),
+      pushed_(metrics.Counter("parley_push_bytes_total", "Gradient bytes sent to the shards.")),
+      pulled_(metrics.Counter("parley_pull_bytes_total", "Parameter bytes received.")) {
+  for (size_t i = 0; i < kStepPhases; ++i) {
+    phases_[i].histogram =
+        &metrics.Histogram("parley_step_phase_duration_seconds",
+                           "Time of the training thread in each phase of a step.", DurationBounds(),
+                           {{"phase", kNames[i]}});
+  }
+}
+
+void TrainingMetrics::Spent(StepPhase phase, absl::Duration duration) {
+  phases_[static_cast<size_t>(phase)].step += duration;
+}
+
+void TrainingMetrics::Observe(StepPhase phase) {
+  PhaseTime& time = phases_[static_cast<size_t>(phase)];
+  time.histogram->Observe(absl::ToDoubleSeconds(time.step));
+  time.total += time.step;
+  time.step = absl::ZeroDuration();
+}
+
+void TrainingMetrics::StepDone(const Verdict& verdict, uint64_t own_samples,
+                               const Session::Traffic& traffic) {
+  Spent(StepPhase::kPush, absl::Seconds(traffic.push_seconds - seen_.push_seconds));
+  Spent(StepPhase::kWait, absl::Seconds(traffic.wait_seconds - seen_.wait_seconds));
+  Spent(StepPhase::kPull, absl::Seconds(traffic.pull_seconds - seen_.pull_seconds));
+  pushed_.Increment(static_cast<double>(traffic.pushed_bytes - seen_.pushed_bytes));
+  pulled_.Increment(static_cast<double>(traffic.pulled_bytes - seen_.pulled_bytes));
+  seen_ = traffic;
+  for (size_t i = 0; i < kStepPhases; ++i) {
+    if (static_cast<StepPhase>(i) != StepPhase::kEvaluate) Observe(static_cast<StepPhase>(i));
+  }
+  double loss = 0;
+  uint64_t samples = 0;
+  for (const Share& share : verdict.shares()) {
+    loss += share.loss_sum();
+    samples += share.samples();
+  }
+  if (samples > 0) loss_.Set(loss / static_cast<double>(samples));
+  samples_.Increment(static_cast<double>(own_samples));
+  step_.Set(static_cast<double>(verdict.step()));
+}
+
+void TrainingMetrics::EvaluationDone() { Observe(StepPhase::kEvaluate); }
+
+std::vector<PhaseSeconds> TrainingMetrics::seconds() const {
+  std::vector<PhaseSeconds> seconds;
+  for (size_t i = 0; i < kStepPhases; ++i) {
+    PhaseSeconds& phase = seconds.emplace_back();
+    phase.set_phase(kNames[i]);
+    phase.set_seconds(absl::ToDoubleSeconds(phases_[i].total + phases_[i].step));
+  }
+  return seconds;
+}
+
+}  // namespace parley

@@ -1,0 +1,71 @@
+#ifndef PARLEY_WORKER_TRAINING_METRICS_H_
+#define PARLEY_WORKER_TRAINING_METRICS_H_
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/session.h"
+#include "common/metrics/metrics.h"
+
+namespace parley {
+
+// Where a worker's time goes. kPush: the sending that backward did not hide; kWait: for the others
+// and the verdict.
+enum class StepPhase { kData, kForward, kBackward, kPush, kWait, kPull, kEvaluate };
+inline constexpr size_t kStepPhases = 7;
+
+// The worker's metrics and the seconds of each phase for the table at the end. Used by the training
+// thread; `metrics` must outlive it.
+class TrainingMetrics {
+ public:
+  explicit TrainingMetrics(Metrics& metrics);
+
+  // Time spent in a phase during the current step; a phase may come several times in it.
+  void Spent(StepPhase phase, absl::Duration duration);
+
+  // The step is over: its phases become one observation each.
+  void StepDone(const Verdict& verdict, uint64_t own_samples, const Session::Traffic& traffic);
+
+  // An evaluation is over.
+  void EvaluationDone();
+
+  // Totals since the beginning.
+  std::vector<PhaseSeconds> seconds() const;
+
+ private:
+  void Observe(StepPhase phase);
+
+  struct PhaseTime {
+    absl::Duration step;   // in the current step
+    absl::Duration total;  // before it
+    prometheus::Histogram* histogram = nullptr;
+  };
+  std::array<PhaseTime, kStepPhases> phases_;
+  Session::Traffic seen_;  // counted already
+  prometheus::Gauge& step_;
+  prometheus::Counter& samples_;
+  prometheus::Gauge& loss_;
+  prometheus::Counter& pushed_;
+  prometheus::Counter& pulled_;
+};
+
+// Adds the time of its own life to a phase.
+class PhaseTimer {
+ public:
+  PhaseTimer(TrainingMetrics& metrics, StepPhase phase)
+      : metrics_(metrics), phase_(phase), begin_(absl::Now()) {}
+  ~PhaseTimer() { metrics_.Spent(phase_, absl::Now() - begin_); }
+  PhaseTimer(const PhaseTimer&) = delete;
+  PhaseTimer& operator=(const PhaseTimer&) = delete;
+
+ private:
+  TrainingMetrics& metrics_;
+  const StepPhase phase_;
+  const absl::Time begin_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_TRAINING_METRICS_H_
