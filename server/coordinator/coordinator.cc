@@ -22,9 +22,15 @@ CoordinatorCore::CoordinatorCore(Options options)
                options_.liveness),
       ready_shards_(options_.job.cluster().shards(), false) {}
 
-void CoordinatorCore::Open(uint64_t generation, absl::Time now) {
+void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl::Time now) {
   generation_ = generation;
+  address_ = address;
   last_event_ = now;
+}
+
+void CoordinatorCore::Close(Replies& replies) {
+  closed_ = true;
+  watchers_.Tell(State(), replies);
 }
 
 absl::StatusOr<CoordinatorCore::Caller*> CoordinatorCore::Admit(const CallHeader& header,
@@ -111,7 +117,7 @@ void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies&
   auto caller = Admit(request.header(), Scope::kCaller, time.now);
   if (!caller.ok()) {
     replies.Add<WatchReply>(std::move(done), caller.status());
-  } else if (request.seen_revision() != revision_ || time.deadline <= time.now) {
+  } else if (request.seen_revision() != revision_ || time.deadline <= time.now || closed_) {
     replies.Add<WatchReply>(std::move(done), State());
   } else {
     watchers_.Park((*caller)->member.id(), time.deadline, std::move(done), State(), replies);
@@ -277,7 +283,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
 
 void CoordinatorCore::FailItself(const std::string& reason, bool preempted, absl::Time now,
                                  Replies& replies) {
-  EndJob(OfCoordinator(options_.address, reason, preempted, progress_.step()), now);
+  EndJob(OfCoordinator(address_, reason, preempted, progress_.step()), now);
   TellWatchers(replies);
 }
 
@@ -330,10 +336,10 @@ void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
   auto view = MakeView(options_.job, members_.Present(), models_.model(),
                        options_.start ? &*options_.start : nullptr, job_epoch_);
   if (!view.ok()) {
-    EndJob(OfCoordinator(options_.address,
-                         absl::StrCat("cannot place the model: ", view.status().message()),
-                         /*preempted=*/false, 0),
-           now);
+    EndJob(
+        OfCoordinator(address_, absl::StrCat("cannot place the model: ", view.status().message()),
+                      /*preempted=*/false, 0),
+        now);
     return;
   }
   view_ = *std::move(view);
@@ -357,7 +363,7 @@ void CoordinatorCore::SaveIfAllHaveFinished(absl::Time now) {
     return;
   }
   if (finished_.last_step() < progress_.step()) {
-    EndJob(OfCoordinator(options_.address,
+    EndJob(OfCoordinator(address_,
                          absl::StrCat("the workers finished with step ", finished_.last_step(),
                                       ", but later steps are decided"),
                          /*preempted=*/false, progress_.step()),
@@ -415,7 +421,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
   absl::Time moved = last_event_;
   for (const Caller* entry : missing.are_awaited) moved = std::max(moved, entry->progressed_at);
   if (now - moved < options_.stall_timeout) return;
-  EndJob(OfCoordinator(options_.address,
+  EndJob(OfCoordinator(address_,
                        absl::StrCat("has waited in vain since ", FormatUtc(moved), " (",
                                     absl::ToInt64Seconds(now - moved),
                                     " s): ", absl::StrJoin(missing.who, "; ")),

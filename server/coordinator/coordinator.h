@@ -47,7 +47,6 @@ class CoordinatorCore {
     std::string fingerprint;  // JobFingerprint(job)
     absl::Duration liveness = absl::Seconds(10);
     absl::Duration stall_timeout = absl::Minutes(10);
-    std::string address;               // host:port of the coordinator, for its own first cause
     std::string job_directory;         // absolute
     std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
     std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
@@ -55,9 +54,13 @@ class CoordinatorCore {
 
   explicit CoordinatorCore(Options options);
 
-  // This coordinator owns the job from now on, as its `generation`-th. Until then every call but
-  // GetStatus is answered UNAVAILABLE.
-  void Open(uint64_t generation, absl::Time now);
+  // This coordinator owns the job from now on, as its `generation`-th (from 1), reached at
+  // `address` (host:port). Until then every call but GetStatus is answered UNAVAILABLE.
+  void Open(uint64_t generation, const std::string& address, absl::Time now);
+
+  // The process is about to go: parked calls are answered with the state, and none is parked any
+  // more.
+  void Close(Replies& replies);
 
   // One method for each call of proto/coordinator.proto.
   absl::StatusOr<JoinReply> Join(const JoinRequest& request, absl::Time now, Replies& replies);
@@ -97,6 +100,8 @@ class CoordinatorCore {
                     Replies& replies);
 
   Phase phase() const { return life_.phase(); }
+  uint64_t revision() const { return revision_; }  // of what Watch tells
+  bool has_file_work() const { return !file_work_.empty(); }
   const std::optional<FirstCause>& cause() const { return cause_; }
 
   // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
@@ -144,6 +149,8 @@ class CoordinatorCore {
   const Options options_;
 
   uint64_t generation_ = 0;
+  std::string address_;
+  bool closed_ = false;
   JobLife life_;
   MemberTable members_;
   ModelRegistry models_;

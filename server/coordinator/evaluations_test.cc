@@ -1,0 +1,84 @@
+#include "server/coordinator/evaluations.h"
+
+#include <gtest/gtest.h>
+
+namespace parley {
+namespace {
+
+Member Worker(uint32_t ordinal) {
+  Member member;
+  member.set_role(WORKER);
+  member.set_ordinal(ordinal);
+  return member;
+}
+
+Evaluation Part(uint64_t version, uint64_t samples, uint64_t correct) {
+  Evaluation part;
+  part.set_version(version);
+  part.set_epoch(1);
+  part.set_samples(samples);
+  part.set_correct(correct);
+  part.set_correct_top5(samples);
+  part.set_loss_sum(0.25 * samples);
+  part.set_classes(true);
+  return part;
+}
+
+class EvaluationsTest : public testing::Test {
+ protected:
+  void SetUp() override { evaluations_.Start(3, 100); }
+  Evaluations evaluations_;
+};
+
+TEST_F(EvaluationsTest, PartsOfAllWorkersMakeAWholeOne) {
+  ASSERT_TRUE(evaluations_.Add(Worker(2), Part(7, 20, 10)).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(0), Part(7, 40, 30)).ok());
+  EXPECT_TRUE(evaluations_.Whole().empty());
+  ASSERT_TRUE(evaluations_.Add(Worker(1), Part(7, 40, 35)).ok());
+  ASSERT_EQ(evaluations_.Whole().size(), 1u);
+  const Evaluation whole = evaluations_.Whole()[0];
+  EXPECT_EQ(whole.version(), 7u);
+  EXPECT_EQ(whole.samples(), 100u);
+  EXPECT_EQ(whole.correct(), 75u);
+  EXPECT_EQ(whole.correct_top5(), 100u);
+  EXPECT_DOUBLE_EQ(whole.loss_sum(), 25);
+  EXPECT_TRUE(whole.classes());
+}
+
+TEST_F(EvaluationsTest, PartsThatDoNotAddUpAreNotWhole) {
+  ASSERT_TRUE(evaluations_.Add(Worker(0), Part(7, 40, 30)).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(1), Part(7, 40, 30)).ok());
+  EXPECT_FALSE(evaluations_.Add(Worker(2), Part(7, 19, 10)).ok());
+  EXPECT_FALSE(evaluations_.Add(Worker(2), Part(7, 21, 10)).ok());
+  EXPECT_TRUE(evaluations_.Whole().empty());
+  EXPECT_TRUE(evaluations_.Add(Worker(2), Part(7, 20, 10)).ok());
+  EXPECT_EQ(evaluations_.Whole().size(), 1u);
+}
+
+TEST_F(EvaluationsTest, ARepeatedPartCountsOnceAndAContradictionIsRefused) {
+  ASSERT_TRUE(evaluations_.Add(Worker(0), Part(7, 40, 30)).ok());
+  EXPECT_TRUE(evaluations_.Add(Worker(0), Part(7, 40, 30)).ok());
+  EXPECT_FALSE(evaluations_.Add(Worker(0), Part(7, 40, 31)).ok());
+  EXPECT_FALSE(evaluations_.Add(Worker(1), Part(8, 40, 41)).ok()) << "more right than there are";
+}
+
+TEST_F(EvaluationsTest, VersionsAreKeptApartAndInOrder) {
+  for (uint64_t version : {9, 3}) {
+    for (uint32_t worker : {0, 1}) {
+      ASSERT_TRUE(evaluations_.Add(Worker(worker), Part(version, 50, version)).ok());
+    }
+    ASSERT_TRUE(evaluations_.Add(Worker(2), Part(version, 0, 0)).ok());
+  }
+  ASSERT_EQ(evaluations_.Whole().size(), 2u);
+  EXPECT_EQ(evaluations_.Whole()[0].version(), 3u);
+  EXPECT_EQ(evaluations_.Whole()[1].correct(), 18u);
+}
+
+TEST(EvaluationsWithoutTestSetTest, NothingIsTaken) {
+  Evaluations evaluations;
+  evaluations.Start(1, 0);
+  EXPECT_FALSE(evaluations.Add(Worker(0), Part(1, 0, 0)).ok());
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,43 @@
+#include "server/coordinator/job_life.h"
+
+#include <gtest/gtest.h>
+
+namespace parley {
+namespace {
+
+constexpr Phase kPhases[] = {GATHERING, PREPARING, TRAINING, SAVING, FINISHED, FAILED};
+
+TEST(JobLifeTest, GoesThroughAllPhasesInOrder) {
+  JobLife life;
+  EXPECT_EQ(life.phase(), GATHERING);
+  for (Phase phase : {PREPARING, TRAINING, SAVING, FINISHED}) {
+    EXPECT_FALSE(life.ended());
+    EXPECT_TRUE(life.Enter(phase));
+    EXPECT_EQ(life.phase(), phase);
+  }
+  EXPECT_TRUE(life.ended());
+}
+
+TEST(JobLifeTest, EightTransitionsAreLegalAndNoOther) {
+  int legal = 0;
+  for (Phase from : kPhases) {
+    for (Phase to : kPhases) {
+      if (!JobLife::IsLegal(from, to)) continue;
+      ++legal;
+      EXPECT_TRUE(to == FAILED || to == from + 1) << Phase_Name(from) << " -> " << Phase_Name(to);
+      EXPECT_NE(from, FINISHED);
+      EXPECT_NE(from, FAILED);
+    }
+  }
+  EXPECT_EQ(legal, 8);
+}
+
+TEST(JobLifeTest, AnIllegalTransitionChangesNothing) {
+  JobLife life;
+  EXPECT_FALSE(life.Enter(TRAINING));
+  EXPECT_FALSE(life.Enter(GATHERING));
+  EXPECT_EQ(life.phase(), GATHERING);
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,106 @@
+#include "server/coordinator/service.h"
+
+#include <algorithm>
+
+#include "common/rpc/reply.h"
+
+namespace parley {
+
+grpc::ServerUnaryReactor* CoordinatorService::Join(grpc::CallbackServerContext* context,
+                                                   const JoinRequest* request, JoinReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Join(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerContext* context,
+                                                        const HeartbeatRequest* request,
+                                                        HeartbeatReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Heartbeat(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Watch(grpc::CallbackServerContext* context,
+                                                    const WatchRequest* request,
+                                                    WatchReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  // A tenth of its time before the caller gives up, so that an unchanged state still reaches it.
+  const CallTime time = TimeOf(*context, longest_park_);
+  const absl::Time park_until = time.now + (time.deadline - time.now) * 9 / 10;
+  coordinator_.Watch(*request, park_until, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::RegisterModel(grpc::CallbackServerContext* context,
+                                                            const RegisterModelRequest* request,
+                                                            RegisterModelReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.RegisterModel(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ReportReady(grpc::CallbackServerContext* context,
+                                                          const ReportReadyRequest* request,
+                                                          ReportReadyReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.ReportReady(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ReportVerdicts(grpc::CallbackServerContext* context,
+                                                             const ReportVerdictsRequest* request,
+                                                             ReportVerdictsReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.ReportVerdicts(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ReportEvaluation(
+    grpc::CallbackServerContext* context, const ReportEvaluationRequest* request,
+    ReportEvaluationReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.ReportEvaluation(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Finish(grpc::CallbackServerContext* context,
+                                                     const FinishRequest* request,
+                                                     FinishReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Finish(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ReportCheckpointFile(
+    grpc::CallbackServerContext* context, const ReportCheckpointFileRequest* request,
+    ReportCheckpointFileReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.ReportCheckpointFile(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Fail(grpc::CallbackServerContext* context,
+                                                   const FailRequest* request, FailReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Fail(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Leave(grpc::CallbackServerContext* context,
+                                                    const LeaveRequest* request,
+                                                    LeaveReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Leave(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerContext* context,
+                                                        const GetStatusRequest* request,
+                                                        GetStatusReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.GetStatus(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+}  // namespace parley

@@ -1,0 +1,53 @@
+#ifndef PARLEY_SERVER_COORDINATOR_SERVICE_H_
+#define PARLEY_SERVER_COORDINATOR_SERVICE_H_
+
+#include "absl/time/time.h"
+#include "client/coordinator_client.h"
+#include "proto/coordinator.grpc.pb.h"
+
+namespace parley {
+
+// The coordinator over gRPC: translates and nothing else. Runs on gRPC's threads, none of which
+// waits. Does not own what it translates to, which must outlive the server.
+class CoordinatorService final : public Coordinator::CallbackService {
+ public:
+  // longest_park: how long a Watch call parks at most, whatever its deadline.
+  CoordinatorService(CoordinatorClient& coordinator, absl::Duration longest_park)
+      : coordinator_(coordinator), longest_park_(longest_park) {}
+
+  grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext*, const JoinRequest*,
+                                 JoinReply*) override;
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext*, const HeartbeatRequest*,
+                                      HeartbeatReply*) override;
+  grpc::ServerUnaryReactor* Watch(grpc::CallbackServerContext*, const WatchRequest*,
+                                  WatchReply*) override;
+  grpc::ServerUnaryReactor* RegisterModel(grpc::CallbackServerContext*, const RegisterModelRequest*,
+                                          RegisterModelReply*) override;
+  grpc::ServerUnaryReactor* ReportReady(grpc::CallbackServerContext*, const ReportReadyRequest*,
+                                        ReportReadyReply*) override;
+  grpc::ServerUnaryReactor* ReportVerdicts(grpc::CallbackServerContext*,
+                                           const ReportVerdictsRequest*,
+                                           ReportVerdictsReply*) override;
+  grpc::ServerUnaryReactor* ReportEvaluation(grpc::CallbackServerContext*,
+                                             const ReportEvaluationRequest*,
+                                             ReportEvaluationReply*) override;
+  grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext*, const FinishRequest*,
+                                   FinishReply*) override;
+  grpc::ServerUnaryReactor* ReportCheckpointFile(grpc::CallbackServerContext*,
+                                                 const ReportCheckpointFileRequest*,
+                                                 ReportCheckpointFileReply*) override;
+  grpc::ServerUnaryReactor* Fail(grpc::CallbackServerContext*, const FailRequest*,
+                                 FailReply*) override;
+  grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext*, const LeaveRequest*,
+                                  LeaveReply*) override;
+  grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext*, const GetStatusRequest*,
+                                      GetStatusReply*) override;
+
+ private:
+  CoordinatorClient& coordinator_;
+  const absl::Duration longest_park_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_SERVICE_H_

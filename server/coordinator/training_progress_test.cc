@@ -1,0 +1,146 @@
+#include "server/coordinator/training_progress.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "common/job/data_division.h"
+
+namespace parley {
+namespace {
+
+Verdict Decide(uint64_t step, uint64_t begin, uint64_t end, uint64_t epoch = 0,
+               Verdict::Outcome outcome = Verdict::APPLY) {
+  Verdict verdict;
+  verdict.set_step(step);
+  verdict.set_outcome(outcome);
+  verdict.set_data_epoch(epoch);
+  Share* share = verdict.add_shares();
+  share->set_samples(end - begin);
+  share->set_loss_sum(2.0 * (end - begin));
+  share->add_ranges()->set_begin(begin);
+  share->mutable_ranges(0)->set_end(end);
+  return verdict;
+}
+
+class TrainingProgressTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    progress_.Start(0, {}, 100);
+    progress_.StartClock(now_);
+  }
+
+  absl::Time now_ = absl::UnixEpoch();
+  TrainingProgress progress_;
+};
+
+TEST_F(TrainingProgressTest, CountsStepsSamplesAndSkippedOnes) {
+  ASSERT_TRUE(progress_.Add(Decide(1, 0, 10), now_).ok());
+  ASSERT_TRUE(progress_.Add(Decide(2, 10, 20, 0, Verdict::SKIP), now_).ok());
+  EXPECT_EQ(progress_.step(), 2u);
+  EXPECT_EQ(progress_.samples(), 20u);
+  EXPECT_EQ(progress_.applied(), 1u);
+  EXPECT_EQ(progress_.skipped(), 1u);
+  EXPECT_DOUBLE_EQ(progress_.loss(), 2.0);
+  EXPECT_EQ(progress_.position().used_size(), 1);
+  EXPECT_EQ(progress_.position().used(0).end(), 20u);
+}
+
+TEST_F(TrainingProgressTest, ARepeatedVerdictIsIgnored) {
+  ASSERT_TRUE(progress_.Add(Decide(1, 0, 10), now_).ok());
+  ASSERT_TRUE(progress_.Add(Decide(1, 0, 10), now_).ok());
+  EXPECT_EQ(progress_.samples(), 10u);
+}
+
+TEST_F(TrainingProgressTest, AGapIsRefused) {
+  EXPECT_EQ(progress_.Add(Decide(2, 0, 10), now_).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(progress_.step(), 0u);
+}
+
+TEST_F(TrainingProgressTest, ARetryRaisesTheAttemptAndUsesNothing) {
+  const Verdict retry = Decide(1, 0, 10, 0, Verdict::RETRY);
+  ASSERT_TRUE(progress_.Add(retry, now_).ok());
+  ASSERT_TRUE(progress_.Add(retry, now_).ok());
+  EXPECT_EQ(progress_.retried(), 1u);
+  EXPECT_EQ(progress_.step(), 0u);
+  EXPECT_EQ(progress_.position().used_size(), 0);
+  // A decision of the attempt that is over comes too late.
+  ASSERT_TRUE(progress_.Add(Decide(1, 0, 10), now_).ok());
+  EXPECT_EQ(progress_.step(), 0u);
+  Verdict second = Decide(1, 0, 10);
+  second.set_attempt(1);
+  ASSERT_TRUE(progress_.Add(second, now_).ok());
+  EXPECT_EQ(progress_.step(), 1u);
+}
+
+TEST_F(TrainingProgressTest, SamplesThatAreUsedAlreadyAreRefusedWithoutEffect) {
+  ASSERT_TRUE(progress_.Add(Decide(1, 0, 10), now_).ok());
+  for (const Verdict& bad :
+       {Decide(2, 5, 15), Decide(2, 95, 105), Decide(2, 20, 20), Decide(2, 10, 20, 1)}) {
+    EXPECT_EQ(progress_.Add(bad, now_).code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_EQ(progress_.step(), 1u);
+    EXPECT_EQ(progress_.samples(), 10u);
+  }
+  Verdict none = Decide(2, 10, 20);
+  none.clear_outcome();
+  EXPECT_FALSE(progress_.Add(none, now_).ok());
+}
+
+TEST_F(TrainingProgressTest, EachSampleIsUsedOnceInEachEpochWhateverTheDivision) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    std::mt19937_64 random(seed);
+    const uint64_t samples = 1 + random() % 500;
+    const uint32_t contributors = 1 + random() % 5;
+    const uint64_t nominal = 1 + random() % 60;
+    TrainingProgress progress;
+    progress.Start(0, {}, samples);
+    uint64_t step = 0;
+    while (progress.position().epoch() < 3) {
+      const auto division = Divide(progress.position(), samples, contributors, nominal);
+      Verdict verdict;
+      verdict.set_step(++step);
+      verdict.set_outcome(random() % 4 == 0 ? Verdict::SKIP : Verdict::APPLY);
+      verdict.set_data_epoch(progress.position().epoch());
+      for (uint32_t i = 0; i < contributors; ++i) {
+        // Some contributors drop out: what they would have used stays unused.
+        if (i > 0 && random() % 8 == 0) continue;
+        Share* share = verdict.add_shares();
+        share->set_contributor(i);
+        share->set_samples(Count(division[i]));
+        for (const SampleRange& range : division[i]) *share->add_ranges() = range;
+      }
+      ASSERT_TRUE(progress.Add(verdict, now_).ok()) << "seed " << seed << " step " << step;
+      ASSERT_LT(step, 10'000u);
+    }
+    EXPECT_EQ(progress.samples(), 3 * samples) << "seed " << seed;
+  }
+}
+
+TEST_F(TrainingProgressTest, ThroughputIsThatOfTheLastSeconds) {
+  EXPECT_EQ(progress_.SamplesPerSecond(now_), 0);
+  uint64_t step = 0;
+  uint64_t epoch = 0;
+  const auto run = [&](absl::Duration each, int steps) {
+    for (int i = 0; i < steps; ++i) {
+      now_ += each;
+      const uint64_t begin = step % 10 * 10;
+      epoch = step / 10;
+      ++step;
+      ASSERT_TRUE(progress_.Add(Decide(step, begin, begin + 10, epoch), now_).ok());
+    }
+  };
+  run(absl::Seconds(1), 5);
+  EXPECT_DOUBLE_EQ(progress_.SamplesPerSecond(now_), 10);
+  run(absl::Seconds(1), 100);
+  EXPECT_DOUBLE_EQ(progress_.SamplesPerSecond(now_), 10);
+  run(absl::Milliseconds(100), 200);
+  EXPECT_NEAR(progress_.SamplesPerSecond(now_), 100, 1);
+  EXPECT_DOUBLE_EQ(progress_.SecondsTraining(now_), 125);
+  progress_.StopClock(now_);
+  EXPECT_NEAR(progress_.SamplesPerSecond(now_ + absl::Seconds(5)), 100, 1);
+  EXPECT_DOUBLE_EQ(progress_.SecondsTraining(now_ + absl::Hours(1)), 125);
+}
+
+}  // namespace
+}  // namespace parley
