@@ -1,0 +1,260 @@
+#include "common/job/job_check.h"
+
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+
+namespace parley {
+namespace {
+
+// More than anybody has, and few enough that no process is asked to hold a table of billions.
+constexpr uint32_t kMostMembers = 4096;
+constexpr uint32_t kMostThreads = 1024;
+constexpr uint32_t kMostPrefetched = 1024;
+constexpr uint32_t kMostSamples = 1 << 24;  // of one forward
+
+// Comparisons are written so that a NaN fails them.
+bool IsPositive(double value) { return value > 0 && std::isfinite(value); }
+bool IsNotNegative(double value) { return value >= 0 && std::isfinite(value); }
+bool IsBelowOne(double value) { return value >= 0 && value < 1; }
+
+class Checker {
+ public:
+  explicit Checker(const JobSource& source) : source_(source), job_(source.job()) {}
+
+  absl::Status Run() {
+    Name();
+    ModelIsGiven();
+    DataIsGiven();
+    OptimizerIsGiven();
+    LearningRates();
+    Consistencies();
+    Members();
+    Length();
+    Computing();
+    Times();
+    return first_;
+  }
+
+ private:
+  void Require(bool right, std::string_view field, std::string_view problem) {
+    if (!right && first_.ok()) first_ = source_.Error(field, problem);
+  }
+  void Positive(double value, std::string_view field) {
+    Require(IsPositive(value), field, "must be a number above 0");
+  }
+  void NotNegative(double value, std::string_view field) {
+    Require(IsNotNegative(value), field, "must be a number of at least 0");
+  }
+  void BelowOne(double value, std::string_view field) {
+    Require(IsBelowOne(value), field, "must be at least 0 and below 1");
+  }
+  void Between(uint32_t least, uint32_t value, uint32_t most, std::string_view field) {
+    Require(value >= least && value <= most, field,
+            absl::StrCat("must be at least ", least, " and at most ", most, ", not ", value));
+  }
+
+  void Name() {
+    bool right = !job_.name().empty() && job_.name().size() <= 64;
+    for (const char c : job_.name()) {
+      right = right && (absl::ascii_isalnum(c) || c == '-' || c == '_' || c == '.');
+    }
+    Require(!job_.name().empty(), "name", "is missing; give the job a name, such as \"mnist-1\"");
+    Require(right, "name", "must be 1 to 64 letters, digits, '-', '_' or '.'");
+  }
+
+  void ModelIsGiven() {
+    Require(job_.model().kind_case() != Model::KIND_NOT_SET, "model",
+            "is missing; give one, such as model { simple_cnn {} } or "
+            "model { torchscript: \"FILE\" }");
+    if (job_.model().has_simple_cnn()) {
+      Between(1, job_.model().simple_cnn().classes(), 1 << 20, "model.simple_cnn.classes");
+    }
+    if (job_.model().has_torchscript()) {
+      Require(!job_.model().torchscript().empty(), "model.torchscript", "must name a file");
+    }
+  }
+
+  void DataIsGiven() {
+    const Data& data = job_.data();
+    Require(data.kind_case() != Data::KIND_NOT_SET, "data",
+            "is missing; give one of idx, cifar10 and safetensors, such as "
+            "data { idx { directory: \"/usr/share/datasets/fashion-mnist\" } batch: 100 }");
+    if (data.has_idx()) {
+      Require(!data.idx().directory().empty(), "data.idx.directory", "must name a folder");
+      Require(std::isfinite(data.idx().mean()), "data.idx.mean", "must be a finite number");
+      Positive(data.idx().deviation(), "data.idx.deviation");
+    }
+    if (data.has_cifar10()) {
+      Require(!data.cifar10().directory().empty(), "data.cifar10.directory", "must name a folder");
+    }
+    if (data.has_safetensors()) {
+      Require(!data.safetensors().train().empty(), "data.safetensors.train", "must name a file");
+    }
+    Between(1, data.batch(), kMostSamples, "data.batch");
+    Between(1, data.evaluation_batch(), kMostSamples, "data.evaluation_batch");
+    Between(0, data.prefetch(), kMostPrefetched, "data.prefetch");
+    Require(job_.loss() == CROSS_ENTROPY || job_.loss() == MEAN_SQUARED_ERROR, "loss",
+            "must be CROSS_ENTROPY or MEAN_SQUARED_ERROR");
+  }
+
+  void AdamIsRight(const Adam& adam, const std::string& path) {
+    Positive(adam.rate(), path + ".rate");
+    BelowOne(adam.beta1(), path + ".beta1");
+    BelowOne(adam.beta2(), path + ".beta2");
+    NotNegative(adam.epsilon(), path + ".epsilon");
+    NotNegative(adam.weight_decay(), path + ".weight_decay");
+  }
+
+  void KindIsRight(const Optimizer& optimizer) {
+    switch (optimizer.kind_case()) {
+      case Optimizer::kSgd: {
+        const Sgd& sgd = optimizer.sgd();
+        Positive(sgd.rate(), "optimizer.sgd.rate");
+        NotNegative(sgd.momentum(), "optimizer.sgd.momentum");
+        Require(std::isfinite(sgd.dampening()), "optimizer.sgd.dampening",
+                "must be a finite number");
+        NotNegative(sgd.weight_decay(), "optimizer.sgd.weight_decay");
+        Require(!sgd.nesterov() || (sgd.momentum() > 0 && sgd.dampening() == 0),
+                "optimizer.sgd.nesterov", "needs a momentum above 0 and no dampening");
+        break;
+      }
+      case Optimizer::kAdam:
+        AdamIsRight(optimizer.adam(), "optimizer.adam");
+        break;
+      case Optimizer::kAdamw:
+        AdamIsRight(optimizer.adamw(), "optimizer.adamw");
+        break;
+      case Optimizer::kAdagrad: {
+        const Adagrad& adagrad = optimizer.adagrad();
+        Positive(adagrad.rate(), "optimizer.adagrad.rate");
+        NotNegative(adagrad.rate_decay(), "optimizer.adagrad.rate_decay");
+        NotNegative(adagrad.weight_decay(), "optimizer.adagrad.weight_decay");
+        NotNegative(adagrad.initial_accumulator(), "optimizer.adagrad.initial_accumulator");
+        NotNegative(adagrad.epsilon(), "optimizer.adagrad.epsilon");
+        break;
+      }
+      case Optimizer::kRmsprop: {
+        const RmsProp& rmsprop = optimizer.rmsprop();
+        Positive(rmsprop.rate(), "optimizer.rmsprop.rate");
+        BelowOne(rmsprop.alpha(), "optimizer.rmsprop.alpha");
+        NotNegative(rmsprop.epsilon(), "optimizer.rmsprop.epsilon");
+        NotNegative(rmsprop.weight_decay(), "optimizer.rmsprop.weight_decay");
+        NotNegative(rmsprop.momentum(), "optimizer.rmsprop.momentum");
+        break;
+      }
+      case Optimizer::KIND_NOT_SET:
+        Require(false, "optimizer",
+                "is missing; give one of sgd, adam, adamw, adagrad and rmsprop, such as "
+                "optimizer { adam { rate: 0.001 } }");
+    }
+  }
+
+  void OptimizerIsGiven() {
+    const Optimizer& optimizer = job_.optimizer();
+    KindIsRight(optimizer);
+    NotNegative(optimizer.clip_norm(), "optimizer.clip_norm");
+    for (int i = 0; i < optimizer.overrides_size(); ++i) {
+      const OptimizerOverride& override = optimizer.overrides(i);
+      const std::string path = absl::StrCat("optimizer.overrides[", i, "]");
+      Require(!override.pattern().empty(), path + ".pattern",
+              "must be a parameter's name, in which '*' stands for any text, such as \"*.bias\"");
+      NotNegative(override.rate_factor(), path + ".rate_factor");
+      NotNegative(override.weight_decay(), path + ".weight_decay");
+    }
+  }
+
+  void LearningRates() {
+    const LearningRate& rate = job_.learning_rate();
+    if (rate.has_step_decay()) {
+      Require(rate.step_decay().every_steps() > 0, "learning_rate.step_decay.every_steps",
+              "must be at least 1");
+      Positive(rate.step_decay().gamma(), "learning_rate.step_decay.gamma");
+    }
+    if (rate.has_cosine()) {
+      const double minimum = rate.cosine().minimum();
+      Require(minimum >= 0 && minimum <= 1, "learning_rate.cosine.minimum",
+              "is a factor on the rate and must be at least 0 and at most 1");
+    }
+  }
+
+  void Consistencies() {
+    const Consistency& consistency = job_.consistency();
+    constexpr std::string_view kSyncOnly =
+        "is not in this release, which trains synchronously only: consistency { sync {} }";
+    Require(!consistency.has_bounded(), "consistency.bounded", kSyncOnly);
+    Require(!consistency.has_async(), "consistency.async", kSyncOnly);
+    const Sync& sync = consistency.sync();
+    Require(sync.reduction() == MEAN || sync.reduction() == SUM, "consistency.sync.reduction",
+            "must be MEAN or SUM");
+    Require(!sync.deterministic() || job_.threads() > 0, "consistency.sync.deterministic",
+            "needs a fixed number of threads of each worker, such as threads: 1, since sums over "
+            "another number of threads are other bits");
+  }
+
+  void Members() {
+    const Cluster& cluster = job_.cluster();
+    Between(1, cluster.workers(), kMostMembers, "cluster.workers");
+    Between(1, cluster.shards(), kMostMembers, "cluster.shards");
+    Require(cluster.stages() == 0, "cluster.stages",
+            "pipeline stages are not in this release; leave it out");
+    Require(cluster.min_workers() == cluster.workers(), "cluster.min_workers",
+            absl::StrCat("training with fewer workers is not in this release: must be ",
+                         cluster.workers(), ", as cluster.workers, or left out"));
+    Require(job_.max_restarts() == 0, "max_restarts",
+            "replacing lost processes is not in this release: must be 0 or left out");
+  }
+
+  void Length() {
+    Require(job_.has_epochs() || job_.has_steps(), "epochs",
+            "is missing; give epochs or steps, such as epochs: 5");
+    Require(!job_.has_epochs() || !job_.has_steps(), "steps",
+            "epochs and steps are both given; give one of them");
+    Require(!job_.has_epochs() || job_.epochs() > 0, "epochs", "must be at least 1");
+    Require(!job_.has_steps() || job_.steps() > 0, "steps", "must be at least 1");
+  }
+
+  void Computing() {
+    Between(0, job_.threads(), kMostThreads, "threads");
+    Between(1, job_.accumulate(), kMostSamples, "accumulate");
+    Require(job_.device() == CPU, "device", "must be CPU: others are not in this release");
+    Require(job_.precision() == FLOAT32, "precision",
+            "must be FLOAT32: others are not in this release");
+  }
+
+  // A finite duration within bounds.
+  void DurationIsRight(const std::string& text, absl::Duration least, absl::Duration most,
+                       std::string_view field) {
+    absl::Duration duration;
+    const bool parsed = absl::ParseDuration(text, &duration);
+    Require(parsed, field,
+            absl::StrCat("'", text, "' is no duration, such as \"10s\", \"500ms\" or \"2m\""));
+    Require(!parsed || (duration >= least && duration <= most), field,
+            absl::StrCat("must be at least ", absl::FormatDuration(least), " and at most ",
+                         absl::FormatDuration(most), ", not ", text));
+  }
+
+  void Times() {
+    DurationIsRight(job_.liveness(), absl::Seconds(1), absl::Hours(24), "liveness");
+    DurationIsRight(job_.stall_timeout(), absl::Seconds(1), absl::Hours(24 * 365), "stall_timeout");
+    absl::Duration autonomy;
+    const bool parsed = absl::ParseDuration(job_.autonomy(), &autonomy);
+    Require(parsed && autonomy == absl::ZeroDuration(), "autonomy",
+            "training without the coordinator is not in this release: must be \"0s\" or left out");
+  }
+
+  const JobSource& source_;
+  const JobConfig& job_;
+  absl::Status first_;
+};
+
+}  // namespace
+
+absl::Status CheckJob(const JobSource& source) { return Checker(source).Run(); }
+
+}  // namespace parley

@@ -1,0 +1,142 @@
+#include "common/job/job_defaults.h"
+
+#include <filesystem>
+
+namespace parley {
+namespace {
+
+// `field` of `message`, if it is not set.
+#define PARLEY_DEFAULT(message, field, value) \
+  if (!(message).has_##field()) (message).set_##field(value)
+
+void AdamDefaults(Adam& adam, double weight_decay) {
+  PARLEY_DEFAULT(adam, beta1, 0.9);
+  PARLEY_DEFAULT(adam, beta2, 0.999);
+  PARLEY_DEFAULT(adam, epsilon, 1e-8);
+  PARLEY_DEFAULT(adam, weight_decay, weight_decay);
+  PARLEY_DEFAULT(adam, amsgrad, false);
+}
+
+void OptimizerDefaults(Optimizer& optimizer) {
+  switch (optimizer.kind_case()) {
+    case Optimizer::kSgd: {
+      Sgd& sgd = *optimizer.mutable_sgd();
+      PARLEY_DEFAULT(sgd, momentum, 0);
+      PARLEY_DEFAULT(sgd, dampening, 0);
+      PARLEY_DEFAULT(sgd, weight_decay, 0);
+      PARLEY_DEFAULT(sgd, nesterov, false);
+      break;
+    }
+    case Optimizer::kAdam:
+      AdamDefaults(*optimizer.mutable_adam(), 0);
+      break;
+    case Optimizer::kAdamw:
+      AdamDefaults(*optimizer.mutable_adamw(), 0.01);
+      break;
+    case Optimizer::kAdagrad: {
+      Adagrad& adagrad = *optimizer.mutable_adagrad();
+      PARLEY_DEFAULT(adagrad, rate_decay, 0);
+      PARLEY_DEFAULT(adagrad, weight_decay, 0);
+      PARLEY_DEFAULT(adagrad, initial_accumulator, 0);
+      PARLEY_DEFAULT(adagrad, epsilon, 1e-10);
+      break;
+    }
+    case Optimizer::kRmsprop: {
+      RmsProp& rmsprop = *optimizer.mutable_rmsprop();
+      PARLEY_DEFAULT(rmsprop, alpha, 0.99);
+      PARLEY_DEFAULT(rmsprop, epsilon, 1e-8);
+      PARLEY_DEFAULT(rmsprop, weight_decay, 0);
+      PARLEY_DEFAULT(rmsprop, momentum, 0);
+      PARLEY_DEFAULT(rmsprop, centered, false);
+      break;
+    }
+    case Optimizer::KIND_NOT_SET:
+      break;
+  }
+  PARLEY_DEFAULT(optimizer, clip_norm, 0);
+  PARLEY_DEFAULT(optimizer, skip_nonfinite, false);
+  for (OptimizerOverride& override : *optimizer.mutable_overrides()) {
+    PARLEY_DEFAULT(override, rate_factor, 1);
+    PARLEY_DEFAULT(override, frozen_until_step, 0);
+  }
+}
+
+void DataDefaults(Data& data) {
+  if (data.has_idx()) {
+    PARLEY_DEFAULT(*data.mutable_idx(), mean, 0);
+    PARLEY_DEFAULT(*data.mutable_idx(), deviation, 1);
+  }
+  PARLEY_DEFAULT(data, evaluation_batch, 500);
+  PARLEY_DEFAULT(data, shuffle, true);
+  PARLEY_DEFAULT(data, prefetch, 2);
+}
+
+void LearningRateDefaults(LearningRate& rate) {
+  if (rate.kind_case() == LearningRate::KIND_NOT_SET) rate.mutable_constant();
+  if (rate.has_cosine()) PARLEY_DEFAULT(*rate.mutable_cosine(), minimum, 0);
+  PARLEY_DEFAULT(rate, warmup_steps, 0);
+  PARLEY_DEFAULT(rate, linear_scaling, false);
+}
+
+void ConsistencyDefaults(Consistency& consistency) {
+  if (consistency.kind_case() == Consistency::KIND_NOT_SET) consistency.mutable_sync();
+  if (!consistency.has_sync()) return;
+  Sync& sync = *consistency.mutable_sync();
+  PARLEY_DEFAULT(sync, deterministic, false);
+  if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
+}
+
+void ClusterDefaults(Cluster& cluster) {
+  PARLEY_DEFAULT(cluster, workers, 1);
+  PARLEY_DEFAULT(cluster, shards, 1);
+  PARLEY_DEFAULT(cluster, stages, 0);
+  PARLEY_DEFAULT(cluster, min_workers, cluster.workers());
+}
+
+void Resolve(std::string& path, const std::string& folder) {
+  if (path.empty()) return;
+  path = (std::filesystem::path(folder) / path).lexically_normal().string();
+}
+
+}  // namespace
+
+void FillInDefaults(JobConfig& job) {
+  PARLEY_DEFAULT(job, seed, 0);
+  if (job.model().has_simple_cnn()) {
+    PARLEY_DEFAULT(*job.mutable_model()->mutable_simple_cnn(), classes, 10);
+  }
+  DataDefaults(*job.mutable_data());
+  if (job.loss() == LOSS_UNSPECIFIED) job.set_loss(CROSS_ENTROPY);
+  OptimizerDefaults(*job.mutable_optimizer());
+  LearningRateDefaults(*job.mutable_learning_rate());
+  ConsistencyDefaults(*job.mutable_consistency());
+  ClusterDefaults(*job.mutable_cluster());
+  if (job.checkpoint().directory().empty()) job.mutable_checkpoint()->set_directory("checkpoints");
+  PARLEY_DEFAULT(*job.mutable_checkpoint(), at_end, true);
+  PARLEY_DEFAULT(job, threads, 0);
+  PARLEY_DEFAULT(job, accumulate, 1);
+  if (job.device() == DEVICE_UNSPECIFIED) job.set_device(CPU);
+  if (job.precision() == PRECISION_UNSPECIFIED) job.set_precision(FLOAT32);
+  PARLEY_DEFAULT(job, liveness, "10s");
+  PARLEY_DEFAULT(job, stall_timeout, "10m");
+  PARLEY_DEFAULT(job, autonomy, "0s");
+  PARLEY_DEFAULT(job, max_restarts, 0);
+}
+
+#undef PARLEY_DEFAULT
+
+void ResolvePaths(JobConfig& job, const std::string& folder) {
+  if (job.model().has_torchscript()) {
+    Resolve(*job.mutable_model()->mutable_torchscript(), folder);
+  }
+  Data& data = *job.mutable_data();
+  if (data.has_idx()) Resolve(*data.mutable_idx()->mutable_directory(), folder);
+  if (data.has_cifar10()) Resolve(*data.mutable_cifar10()->mutable_directory(), folder);
+  if (data.has_safetensors()) {
+    Resolve(*data.mutable_safetensors()->mutable_train(), folder);
+    Resolve(*data.mutable_safetensors()->mutable_test(), folder);
+  }
+  Resolve(*job.mutable_checkpoint()->mutable_start_from(), folder);
+}
+
+}  // namespace parley

@@ -1,0 +1,40 @@
+#ifndef PARLEY_COMMON_JOB_PARSE_ERROR_H_
+#define PARLEY_COMMON_JOB_PARSE_ERROR_H_
+
+#include <google/protobuf/descriptor.h>
+#include <google/protobuf/io/tokenizer.h>
+
+#include <string>
+#include <string_view>
+
+namespace parley {
+
+// "workers, shards, stages": what can stand in a message.
+std::string FieldNames(const google::protobuf::Descriptor& type);
+
+// Keeps the first error of protobuf's text parser, said in the terms of a job file: which line,
+// which field, what is wrong and what would be right.
+class FirstParseError : public google::protobuf::io::ErrorCollector {
+ public:
+  // text: what is parsed; must outlive the object.
+  explicit FirstParseError(std::string_view text) : text_(text) {}
+
+  void AddError(int line, google::protobuf::io::ColumnNumber column,
+                const std::string& message) override;
+  void AddWarning(int, google::protobuf::io::ColumnNumber, const std::string&) override {}
+
+  int line() const { return line_; }  // from 1; 0: there was no error
+  const std::string& text() const { return error_; }
+
+ private:
+  // The field whose value begins at this place; empty where none does.
+  std::string FieldBefore(int line, int column) const;
+
+  const std::string_view text_;
+  int line_ = 0;
+  std::string error_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_JOB_PARSE_ERROR_H_
