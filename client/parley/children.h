@@ -1,0 +1,53 @@
+#ifndef PARLEY_CLIENT_PARLEY_CHILDREN_H_
+#define PARLEY_CLIENT_PARLEY_CHILDREN_H_
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/parley/child_process.h"
+#include "client/parley/signal_inbox.h"
+
+namespace parley {
+
+// The processes that `parley run` has started, each with its stderr in a file. Whatever way the
+// object goes, they are gone afterwards. Used by the main thread.
+class Children {
+ public:
+  struct Child {
+    std::string name;  // "worker-1"
+    std::string log;   // path of the file with its stderr
+    ChildProcess process;
+    std::optional<ChildExit> exit;
+  };
+
+  Children() = default;
+  Children(const Children&) = delete;
+  Children& operator=(const Children&) = delete;
+  ~Children();  // ends them without grace
+
+  // Starts a program; its stderr goes to a new file `log`.
+  absl::Status Start(const std::string& name, const std::string& log,
+                     const std::vector<std::string>& arguments);
+
+  // Notes who has ended; the indices of those that had not at the call before.
+  std::vector<size_t> Reap();
+
+  // SIGTERM to all that run, and SIGKILL to those that still do after `grace`. Returns when all are
+  // gone. A signal that comes meanwhile ends the grace.
+  void End(absl::Duration grace, SignalInbox& signals);
+
+  bool AllEnded() const;
+  const std::vector<Child>& all() const { return children_; }
+  void SetNameAndLog(size_t index, const std::string& name, const std::string& log);
+
+ private:
+  std::vector<Child> children_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_CHILDREN_H_
