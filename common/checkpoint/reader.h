@@ -1,0 +1,76 @@
+#ifndef PARLEY_COMMON_CHECKPOINT_READER_H_
+#define PARLEY_COMMON_CHECKPOINT_READER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/file_system.h"
+#include "common/safetensors/reader.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// A checkpoint open for reading, whatever cut and number of shards it was written with. A name is
+// a tensor's ("fc1.weight") or its optimizer state's ("fc1.weight.exp_avg"). Thread-safe.
+class CheckpointReader {
+ public:
+  // path: as ResolveCheckpoint takes it. Reads the manifest and the headers of all files, and
+  // checks that the files have their sizes and that every element of every tensor is there exactly
+  // once; sums are checked by VerifyCheckpoint alone. NotFound where there is no checkpoint;
+  // DataLoss, with the file's name, where it is damaged.
+  static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& files,
+                                                                const std::string& path);
+
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& folder() const { return folder_; }  // of the step
+
+  // Type and full shape; nullptr if there is none of this name. Lives as long as the reader.
+  const TensorSpec* Find(const std::string& name) const;
+
+  // Names of a tensor's state that are there, without the tensor's: "exp_avg", "exp_avg_sq".
+  // Sorted.
+  std::vector<std::string> StatesOf(const std::string& tensor) const;
+
+  // Copies elements [begin, end) into `bytes`, which must have exactly their size. NotFound,
+  // InvalidArgument (range or size), DataLoss and the codes of files.
+  absl::Status Read(const std::string& name, uint64_t begin, uint64_t end,
+                    absl::Span<std::byte> bytes) const;
+
+ private:
+  struct Piece {  // elements [begin, end) of a tensor
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    const SafetensorsReader* file = nullptr;
+    const SafetensorsEntry* entry = nullptr;
+  };
+  struct Entry {
+    TensorSpec tensor;
+    std::vector<Piece> pieces;  // by begin, without gap
+  };
+
+  CheckpointReader(std::string folder, Manifest manifest);
+
+  absl::Status AddFile(FileSystem& files, const CheckpointFile& file);
+  absl::Status AddPiece(const SafetensorsReader& file, const SafetensorsEntry& entry);
+  absl::Status CheckCoverage();
+
+  // Constant after Open.
+  const std::string folder_;
+  const Manifest manifest_;
+  std::map<std::string, const TensorSpec*> tensors_;        // of the manifest
+  std::map<std::string, std::vector<std::string>> states_;  // tensor -> names of its state
+  std::map<std::string, Entry> entries_;                    // tensors and states
+  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_CHECKPOINT_READER_H_
