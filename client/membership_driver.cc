@@ -30,8 +30,8 @@ MembershipDriver::MembershipDriver(Membership::Options options, Connector& conne
       connector_(connector),
       listener_(std::move(listener)),
       joined_(std::move(joined)),
-      caller_(&timers_, joined_.incarnation),
-      state_(StateOptions(options_, joined_), timers_.Now()) {}
+      caller_(timers_, joined_.incarnation),
+      state_(StateOptions(options_, joined_), timers_->Now()) {}
 
 void MembershipDriver::Start() {
   Pump();
@@ -43,7 +43,7 @@ void MembershipDriver::Stop() {
     absl::MutexLock lock(&mu_);
     stopped_ = true;
   }
-  timers_.Stop();
+  timers_->Stop();
   listener_thread_.Stop();
 }
 
@@ -74,7 +74,7 @@ std::optional<FirstCause> MembershipDriver::failure() const {
 void MembershipDriver::ScheduleTick() {
   const absl::Duration tick =
       std::clamp(options_.liveness / 40, absl::Milliseconds(5), absl::Milliseconds(250));
-  timers_.RunAt(timers_.Now() + tick, [self = shared_from_this()] {
+  timers_->RunAt(timers_->Now() + tick, [self = shared_from_this()] {
     self->Pump();
     self->ScheduleTick();
   });
@@ -89,7 +89,7 @@ void MembershipDriver::Pump() {
   {
     absl::MutexLock lock(&mu_);
     if (stopped_) return;
-    const absl::Time now = timers_.Now();
+    const absl::Time now = timers_->Now();
     state_.Tick(now);
     CheckFailure();
     if (!heartbeat_open_ && state_.wants_heartbeat(now)) heartbeat = heartbeat_open_ = true;
@@ -110,7 +110,7 @@ void MembershipDriver::Pump() {
 void MembershipDriver::SendHeartbeat() {
   HeartbeatRequest request;
   *request.mutable_header() = header();
-  const absl::Time sent = timers_.Now();
+  const absl::Time sent = timers_->Now();
   absl::Time deadline;
   {
     absl::MutexLock lock(&mu_);
@@ -123,7 +123,7 @@ void MembershipDriver::SendHeartbeat() {
         {
           absl::MutexLock lock(&self->mu_);
           self->heartbeat_open_ = false;
-          self->state_.OnHeartbeat(reply.status(), sent, self->timers_.Now());
+          self->state_.OnHeartbeat(reply.status(), sent, self->timers_->Now());
         }
         self->Pump();
       });
@@ -136,12 +136,12 @@ void MembershipDriver::OpenWatch() {
     absl::MutexLock lock(&mu_);
     request.set_seen_revision(state_.watched().revision());
   }
-  joined_.coordinator->Watch(request, timers_.Now() + options_.liveness,
+  joined_.coordinator->Watch(request, timers_->Now() + options_.liveness,
                              [self = shared_from_this()](absl::StatusOr<WatchReply> reply) {
                                {
                                  absl::MutexLock lock(&self->mu_);
                                  self->watch_open_ = false;
-                                 if (self->state_.OnWatch(reply, self->timers_.Now()) &&
+                                 if (self->state_.OnWatch(reply, self->timers_->Now()) &&
                                      self->listener_.on_state && !self->stopped_) {
                                    self->listener_thread_.RunAt(absl::InfinitePast(),
                                                                 [self, state = *std::move(reply)] {
@@ -172,7 +172,7 @@ void MembershipDriver::AskLeader(const std::string& address, absl::Time deadline
                         self->leader_open_ = false;
                         absl::StatusOr<FirstCause> cause = reply.status();
                         if (reply.ok()) cause = reply->cause();
-                        self->state_.OnLeaderAnswer(cause, self->timers_.Now());
+                        self->state_.OnLeaderAnswer(cause, self->timers_->Now());
                       }
                       self->Pump();
                     });
@@ -184,14 +184,14 @@ void MembershipDriver::AskStatus() {
   absl::Time deadline;
   {
     absl::MutexLock lock(&mu_);
-    deadline = timers_.Now() + state_.status_timeout();
+    deadline = timers_->Now() + state_.status_timeout();
   }
   joined_.coordinator->GetStatus(request, deadline,
                                  [self = shared_from_this()](absl::StatusOr<GetStatusReply> reply) {
                                    {
                                      absl::MutexLock lock(&self->mu_);
                                      self->status_open_ = false;
-                                     self->state_.OnStatus(reply, self->timers_.Now());
+                                     self->state_.OnStatus(reply, self->timers_->Now());
                                    }
                                    self->Pump();
                                  });
@@ -207,7 +207,7 @@ void MembershipDriver::CheckFailure() {
 }
 
 FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
-  const absl::Time deadline = timers_.Now() + options_.liveness;
+  const absl::Time deadline = timers_->Now() + options_.liveness;
   if (!failure().has_value()) {
     RetryOptions retry;
     retry.what =
@@ -254,7 +254,7 @@ void MembershipDriver::Leave() {
     bool here ABSL_GUARDED_BY(mu) = false;
   };
   auto answer = std::make_shared<Answer>();
-  const absl::Time deadline = timers_.Now() + options_.liveness / 2;
+  const absl::Time deadline = timers_->Now() + options_.liveness / 2;
   joined_.coordinator->Leave(request, deadline, [answer](const absl::StatusOr<LeaveReply>&) {
     absl::MutexLock lock(&answer->mu);
     answer->here = true;

@@ -60,7 +60,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   Connector& connector_;
   const Membership::Listener listener_;
   const Joined joined_;
-  TimerThread timers_;
+  const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
   TimerThread listener_thread_;
   RetryingCaller caller_;
 

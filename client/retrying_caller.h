@@ -33,8 +33,9 @@ struct RetryOptions {
 // have not ended when `timers` stops never end: whoever waits for them must have gone.
 class RetryingCaller {
  public:
-  // timers must outlive the caller's calls.
-  RetryingCaller(Timers* timers, uint64_t seed) : timers_(timers), seed_(seed) {}
+  // Open calls keep the timers, since an answer can come after all else has gone.
+  RetryingCaller(std::shared_ptr<Timers> timers, uint64_t seed)
+      : timers_(std::move(timers)), seed_(seed) {}
 
   // attempt(deadline, done) makes one attempt; it runs on the calling thread first, later on the
   // timers' thread, never twice at the same time, and should build its header anew. done: the
@@ -57,13 +58,13 @@ class RetryingCaller {
   template <class Reply>
   class OneCall : public std::enable_shared_from_this<OneCall<Reply>> {
    public:
-    OneCall(Timers* timers, uint64_t seed, RetryOptions options,
+    OneCall(std::shared_ptr<Timers> timers, uint64_t seed, RetryOptions options,
             std::function<void(absl::Time, Done<Reply>)> attempt, Done<Reply> done)
-        : timers_(timers),
+        : timers_(std::move(timers)),
           options_(std::move(options)),
           attempt_(std::move(attempt)),
           done_(std::move(done)),
-          started_(timers->Now()),
+          started_(timers_->Now()),
           backoff_(options_.backoff, seed) {}
 
     void Attempt() {
@@ -108,7 +109,7 @@ class RetryingCaller {
       done(std::move(reply));
     }
 
-    Timers* const timers_;
+    const std::shared_ptr<Timers> timers_;
     const RetryOptions options_;
     std::function<void(absl::Time, Done<Reply>)> attempt_;
     Done<Reply> done_;
@@ -118,7 +119,7 @@ class RetryingCaller {
     Backoff backoff_;
   };
 
-  Timers* const timers_;
+  const std::shared_ptr<Timers> timers_;
   const uint64_t seed_;
   std::atomic<uint64_t> calls_{0};
 };

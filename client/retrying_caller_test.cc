@@ -42,8 +42,9 @@ struct Outcome {
 
 // A call whose attempts are answered with these codes in turn, the last one for ever.
 Outcome CallAnswered(std::vector<absl::StatusCode> codes) {
-  ManualTimers timers;
-  RetryingCaller caller(&timers, 3);
+  auto shared = std::make_shared<ManualTimers>();
+  ManualTimers& timers = *shared;
+  RetryingCaller caller(shared, 3);
   RetryOptions options;
   options.what = "push to shard 1 at h:10";
   options.deadline = timers.Now() + absl::Minutes(1);

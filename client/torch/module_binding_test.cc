@@ -181,8 +181,9 @@ TEST(ModuleBindingTest, AModuleWithNothingToTrainIsRefused) {
 
 TEST(ModuleBindingTest, AScriptedModuleThatReplacesItsBufferIsFollowed) {
   torch::jit::Module module("counter");
-  module.register_parameter("w", torch::ones({2}), /*is_buffer=*/false);
-  module.register_parameter("half", torch::ones({2}, torch::kHalf), /*is_buffer=*/false);
+  module.register_parameter("w", torch::ones({2}).requires_grad_(), /*is_buffer=*/false);
+  module.register_parameter("half", torch::ones({2}, torch::kHalf).requires_grad_(),
+                            /*is_buffer=*/false);
   module.register_buffer("count", torch::zeros({}, torch::kLong));
   module.define(
       "def forward(self, x):\n  self.count = self.count + 1\n"

@@ -1,0 +1,50 @@
+#include "client/answer_queue.h"
+
+#include <algorithm>
+
+#include "absl/time/clock.h"
+
+namespace parley {
+
+void AnswerQueue::Post(std::function<void()> answer) {
+  absl::MutexLock lock(&mu_);
+  if (ended_.ok()) answers_.push_back(std::move(answer));
+}
+
+void AnswerQueue::End(absl::Status why) {
+  std::deque<std::function<void()>> dropped;  // destroyed after the lock
+  absl::MutexLock lock(&mu_);
+  if (!ended_.ok()) return;
+  ended_ = std::move(why);
+  dropped.swap(answers_);
+}
+
+absl::Status AnswerQueue::RunUntil(const std::function<bool()>& done, absl::Time deadline,
+                                   const std::function<void()>& waiting, absl::Duration interval) {
+  while (true) {
+    std::function<void()> answer;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!ended_.ok()) return ended_;
+    }
+    if (done()) return absl::OkStatus();
+    {
+      absl::MutexLock lock(&mu_);
+      const absl::Time now = absl::Now();
+      if (answers_.empty() && now >= deadline) return absl::DeadlineExceededError("");
+      mu_.AwaitWithDeadline(absl::Condition(this, &AnswerQueue::Ready),
+                            std::min(deadline, now + interval));
+      if (!answers_.empty()) {
+        answer = std::move(answers_.front());
+        answers_.pop_front();
+      }
+    }
+    if (answer) {
+      answer();
+    } else {
+      waiting();
+    }
+  }
+}
+
+}  // namespace parley

@@ -1,0 +1,46 @@
+#include "client/contribution.h"
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+// memcpy: neither side need be aligned for Element.
+template <class Element, class Product>
+void WeighAs(absl::Span<const std::byte> gradient, std::string* out, Product product) {
+  for (size_t at = 0; at + sizeof(Element) <= gradient.size(); at += sizeof(Element)) {
+    Element element;
+    std::memcpy(&element, gradient.data() + at, sizeof(Element));
+    element = product(element);
+    std::memcpy(out->data() + at, &element, sizeof(Element));
+  }
+}
+
+}  // namespace
+
+void Weigh(DataType dtype, absl::Span<const std::byte> gradient, double weight, std::string* out) {
+  if (weight == 1 || !IsFloat(dtype)) {
+    out->assign(reinterpret_cast<const char*>(gradient.data()), gradient.size());
+    return;
+  }
+  out->resize(gradient.size());
+  const float factor = static_cast<float>(weight);
+  switch (dtype) {
+    case F32:
+      return WeighAs<float>(gradient, out, [factor](float g) { return g * factor; });
+    case F64:
+      return WeighAs<double>(gradient, out, [weight](double g) { return g * weight; });
+    case F16:
+      return WeighAs<uint16_t>(
+          gradient, out, [factor](uint16_t g) { return FloatToHalf(HalfToFloat(g) * factor); });
+    default:
+      return WeighAs<uint16_t>(gradient, out, [factor](uint16_t g) {
+        return FloatToBFloat16(BFloat16ToFloat(g) * factor);
+      });
+  }
+}
+
+}  // namespace parley

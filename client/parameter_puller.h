@@ -1,0 +1,52 @@
+#ifndef PARLEY_CLIENT_PARAMETER_PULLER_H_
+#define PARLEY_CLIENT_PARAMETER_PULLER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/service_calls.h"
+#include "client/slice_layout.h"
+#include "client/tensor_arena.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// Brings one version of all tensors from all shards, in parallel, in messages of a few MiB. The
+// training thread uses it, and it alone writes the arena.
+class ParameterPuller {
+ public:
+  using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
+
+  // All must outlive it.
+  ParameterPuller(const std::vector<TensorSpec>& tensors, const SliceLayout& layout,
+                  const TensorArena& parameters, ServiceCalls& calls, size_t group_bytes = 4 << 20)
+      : tensors_(tensors),
+        layout_(layout),
+        parameters_(parameters),
+        calls_(calls),
+        group_bytes_(group_bytes) {}
+
+  // After an error the arena can hold a mixture of versions.
+  absl::Status Pull(uint64_t version, const Wait& wait);
+
+  uint64_t pulled_bytes() const { return pulled_bytes_; }
+
+ private:
+  // Internal where the reply is not what was asked for.
+  absl::Status Take(const std::vector<PlacedSlice>& asked, uint64_t version,
+                    const PullReply& reply);
+
+  const std::vector<TensorSpec>& tensors_;
+  const SliceLayout& layout_;
+  const TensorArena& parameters_;
+  ServiceCalls& calls_;
+  const size_t group_bytes_;
+  uint64_t pulled_bytes_ = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARAMETER_PULLER_H_

@@ -1,0 +1,22 @@
+#ifndef PARLEY_CLIENT_PARLEY_COMMAND_H_
+#define PARLEY_CLIENT_PARLEY_COMMAND_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+namespace parley {
+
+// A subcommand of parley: adds itself with its options to the application, and gives the function
+// that does it, which is called on the main thread if the user asked for this subcommand. The
+// function returns the exit status (common/daemon/exit_code.h), and has told on stderr why it is
+// not 0.
+using Command = std::function<int()>;
+
+Command AddRun(CLI::App& subcommand);
+Command AddPlan(CLI::App& subcommand);
+Command AddStatus(CLI::App& subcommand);
+Command AddCheckpoint(CLI::App& subcommand);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_COMMAND_H_

@@ -1,0 +1,74 @@
+#include "client/parley/model_description.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+using Json = nlohmann::json;
+
+absl::Status Bad(const std::string& what) {
+  return absl::InvalidArgumentError(absl::StrCat("the worker's description of its model: ", what));
+}
+
+absl::StatusOr<uint64_t> Number(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  if (it == object.end() || !it->is_number_unsigned()) return Bad(absl::StrCat("no ", key));
+  return it->get<uint64_t>();
+}
+
+absl::StatusOr<TensorSpec> Tensor(const Json& object) {
+  if (!object.is_object()) return Bad("a tensor is no object");
+  TensorSpec tensor;
+  const auto name = object.find("name");
+  if (name == object.end() || !name->is_string()) return Bad("a tensor without name");
+  tensor.set_name(name->get<std::string>());
+  const auto dtype = object.find("dtype");
+  if (dtype != object.end() && dtype->is_string()) {
+    tensor.set_dtype(ParseDataType(dtype->get<std::string>()));
+  }
+  if (tensor.dtype() == DATA_TYPE_UNSPECIFIED) {
+    return Bad(absl::StrCat(tensor.name(), " has no dtype"));
+  }
+  const auto shape = object.find("shape");
+  if (shape == object.end() || !shape->is_array()) {
+    return Bad(absl::StrCat(tensor.name(), " has no shape"));
+  }
+  for (const Json& size : *shape) {
+    if (!size.is_number_integer()) return Bad(absl::StrCat(tensor.name(), " has no shape"));
+    tensor.add_shape(size.get<int64_t>());
+  }
+  const auto buffer = object.find("buffer");
+  if (buffer != object.end() && !buffer->is_boolean()) {
+    return Bad(absl::StrCat(tensor.name(), ": buffer is neither true nor false"));
+  }
+  tensor.set_buffer(buffer != object.end() && buffer->get<bool>());
+  return tensor;
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json) {
+  const Json object = Json::parse(json, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return Bad("no JSON object");
+  ModelDescription model;
+  const auto tensors = object.find("tensors");
+  if (tensors == object.end() || !tensors->is_array()) return Bad("no tensors");
+  for (const Json& entry : *tensors) {
+    auto tensor = Tensor(entry);
+    if (!tensor.ok()) return tensor.status();
+    model.tensors.push_back(*std::move(tensor));
+  }
+  const auto training = Number(object, "training_samples");
+  if (!training.ok()) return training.status();
+  const auto test = Number(object, "test_samples");
+  if (!test.ok()) return test.status();
+  model.training_samples = *training;
+  model.test_samples = *test;
+  return model;
+}
+
+}  // namespace parley

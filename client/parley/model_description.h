@@ -1,0 +1,26 @@
+#ifndef PARLEY_CLIENT_PARLEY_MODEL_DESCRIPTION_H_
+#define PARLEY_CLIENT_PARLEY_MODEL_DESCRIPTION_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// What a worker says of its job before it takes part (`parley-worker --describe`).
+struct ModelDescription {
+  std::vector<TensorSpec> tensors;
+  uint64_t training_samples = 0;
+  uint64_t test_samples = 0;
+};
+
+// Of one JSON object: {"tensors": [{"name", "dtype", "shape", "buffer"}], "training_samples",
+// "test_samples"}. InvalidArgument for anything else.
+absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_MODEL_DESCRIPTION_H_

@@ -1,0 +1,100 @@
+#include "client/parley/progress.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/parley/units.h"
+
+namespace parley {
+namespace {
+
+constexpr absl::Duration kWindow = absl::Seconds(30);
+constexpr int kBar = 24;
+
+double Ratio(uint64_t part, uint64_t whole) {
+  return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
+}
+
+}  // namespace
+
+void TimeLeft::See(const GetStatusReply& status, absl::Time now) {
+  if (status.phase() != TRAINING || status.step() == 0) return;
+  total_ = status.total_steps();
+  if (!points_.empty() && points_.back().step == status.step()) return;
+  points_.push_back({now, status.step()});
+  while (points_.size() > 2 && now - points_[1].time >= kWindow) points_.erase(points_.begin());
+}
+
+std::optional<absl::Duration> TimeLeft::Get() const {
+  if (points_.size() < 2 || total_ == 0) return std::nullopt;
+  const Point& first = points_.front();
+  const Point& last = points_.back();
+  if (last.step <= first.step) return std::nullopt;
+  const uint64_t left = total_ - std::min(total_, last.step);
+  return (last.time - first.time) / static_cast<double>(last.step - first.step) *
+         static_cast<double>(left);
+}
+
+std::string ProgressLine(const GetStatusReply& status, std::optional<absl::Duration> left) {
+  switch (status.phase()) {
+    case GATHERING:
+    case PREPARING:
+      return absl::StrCat(
+          status.phase() == GATHERING ? "members join" : "shards prepare",
+          status.what_is_missing().empty() ? "" : absl::StrCat(": ", status.what_is_missing()));
+    case SAVING:
+      return "writing the checkpoint";
+    case FINISHED:
+      return "finished";
+    case FAILED:
+      return "failed";
+    default:
+      break;
+  }
+  std::string line;
+  if (status.epochs() != 0) {
+    // The last decided step may have used up its epoch; the count still begins at 1.
+    absl::StrAppend(&line, "epoch ", std::min(status.data_epoch() + 1, status.epochs()), "/",
+                    status.epochs(), "  ");
+  }
+  absl::StrAppend(&line, "step ", status.step());
+  if (status.total_steps() != 0) absl::StrAppend(&line, "/", status.total_steps());
+  if (status.step() != 0) {
+    absl::StrAppendFormat(&line, "  loss %.4f  %.0f samples/s", status.loss(),
+                          status.samples_per_second());
+  }
+  if (left) absl::StrAppend(&line, "  ", DurationText(*left), " left");
+  return line;
+}
+
+std::string ProgressBar(const GetStatusReply& status, std::optional<absl::Duration> left,
+                        int columns) {
+  std::string text = ProgressLine(status, left);
+  if (status.total_steps() != 0) {
+    const double share = std::min(1.0, Ratio(status.step(), status.total_steps()));
+    const int filled = static_cast<int>(std::floor(share * kBar));
+    text = absl::StrFormat("[%s%s] %3.0f%%  %s", std::string(filled, '#'),
+                           std::string(kBar - filled, '-'), std::floor(share * 100), text);
+  }
+  if (columns > 0 && text.size() > static_cast<size_t>(columns)) text.resize(columns);
+  return text;
+}
+
+std::string EvaluationLine(const Evaluation& evaluation) {
+  std::string line =
+      absl::StrFormat("epoch %d  step %d  ", evaluation.epoch(), evaluation.version());
+  if (evaluation.classes()) {
+    absl::StrAppendFormat(&line, "accuracy %.4f  top-5 %.4f  ",
+                          Ratio(evaluation.correct(), evaluation.samples()),
+                          Ratio(evaluation.correct_top5(), evaluation.samples()));
+  }
+  absl::StrAppendFormat(&line, "loss %.4f",
+                        evaluation.samples() == 0
+                            ? 0.0
+                            : evaluation.loss_sum() / static_cast<double>(evaluation.samples()));
+  return line;
+}
+
+}  // namespace parley

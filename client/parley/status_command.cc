@@ -1,0 +1,42 @@
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "absl/time/time.h"
+#include "client/grpc_connector.h"
+#include "client/parley/command.h"
+#include "client/parley/status_query.h"
+#include "client/parley/status_text.h"
+#include "common/daemon/exit_code.h"
+#include "common/file_system.h"
+
+namespace parley {
+
+Command AddStatus(CLI::App& subcommand) {
+  struct Options {
+    std::string coordinator;
+    std::string format = "text";
+  };
+  const auto options = std::make_shared<Options>();
+  subcommand
+      .add_option("--coordinator", options->coordinator,
+                  "HOST:PORT of the coordinator, or file:PATH of its address file")
+      ->required();
+  subcommand.add_option("--format", options->format, "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+  return [options]() -> int {
+    const auto files = PosixFileSystem();
+    const auto connector = MakeGrpcConnector();
+    const auto status = QueryStatus(*connector, *files, options->coordinator, absl::Seconds(5));
+    if (!status.ok()) {
+      std::fprintf(stderr, "%s\n", std::string(status.status().message()).c_str());
+      return absl::IsInvalidArgument(status.status()) ? kWrongUsage : kFailed;
+    }
+    const std::string text = options->format == "json" ? StatusJson(*status) : StatusText(*status);
+    std::fputs(text.c_str(), stdout);
+    return kFinished;
+  };
+}
+
+}  // namespace parley

@@ -1,0 +1,67 @@
+#include "client/parley/status_text.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <optional>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/parley/progress.h"
+#include "client/parley/units.h"
+
+namespace parley {
+namespace {
+
+void AddRow(std::string& text, const std::string& name, const std::string& value) {
+  absl::StrAppendFormat(&text, "%-12s %s\n", name, value);
+}
+
+}  // namespace
+
+std::string StatusText(const GetStatusReply& status) {
+  std::string text;
+  AddRow(text, "job", status.job());
+  AddRow(text, "phase", absl::AsciiStrToLower(Phase_Name(status.phase())));
+  if (status.has_cause()) AddRow(text, "first cause", status.cause().text());
+  if (!status.what_is_missing().empty()) AddRow(text, "missing", status.what_is_missing());
+  if (status.phase() != GATHERING && status.phase() != PREPARING) {
+    GetStatusReply training = status;
+    training.set_phase(TRAINING);
+    AddRow(text, "progress", ProgressLine(training, std::nullopt));
+    AddRow(text, "trained for", DurationText(absl::Seconds(status.seconds_training())));
+  }
+  if (!status.evaluations().empty()) {
+    AddRow(text, "evaluation", EvaluationLine(*status.evaluations().rbegin()));
+  }
+  AddRow(text, "checkpoint",
+         status.checkpoint_directory().empty() ? "none yet" : status.checkpoint_directory());
+  AddRow(text, "epochs",
+         absl::StrCat("job ", status.job_epoch(), ", view ", status.view_epoch(),
+                      ", coordinator's generation ", status.generation()));
+  AddRow(text, "members", absl::StrCat(status.members_size(), " of ", status.expected_members()));
+  if (status.members().empty()) return text;
+  absl::StrAppendFormat(&text, "\n%-12s %-22s %-22s %8s %10s  %s\n", "MEMBER", "ADDRESS", "METRICS",
+                        "PID", "STEP", "HEARD OF");
+  for (const MemberStatus& member : status.members()) {
+    const Member& who = member.member();
+    absl::StrAppendFormat(
+        &text, "%-12s %-22s %-22s %8d %10d  %s\n",
+        absl::StrCat(absl::AsciiStrToLower(Role_Name(who.role())), "-", who.ordinal()),
+        who.address(), who.metrics_address(), who.pid(), member.step(),
+        member.left() ? "has left"
+                      : absl::StrFormat("%.1f s ago", member.seconds_since_heartbeat()));
+  }
+  return text;
+}
+
+std::string StatusJson(const GetStatusReply& status) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string json;
+  const auto done = google::protobuf::util::MessageToJsonString(status, &json, options);
+  return done.ok() ? absl::StrCat(json, "\n") : "{}\n";
+}
+
+}  // namespace parley

@@ -1,0 +1,54 @@
+#include "client/parley/status_text.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace parley {
+namespace {
+
+GetStatusReply Status() {
+  GetStatusReply status;
+  status.set_job("small");
+  status.set_phase(TRAINING);
+  status.set_step(0);
+  status.set_expected_members(2);
+  MemberStatus* member = status.add_members();
+  member->mutable_member()->set_role(WORKER);
+  member->mutable_member()->set_ordinal(0);
+  member->mutable_member()->set_address("127.0.0.1:4567");
+  member->mutable_member()->set_pid(123);
+  member->set_seconds_since_heartbeat(1.25);
+  return status;
+}
+
+TEST(StatusJson, HasEveryFieldUnderItsOwnName) {
+  const auto json = nlohmann::json::parse(StatusJson(Status()), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  // What scripts and the process tests read.
+  EXPECT_EQ(json["step"], "0");
+  EXPECT_EQ(json["phase"], "TRAINING");
+  EXPECT_EQ(json["total_steps"], "0");
+  EXPECT_EQ(json["members"][0]["member"]["pid"], "123");
+  EXPECT_EQ(json["members"][0]["seconds_since_heartbeat"], 1.25);
+}
+
+TEST(StatusText, HasARowForEachMember) {
+  const std::string text = StatusText(Status());
+  for (const char* words :
+       {"small", "training", "1 of 2", "worker-0", "127.0.0.1:4567", "123", "1.2 s ago"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << " is not in\n" << text;
+  }
+}
+
+TEST(StatusText, TellsTheFirstCause) {
+  GetStatusReply status = Status();
+  status.set_phase(FAILED);
+  status.mutable_cause()->set_text("worker 1 at 127.0.0.1:1 (pid 3): it is gone");
+  EXPECT_NE(StatusText(status).find("worker 1 at 127.0.0.1:1 (pid 3): it is gone\n"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace parley

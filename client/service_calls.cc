@@ -1,0 +1,91 @@
+#include "client/service_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+
+void ServiceCalls::Connect(const std::vector<std::string>& shard_addresses) {
+  addresses_ = shard_addresses;
+  shards_.clear();
+  for (const std::string& address : addresses_) {
+    shards_.push_back(address.empty() ? nullptr : connector_.ConnectShard(address));
+  }
+}
+
+template <class Client, class Request, class Reply>
+void ServiceCalls::Start(std::string what, std::shared_ptr<Client> client,
+                         Method<Client, Request, Reply> method, std::shared_ptr<Request> request,
+                         OnAnswer<Reply> answer) {
+  RetryOptions retry;
+  retry.what = std::move(what);
+  retry.deadline = absl::Now() + options_.patience;
+  // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
+  // made again, which the receiver does not mind.
+  retry.attempt_timeout = std::max(options_.liveness, absl::Seconds(10));
+  retry.refresh_timeout = options_.liveness;
+  caller_.Call<Reply>(
+      std::move(retry),
+      [this, client, method, request](absl::Time deadline, Done<Reply> done) {
+        *request->mutable_header() = membership_.header();
+        (client.get()->*method)(*request, deadline, std::move(done));
+      },
+      [queue = queue_, answer = std::move(answer)](absl::StatusOr<Reply> reply) {
+        queue->Post([answer, reply = std::move(reply)]() mutable { answer(std::move(reply)); });
+      });
+}
+
+template <class Request, class Reply>
+void ServiceCalls::ToShard(const char* verb, uint32_t shard,
+                           Method<ShardClient, Request, Reply> method,
+                           std::shared_ptr<Request> request, OnAnswer<Reply> answer) {
+  Start<ShardClient, Request, Reply>(
+      absl::StrCat(verb, " shard ", shard, " at ", addresses_[shard]), shards_[shard], method,
+      std::move(request), std::move(answer));
+}
+
+void ServiceCalls::Initialize(uint32_t shard, std::shared_ptr<InitializeRequest> request,
+                              OnAnswer<InitializeReply> answer) {
+  ToShard("initialising", shard, &ShardClient::Initialize, std::move(request), std::move(answer));
+}
+
+void ServiceCalls::Push(uint32_t shard, std::shared_ptr<PushRequest> request,
+                        OnAnswer<PushReply> answer) {
+  ToShard("pushing to", shard, &ShardClient::Push, std::move(request), std::move(answer));
+}
+
+void ServiceCalls::Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
+                            OnAnswer<CompleteReply> answer) {
+  ToShard("completing a step at", shard, &ShardClient::Complete, std::move(request),
+          std::move(answer));
+}
+
+void ServiceCalls::Pull(uint32_t shard, std::shared_ptr<PullRequest> request,
+                        OnAnswer<PullReply> answer) {
+  ToShard("pulling from", shard, &ShardClient::Pull, std::move(request), std::move(answer));
+}
+
+void ServiceCalls::RegisterModel(std::shared_ptr<RegisterModelRequest> request,
+                                 OnAnswer<RegisterModelReply> answer) {
+  Start<CoordinatorClient, RegisterModelRequest, RegisterModelReply>(
+      "registering the model with the coordinator", membership_.coordinator(),
+      &CoordinatorClient::RegisterModel, std::move(request), std::move(answer));
+}
+
+void ServiceCalls::ReportEvaluation(std::shared_ptr<ReportEvaluationRequest> request,
+                                    OnAnswer<ReportEvaluationReply> answer) {
+  Start<CoordinatorClient, ReportEvaluationRequest, ReportEvaluationReply>(
+      "reporting an evaluation to the coordinator", membership_.coordinator(),
+      &CoordinatorClient::ReportEvaluation, std::move(request), std::move(answer));
+}
+
+void ServiceCalls::Finish(std::shared_ptr<FinishRequest> request, OnAnswer<FinishReply> answer) {
+  Start<CoordinatorClient, FinishRequest, FinishReply>(
+      "reporting the end to the coordinator", membership_.coordinator(), &CoordinatorClient::Finish,
+      std::move(request), std::move(answer));
+}
+
+}  // namespace parley

@@ -1,0 +1,83 @@
+#ifndef PARLEY_CLIENT_SERVICE_CALLS_H_
+#define PARLEY_CLIENT_SERVICE_CALLS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/answer_queue.h"
+#include "client/connector.h"
+#include "client/membership.h"
+#include "client/retrying_caller.h"
+
+namespace parley {
+
+// A worker's calls: each is repeated by status code for up to `patience`, with the header of the
+// newest view in each attempt, and its end is posted to the queue of the training thread.
+// Thread-safe.
+class ServiceCalls {
+ public:
+  struct Options {
+    absl::Duration patience;  // with one call
+    absl::Duration liveness;
+  };
+
+  // connector and membership must outlive it; queue and timers are shared with open calls. The
+  // timers must be stopped before the membership goes.
+  ServiceCalls(const Options& options, Connector& connector, Membership& membership,
+               std::shared_ptr<AnswerQueue> queue, std::shared_ptr<Timers> timers, uint64_t seed)
+      : options_(options),
+        connector_(connector),
+        membership_(membership),
+        queue_(std::move(queue)),
+        caller_(std::move(timers), seed) {}
+
+  // Not thread-safe with the calls below: first of all. host:port by ordinal.
+  void Connect(const std::vector<std::string>& shard_addresses);
+
+  // The answer, on the training thread in AnswerQueue::RunUntil.
+  template <class Reply>
+  using OnAnswer = std::function<void(absl::StatusOr<Reply>)>;
+
+  void Initialize(uint32_t shard, std::shared_ptr<InitializeRequest> request,
+                  OnAnswer<InitializeReply> answer);
+  void Push(uint32_t shard, std::shared_ptr<PushRequest> request, OnAnswer<PushReply> answer);
+  void Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
+                OnAnswer<CompleteReply> answer);
+  void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<PullReply> answer);
+
+  void RegisterModel(std::shared_ptr<RegisterModelRequest> request,
+                     OnAnswer<RegisterModelReply> answer);
+  void ReportEvaluation(std::shared_ptr<ReportEvaluationRequest> request,
+                        OnAnswer<ReportEvaluationReply> answer);
+  void Finish(std::shared_ptr<FinishRequest> request, OnAnswer<FinishReply> answer);
+
+ private:
+  template <class Client, class Request, class Reply>
+  using Method = void (Client::*)(const Request&, absl::Time, Done<Reply>);
+
+  template <class Client, class Request, class Reply>
+  void Start(std::string what, std::shared_ptr<Client> client,
+             Method<Client, Request, Reply> method, std::shared_ptr<Request> request,
+             OnAnswer<Reply> answer);
+  template <class Request, class Reply>
+  void ToShard(const char* verb, uint32_t shard, Method<ShardClient, Request, Reply> method,
+               std::shared_ptr<Request> request, OnAnswer<Reply> answer);
+
+  const Options options_;
+  Connector& connector_;
+  Membership& membership_;
+  const std::shared_ptr<AnswerQueue> queue_;
+  RetryingCaller caller_;
+  std::vector<std::shared_ptr<ShardClient>> shards_;  // by ordinal
+  std::vector<std::string> addresses_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_SERVICE_CALLS_H_

@@ -1,0 +1,92 @@
+#ifndef PARLEY_CLIENT_STEP_EXCHANGE_H_
+#define PARLEY_CLIENT_STEP_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/push_groups.h"
+#include "client/service_calls.h"
+#include "client/slice_layout.h"
+#include "client/tensor_arena.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// One contributor's side of a step: pushes its gradients slice by slice, tells the step leader when
+// all shards have them, and sends them again when the verdict is RETRY. Gradients stay in the
+// caller's arena until the verdict.
+//
+//   Open -> Push... -> AwaitPushes -> AwaitVerdict -> APPLY or SKIP: closed
+//                          ^---------------- RETRY, attempt + 1
+//
+// Push: any thread. All else: the training thread.
+class StepExchange {
+ public:
+  struct Options {
+    uint32_t contributor = 0;
+    uint32_t step_leader = 0;  // ordinal of the shard
+    bool sum = false;          // reduction SUM: gradients go as they are
+    size_t group_bytes = 4 << 20;
+  };
+  // Runs answers until the condition holds (AnswerQueue::RunUntil with the caller's deadline).
+  using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
+
+  // All must outlive it and be the same through its life.
+  StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
+               const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+
+  void Open(uint64_t step, double weight);
+
+  // InvalidArgument for no tensor, FailedPrecondition where no step is open or the tensor was
+  // pushed already.
+  absl::Status Push(size_t tensor);
+
+  // Waits until the shards have all that was pushed.
+  absl::Status AwaitPushes(const Wait& wait);
+  // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest. On
+  // RETRY all is pushed again, as the next attempt: call AwaitPushes and this once more.
+  absl::StatusOr<Verdict> AwaitVerdict(const Wait& wait, const Share& share, uint64_t data_epoch);
+
+  uint64_t pushed_bytes() const;
+
+ private:
+  // What answers touch; shared with them, since they can come after an error has ended the step.
+  struct Acks {
+    uint64_t answered = 0;
+    absl::Status error;  // the first one
+  };
+
+  std::vector<SliceData> Encode(size_t tensor, double weight) const;
+  void Send(std::vector<SliceGroup> groups, uint64_t step, uint32_t attempt,
+            const std::shared_ptr<Acks>& acks);
+  void PushAgain();
+
+  // Constant after construction.
+  const Options options_;
+  const std::vector<TensorSpec>& tensors_;
+  const SliceLayout& layout_;
+  const TensorArena& gradients_;
+  ServiceCalls& calls_;
+
+  mutable absl::Mutex mu_;
+  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none is open
+  uint32_t attempt_ ABSL_GUARDED_BY(mu_) = 0;
+  double weight_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<bool> pushed_ ABSL_GUARDED_BY(mu_);  // tensors of the open step
+  PushGroups groups_ ABSL_GUARDED_BY(mu_);
+  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // requests of this attempt
+  uint64_t pushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // Replaced with each attempt; what it points to belongs to the training thread.
+  std::shared_ptr<Acks> acks_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_STEP_EXCHANGE_H_

@@ -1,0 +1,98 @@
+#include "client/worker_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/job/job_file.h"
+#include "common/seed.h"
+
+namespace parley {
+
+absl::StatusOr<std::unique_ptr<Session>> Session::Join(Options options, Connector& connector) {
+  auto session = std::make_unique<WorkerSession>(std::move(options), connector);
+  const absl::Status joined = session->JoinJob();
+  if (!joined.ok()) return joined;
+  return std::unique_ptr<Session>(std::move(session));
+}
+
+WorkerSession::WorkerSession(Session::Options options, Connector& connector)
+    : options_(std::move(options)),
+      connector_(connector),
+      liveness_(Liveness(options_.job)),
+      // The coordinator sees more than one worker does: it speaks first where a step gets nowhere.
+      patience_(StallTimeout(options_.job) + liveness_) {}
+
+WorkerSession::~WorkerSession() {
+  // From here no attempt of a call begins any more, and no answer finds a reader.
+  timers_->Stop();
+  queue_->End(absl::CancelledError("the session has ended"));
+  if (membership_ != nullptr && !left_ && membership_->failure().has_value()) membership_->Leave();
+}
+
+absl::Status WorkerSession::JoinJob() {
+  Membership::Options member;
+  member.job = options_.job.name();
+  member.job_fingerprint = JobFingerprint(options_.job);
+  member.role = WORKER;
+  member.coordinator = options_.coordinator;
+  member.address = options_.address;
+  member.metrics_address = options_.metrics_address;
+  member.liveness = liveness_;
+  Membership::Listener listener;
+  listener.on_state = [queue = queue_, watched = watched_](const WatchReply& state) {
+    queue->Post([watched, state] { *watched = state; });
+  };
+  listener.on_failed = [queue = queue_](const FirstCause& cause) {
+    queue->End(absl::AbortedError(cause.text()));
+  };
+  absl::StatusOr<std::unique_ptr<Membership>> joined =
+      Membership::Join(std::move(member), connector_, std::move(listener));
+  if (!joined.ok()) return joined.status();
+  membership_ = *std::move(joined);
+  ServiceCalls::Options calls;
+  calls.patience = patience_;
+  calls.liveness = liveness_;
+  calls_ = std::make_unique<ServiceCalls>(calls, connector_, *membership_, queue_, timers_,
+                                          RandomIncarnation());
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::Await(const std::string& what, const std::function<bool()>& done) {
+  const absl::Time started = absl::Now();
+  const uint64_t decided = data_.has_value() ? data_->version() : 0;
+  // A call's own patience ends first and says more.
+  const absl::Status status = queue_->RunUntil(
+      done, started + patience_ + absl::Seconds(1), [&] { membership_->Progress(decided); },
+      std::max(liveness_ / 4, absl::Milliseconds(50)));
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(
+      absl::StrFormat("%s: nothing since %s (%.1f s)%s", what,
+                      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", started, absl::UTCTimeZone()),
+                      absl::ToDoubleSeconds(absl::Now() - started), WhatIsMissing()));
+}
+
+std::string WorkerSession::WhatIsMissing() {
+  GetStatusRequest request;
+  request.set_job(options_.job.name());
+  auto missing = std::make_shared<std::optional<std::string>>();
+  membership_->coordinator()->GetStatus(
+      request, absl::Now() + liveness_ / 4,
+      [queue = queue_, missing](const absl::StatusOr<GetStatusReply>& reply) {
+        std::string text = reply.ok() ? reply->what_is_missing() : "";
+        queue->Post([missing, text] { *missing = text; });
+      });
+  (void)queue_->RunUntil([&] { return missing->has_value(); }, absl::Now() + liveness_ / 2, [] {},
+                         liveness_);
+  const std::string text = missing->value_or("");
+  return text.empty() ? "" : absl::StrCat("; missing: ", text);
+}
+
+Session::Traffic WorkerSession::traffic() const {
+  absl::MutexLock lock(&traffic_mu_);
+  return traffic_;
+}
+
+}  // namespace parley

@@ -1,0 +1,59 @@
+// The session's verbs beside and after the steps: evaluation, the end, failure.
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "client/worker_session.h"
+
+namespace parley {
+
+SampleRange WorkerSession::evaluation_part() const {
+  SampleRange part;
+  const uint64_t workers = view().contributors_size();
+  if (workers == 0) return part;
+  const uint64_t samples = view().test_samples();
+  const uint64_t me = membership_->ordinal();
+  // The first ones take one more where it does not divide; no product, which could overflow.
+  const uint64_t each = samples / workers;
+  const uint64_t more = samples % workers;
+  part.set_begin(me * each + std::min(me, more));
+  part.set_end((me + 1) * each + std::min(me + 1, more));
+  return part;
+}
+
+absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
+  auto request = std::make_shared<ReportEvaluationRequest>();
+  *request->mutable_part() = part;
+  auto answer = std::make_shared<std::optional<absl::Status>>();
+  calls_->ReportEvaluation(
+      std::move(request),
+      [answer](const absl::StatusOr<ReportEvaluationReply>& reply) { *answer = reply.status(); });
+  const absl::Status waited = Await("reporting an evaluation", [&] { return answer->has_value(); });
+  return waited.ok() ? **answer : waited;
+}
+
+absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+  auto request = std::make_shared<FinishRequest>();
+  request->set_last_step(data_.has_value() ? data_->version() : 0);
+  request->mutable_seconds()->Assign(seconds.begin(), seconds.end());
+  auto answer = std::make_shared<std::optional<absl::Status>>();
+  calls_->Finish(std::move(request),
+                 [answer](const absl::StatusOr<FinishReply>& reply) { *answer = reply.status(); });
+  absl::Status status = Await("reporting the end", [&] { return answer->has_value(); });
+  if (status.ok()) status = **answer;
+  if (status.ok()) {
+    status =
+        Await("waiting for the end of the job", [this] { return watched_->phase() == FINISHED; });
+  }
+  if (!status.ok()) return status;
+  membership_->Leave();
+  left_ = true;
+  return absl::OkStatus();
+}
+
+FirstCause WorkerSession::Fail(const std::string& reason, bool preempted) {
+  return membership_->Fail(reason, preempted);
+}
+
+}  // namespace parley
