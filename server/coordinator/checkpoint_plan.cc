@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/checkpoint/names.h"
 #include "server/coordinator/first_cause.h"
 
 namespace parley {
@@ -13,7 +13,7 @@ FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t
   stage_ = Stage::kFolder;
   shards_ = shards;
   manifest_ = std::move(manifest);
-  folder_ = absl::StrFormat("%s/step-%08d", checkpoint_directory, manifest_.step());
+  folder_ = absl::StrCat(checkpoint_directory, "/", StepFolderName(manifest_.step()));
   files_.clear();
   began_ = now;
   return {FileWork::Kind::kCreateFolder, folder_, {}};
@@ -32,7 +32,7 @@ absl::Status CheckpointPlan::Add(const Member& shard, const ReportCheckpointFile
     return absl::InvalidArgumentError(absl::StrCat(
         who, "of step ", report.step(), " where one of step ", manifest_.step(), " is ordered"));
   }
-  const std::string name = absl::StrCat("shard-", shard.ordinal(), ".safetensors");
+  const std::string name = ShardFileName(shard.ordinal());
   if (report.file().name() != name || report.file().shard() != shard.ordinal()) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, "'", report.file().name(), "' should be '", name, "'"));

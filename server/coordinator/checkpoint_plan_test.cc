@@ -19,7 +19,7 @@ ReportCheckpointFileRequest File(uint32_t shard, uint64_t step) {
   report.set_step(step);
   report.mutable_file()->set_name("shard-" + std::to_string(shard) + ".safetensors");
   report.mutable_file()->set_shard(shard);
-  report.mutable_file()->set_crc32c("00000001");
+  report.mutable_file()->set_crc32("00000001");
   return report;
 }
 
@@ -72,7 +72,7 @@ TEST_F(CheckpointPlanTest, AReportThatDoesNotFitIsRefused) {
   EXPECT_FALSE(plan_.Add(Shard(0), escape).ok());
   ASSERT_TRUE(plan_.Add(Shard(0), File(0, 12)).ok());
   auto other = File(0, 12);
-  other.mutable_file()->set_crc32c("00000002");
+  other.mutable_file()->set_crc32("00000002");
   EXPECT_FALSE(plan_.Add(Shard(0), other).ok());
   EXPECT_FALSE(plan_.CommitIfComplete().has_value());
 }

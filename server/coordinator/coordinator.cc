@@ -25,7 +25,7 @@ CoordinatorCore::CoordinatorCore(Options options)
 void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl::Time now) {
   generation_ = generation;
   address_ = address;
-  last_event_ = now;
+  last_event_ = last_tick_ = now;
 }
 
 void CoordinatorCore::Close(Replies& replies) {
@@ -268,7 +268,10 @@ absl::StatusOr<LeaveReply> CoordinatorCore::Leave(const LeaveRequest& request, a
 }
 
 void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
-  if (now - last_tick_ > options_.liveness / 2) members_.GrantLeases(now);
+  if (now - last_tick_ > options_.liveness / 2) {
+    members_.GrantLeases(now);
+    resumed_at_ = now;
+  }
   last_tick_ = now;
   if (generation_ != 0 && !life_.ended()) {
     if (const Caller* lost = members_.Expired(now)) {
@@ -406,7 +409,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
     absl::Time since = now - options_.stall_timeout;
     for (const Caller* entry : members_.Holders()) {
       if (entry->member.role() != WORKER || finished_.has(entry->member.id())) continue;
-      const absl::Time moved = std::max(entry->progressed_at, training_since_);
+      const absl::Time moved = std::max({entry->progressed_at, training_since_, resumed_at_});
       if (moved > since || (stalled != nullptr && moved >= since)) continue;
       stalled = entry;
       since = moved;
@@ -418,7 +421,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
     if (finished_.count() != members_.places(WORKER)) return;
   }
   const Missing missing = WhatIsMissing();
-  absl::Time moved = last_event_;
+  absl::Time moved = std::max(last_event_, resumed_at_);
   for (const Caller* entry : missing.are_awaited) moved = std::max(moved, entry->progressed_at);
   if (now - moved < options_.stall_timeout) return;
   EndJob(OfCoordinator(address_,

@@ -112,6 +112,8 @@ class CoordinatorCore {
   uint64_t membership_revision() const { return members_.revision(); }
   std::vector<Member> Members() const { return members_.Present(); }
 
+  uint64_t job_epoch() const { return job_epoch_; }
+  uint64_t view_epoch() const { return view_.view_epoch(); }  // 0: no view yet
   const TrainingProgress& progress() const { return progress_; }
   const CheckpointPlan& checkpoint() const { return checkpoint_; }
 
@@ -166,6 +168,7 @@ class CoordinatorCore {
   uint64_t told_revision_ = 1;
   uint64_t job_epoch_ = 1;
   absl::Time last_tick_ = absl::InfinitePast();
+  absl::Time resumed_at_ = absl::InfinitePast();  // after a pause of the coordinator itself
   absl::Time last_event_ = absl::InfinitePast();  // something of what the job waits for has come
   absl::Time training_since_ = absl::InfiniteFuture();
   absl::Time ended_at_ = absl::InfiniteFuture();

@@ -206,7 +206,7 @@ class CoordinatorFixture {
     request.set_step(step);
     request.mutable_file()->set_name("shard-" + std::to_string(shard.ordinal) + ".safetensors");
     request.mutable_file()->set_bytes(1000 + shard.ordinal);
-    request.mutable_file()->set_crc32c("0123abcd");
+    request.mutable_file()->set_crc32("0123abcd");
     request.mutable_file()->set_shard(shard.ordinal);
     return request;
   }

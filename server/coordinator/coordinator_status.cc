@@ -106,9 +106,7 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_job_epoch(job_epoch_);
   reply.set_view_epoch(view_.view_epoch());
   reply.set_generation(generation_);
-  if (life_.phase() == GATHERING || life_.phase() == PREPARING) {
-    reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
-  }
+  reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
   return reply;
 }
 

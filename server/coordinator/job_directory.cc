@@ -1,5 +1,7 @@
 #include "server/coordinator/job_directory.h"
 
+#include <zlib.h>
+
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -11,7 +13,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/seed.h"
-#include "crc32c/crc32c.h"
 
 namespace parley {
 namespace {
@@ -20,7 +21,8 @@ constexpr char kRecordPrefix[] = "generation-";
 constexpr uint64_t kSmallFile = 4096;
 
 std::string Checksum(const std::string& text) {
-  return absl::StrFormat("%08x", crc32c::Crc32c(text.data(), text.size()));
+  return absl::StrFormat("%08x",
+                         crc32(0, reinterpret_cast<const Bytef*>(text.data()), text.size()));
 }
 
 }  // namespace
@@ -64,8 +66,8 @@ absl::StatusOr<uint64_t> JobDirectory::Claim(const std::string& address) {
   const std::string body = absl::StrCat("address ", address, "\n");
   const std::string temporary =
       absl::StrCat(path_, "/.", kRecordPrefix, absl::Hex(RandomIncarnation()));
-  if (absl::Status status = WriteFileAtomically(
-          files_, temporary, absl::StrCat(body, "crc32c ", Checksum(body), "\n"));
+  if (absl::Status status = WriteFileAtomically(files_, temporary,
+                                                absl::StrCat(body, "crc32 ", Checksum(body), "\n"));
       !status.ok()) {
     return status;
   }
@@ -120,7 +122,7 @@ std::string JobDirectory::AddressIn(uint64_t generation) const {
   if (!content.ok()) return "";
   const std::vector<std::string> lines = absl::StrSplit(*content, '\n');
   if (lines.size() < 2 || !absl::StartsWith(lines[0], "address ") ||
-      lines[1] != absl::StrCat("crc32c ", Checksum(lines[0] + "\n"))) {
+      lines[1] != absl::StrCat("crc32 ", Checksum(lines[0] + "\n"))) {
     return "";
   }
   return lines[0].substr(std::string_view("address ").size());

@@ -101,7 +101,7 @@ TEST_F(JobDirectoryTest, OfManyThatStartAtOnceExactlyOneOwnsTheJob) {
 TEST_F(JobDirectoryTest, ADamagedRecordNamesNobodyButKeepsItsNumber) {
   ASSERT_TRUE(Directory().Claim("127.0.0.1:7").ok());
   ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/generation-00000001",
-                                  "address 127.0.0.1:9\ncrc32c 00000000\n")
+                                  "address 127.0.0.1:9\ncrc32 00000000\n")
                   .ok());
   EXPECT_EQ(*Directory("127.0.0.1:9").Claim("127.0.0.1:8"), 2u);
 }

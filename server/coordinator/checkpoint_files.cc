@@ -1,0 +1,60 @@
+#include "server/coordinator/checkpoint_files.h"
+
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
+
+namespace parley {
+namespace {
+
+bool IsWhole(FileSystem& files, const std::string& folder) {
+  return files.Exists(absl::StrCat(folder, "/manifest.json"));
+}
+
+}  // namespace
+
+absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start_from) {
+  auto folder = ResolveCheckpoint(files, start_from);
+  if (!folder.ok()) return folder.status();
+  auto manifest = ReadManifest(files, *folder);
+  if (!manifest.ok()) return manifest.status();
+  return StartPoint{*std::move(folder), *std::move(manifest)};
+}
+
+absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
+                               const std::optional<StartPoint>& start) {
+  if (!files.Exists(checkpoint_directory)) return absl::OkStatus();
+  auto names = files.List(checkpoint_directory);
+  if (!names.ok()) return names.status();
+  // Numbers have leading zeros: names in order are steps in order.
+  const std::string first_allowed = start ? StepFolderName(start->manifest.step() + 1) : "";
+  for (const std::string& name : *names) {
+    if (!absl::StartsWith(name, "step-") || name < first_allowed ||
+        !IsWhole(files, absl::StrCat(checkpoint_directory, "/", name))) {
+      continue;
+    }
+    return absl::FailedPreconditionError(absl::StrCat(
+        checkpoint_directory, " holds a checkpoint of an earlier run, ", name,
+        start ? absl::StrCat(", later than step ", start->manifest.step(),
+                             " from which this job starts: start from that one, or move it away")
+              : std::string(": to go on from it set checkpoint.start_from to this directory; to "
+                            "begin anew choose another checkpoint.directory or --out, or move it "
+                            "away")));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Perform(FileSystem& files, const FileWork& work) {
+  if (work.kind == FileWork::Kind::kCommit) {
+    return CommitCheckpoint(files, work.folder, work.manifest);
+  }
+  if (IsWhole(files, work.folder)) {
+    return absl::AlreadyExistsError(absl::StrCat(work.folder, " holds a whole checkpoint already"));
+  }
+  return files.CreateDirectories(work.folder);
+}
+
+}  // namespace parley

@@ -1,0 +1,31 @@
+#ifndef PARLEY_SERVER_COORDINATOR_CHECKPOINT_FILES_H_
+#define PARLEY_SERVER_COORDINATOR_CHECKPOINT_FILES_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file_system.h"
+#include "server/coordinator/checkpoint_plan.h"
+#include "server/coordinator/view.h"
+
+namespace parley {
+
+// What the coordinator does with the files of checkpoints; the core only says what and when.
+
+// The manifest of a job's checkpoint.start_from (absolute), as ResolveCheckpoint takes it. The
+// codes of ReadManifest.
+absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start_from);
+
+// FAILED_PRECONDITION, with what to do, if the directory holds checkpoints of an earlier run that
+// this one does not go on from: any without `start`, those of later steps with it.
+absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
+                               const std::optional<StartPoint>& start);
+
+// Does the work. ALREADY_EXISTS where a folder to be begun holds a whole checkpoint.
+absl::Status Perform(FileSystem& files, const FileWork& work);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_CHECKPOINT_FILES_H_

@@ -1,0 +1,86 @@
+#include "server/coordinator/checkpoint_files.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+
+#include "common/checkpoint/manifest.h"
+
+namespace parley {
+namespace {
+
+class CheckpointFilesTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/parley-checkpoints-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    path_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  // A whole checkpoint of a tensor without any care for its content.
+  absl::Status Write(uint64_t step) {
+    Manifest manifest;
+    manifest.set_job_name("digits");
+    manifest.set_step(step);
+    TensorSpec* tensor = manifest.add_tensors();
+    tensor->set_name("w");
+    tensor->set_dtype(F32);
+    CheckpointPlan plan;
+    const FileWork begin = plan.Begin(path_, 1, manifest, absl::UnixEpoch());
+    if (absl::Status status = Perform(*files_, begin); !status.ok()) return status;
+    plan.FolderIsThere();
+    if (absl::Status status =
+            WriteFileAtomically(*files_, begin.folder + "/shard-0.safetensors", "data");
+        !status.ok()) {
+      return status;
+    }
+    ReportCheckpointFileRequest report;
+    report.set_step(step);
+    report.mutable_file()->set_name("shard-0.safetensors");
+    report.mutable_file()->set_bytes(4);
+    report.mutable_file()->set_crc32("00000000");
+    if (absl::Status status = plan.Add(Member(), report); !status.ok()) return status;
+    return Perform(*files_, *plan.CommitIfComplete());
+  }
+
+  const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
+  std::string path_;
+};
+
+TEST_F(CheckpointFilesTest, ACommittedCheckpointIsThereToStartFrom) {
+  const absl::Status written = Write(12);
+  ASSERT_TRUE(written.ok()) << written;
+  for (const std::string& from : {path_, path_ + "/step-00000012"}) {
+    const auto start = LoadStart(*files_, from);
+    ASSERT_TRUE(start.ok()) << start.status();
+    EXPECT_EQ(start->manifest.step(), 12u);
+    EXPECT_EQ(std::filesystem::path(start->folder).filename(), "step-00000012");
+  }
+  EXPECT_EQ(Write(12).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_FALSE(LoadStart(*files_, path_ + "/nowhere").ok());
+}
+
+TEST_F(CheckpointFilesTest, AnEarlierRunIsNotOverwritten) {
+  EXPECT_TRUE(CheckNoEarlierRun(*files_, path_ + "/nowhere", std::nullopt).ok());
+  EXPECT_TRUE(CheckNoEarlierRun(*files_, path_, std::nullopt).ok());
+  // What has no manifest is no checkpoint.
+  ASSERT_TRUE(files_->CreateDirectories(path_ + "/step-00000003").ok());
+  EXPECT_TRUE(CheckNoEarlierRun(*files_, path_, std::nullopt).ok());
+
+  ASSERT_TRUE(Write(12).ok());
+  const absl::Status refused = CheckNoEarlierRun(*files_, path_, std::nullopt);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(refused.message().find("start_from"), absl::string_view::npos) << refused;
+  const auto start = LoadStart(*files_, path_);
+  EXPECT_TRUE(CheckNoEarlierRun(*files_, path_, *start).ok());
+
+  ASSERT_TRUE(Write(20).ok());
+  const absl::Status later = CheckNoEarlierRun(*files_, path_, *start);
+  EXPECT_EQ(later.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(later.message().find("step-00000020"), absl::string_view::npos) << later;
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,63 @@
+#include "server/coordinator/coordinator_metrics.h"
+
+namespace parley {
+namespace {
+
+prometheus::Counter& Verdicts(Metrics& metrics, const char* outcome) {
+  return metrics.Counter("parley_verdicts_total", "Decisions of the step leader, by outcome.",
+                         {{"outcome", outcome}});
+}
+
+}  // namespace
+
+CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
+    : members_(metrics.Gauge("parley_members", "Members that have joined and not left.")),
+      view_epoch_(metrics.Gauge("parley_view_epoch", "Epoch of the cluster view; 0: none yet.")),
+      job_epoch_(metrics.Gauge("parley_job_epoch", "Rises when the job rolls back.")),
+      step_(metrics.Gauge("parley_step", "The last decided step.")),
+      samples_(metrics.Counter("parley_samples_total", "Samples of the training set used.")),
+      loss_(metrics.Gauge("parley_loss", "Mean loss over the samples of the last decided step.")),
+      applied_(Verdicts(metrics, "apply")),
+      skipped_(Verdicts(metrics, "skip")),
+      retried_(Verdicts(metrics, "retry")),
+      checkpoint_duration_(metrics.Histogram("parley_checkpoint_duration_seconds",
+                                             "From the order of a checkpoint to its commit.",
+                                             DurationBounds())),
+      checkpoint_last_step_(
+          metrics.Gauge("parley_checkpoint_last_step", "Step of the last whole checkpoint.")) {}
+
+CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core) {
+  Numbers numbers;
+  numbers.members = core.Members().size();
+  numbers.view_epoch = core.view_epoch();
+  numbers.job_epoch = core.job_epoch();
+  numbers.step = core.progress().step();
+  numbers.samples = core.progress().samples();
+  numbers.loss = core.progress().loss();
+  numbers.applied = core.progress().applied();
+  numbers.skipped = core.progress().skipped();
+  numbers.retried = core.progress().retried();
+  numbers.checkpoint_step = core.checkpoint().whole_step();
+  numbers.checkpoint_duration = core.checkpoint().duration();
+  numbers.checkpoint_written = core.checkpoint().stage() == CheckpointPlan::Stage::kDone;
+  return numbers;
+}
+
+void CoordinatorMetrics::Update(const Numbers& numbers) {
+  members_.Set(numbers.members);
+  view_epoch_.Set(numbers.view_epoch);
+  job_epoch_.Set(numbers.job_epoch);
+  step_.Set(numbers.step);
+  samples_.Increment(numbers.samples - last_.samples);
+  loss_.Set(numbers.loss);
+  applied_.Increment(numbers.applied - last_.applied);
+  skipped_.Increment(numbers.skipped - last_.skipped);
+  retried_.Increment(numbers.retried - last_.retried);
+  if (numbers.checkpoint_written && !last_.checkpoint_written) {
+    checkpoint_duration_.Observe(absl::ToDoubleSeconds(numbers.checkpoint_duration));
+  }
+  checkpoint_last_step_.Set(numbers.checkpoint_step);
+  last_ = numbers;
+}
+
+}  // namespace parley

@@ -1,0 +1,198 @@
+// parley-coordinator: the coordinator of one job as a process.
+#include <csignal>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/grpc_connector.h"
+#include "common/daemon/daemon.h"
+#include "common/file_system.h"
+#include "common/job/job_file.h"
+#include "server/coordinator/checkpoint_files.h"
+#include "server/coordinator/coordinator_metrics.h"
+#include "server/coordinator/in_process.h"
+#include "server/coordinator/job_directory.h"
+#include "server/coordinator/service.h"
+#include "server/coordinator/targets.h"
+#include "server/coordinator/ticker.h"
+
+namespace parley {
+namespace {
+
+// Whether a coordinator of the job answers at an address, within `patience`.
+absl::Status AskForJob(const std::string& job, absl::Duration patience,
+                       const std::string& address) {
+  const std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  GetStatusRequest request;
+  request.set_job(job);
+  absl::Status answer;
+  absl::Notification answered;
+  connector->ConnectCoordinator(address)->GetStatus(request, absl::Now() + patience,
+                                                    [&](absl::StatusOr<GetStatusReply> reply) {
+                                                      answer = reply.status();
+                                                      answered.Notify();
+                                                    });
+  answered.WaitForNotification();  // at the deadline at the latest
+  return answer;
+}
+
+std::string SignalName(int signal) {
+  return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
+}
+
+// What goes on, for the log, the metrics and targets.json. On main's thread.
+class Reporter {
+ public:
+  Reporter(Daemon& daemon, JobDirectory& directory)
+      : daemon_(daemon), directory_(directory), metrics_(daemon.metrics()) {}
+
+  void Report(const InProcessCoordinator& coordinator) {
+    metrics_.Update(coordinator.Read(CoordinatorMetrics::Read));
+    const auto [members, phase] = coordinator.Read(
+        [](const CoordinatorCore& core) { return std::pair(core.Members(), core.phase()); });
+    std::set<uint64_t> ids;
+    for (const Member& member : members) {
+      ids.insert(member.id());
+      if (known_.count(member.id()) != 0) continue;
+      daemon_.log().Info("joined", {{"member", MemberName(member.role(), member.ordinal())},
+                                    {"address", member.address()},
+                                    {"pid", absl::StrCat(member.pid())}});
+    }
+    if (ids != known_ || !written_) WriteTargets(members);
+    known_ = std::move(ids);
+    if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
+    phase_ = phase;
+  }
+
+ private:
+  void WriteTargets(const std::vector<Member>& members) {
+    const absl::Status written = directory_.WriteTargets(
+        TargetsJson(daemon_.job().name(), daemon_.metrics().address(), members));
+    if (!written.ok() && !failed_to_write_) {
+      daemon_.log().Warning("targets.json could not be written; Prometheus will not find all",
+                            {{"error", std::string(written.message())}});
+    }
+    written_ = written.ok();
+    failed_to_write_ = !written.ok();
+  }
+
+  Daemon& daemon_;
+  JobDirectory& directory_;
+  CoordinatorMetrics metrics_;
+  std::set<uint64_t> known_;
+  Phase phase_ = PHASE_UNSPECIFIED;
+  bool written_ = false;
+  bool failed_to_write_ = false;
+};
+
+// Until the job is over and everybody has gone.
+void RunJob(Daemon& daemon, FileSystem& files, JobDirectory& directory,
+            InProcessCoordinator& coordinator) {
+  Reporter reporter(daemon, directory);
+  const absl::Duration period = Liveness(daemon.job()) / 20;
+  Ticker ticker(period, [&] { coordinator.Tick(); });
+  daemon.OnSignal([&](int signal) {
+    coordinator.FailItself(absl::StrCat("preempted by ", SignalName(signal)), /*preempted=*/true);
+  });
+  while (true) {
+    reporter.Report(coordinator);
+    if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) break;
+    coordinator.DoFileWork([&](const FileWork& work) { return Perform(files, work); });
+    coordinator.AwaitChange(period);
+  }
+  daemon.OnSignal([](int) {});
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Coordinates one job: who takes part, where each slice lies, and how the job ends.",
+               "parley-coordinator");
+  DaemonFlags flags;
+  std::string out;
+  AddDaemonFlags(app, flags, /*with_coordinator=*/false);
+  app.add_option("--out", out,
+                 "Directory of the job: coordinator.address, targets.json, checkpoints")
+      ->required();
+  if (auto code = ParseCommandLine(app, argc, argv)) return *code;
+
+  const std::unique_ptr<FileSystem> files = PosixFileSystem();
+  // These outlive the daemon, whose server calls them.
+  std::unique_ptr<InProcessCoordinator> coordinator;
+  std::unique_ptr<CoordinatorService> service;
+  Daemon daemon(COORDINATOR, flags);
+  if (auto status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
+  const JobConfig& job = daemon.job();
+  const absl::Duration liveness = Liveness(job);
+
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(out, error).lexically_normal();
+  if (error) return daemon.Exit(kWrongUsage, absl::StrCat("--out=", out, ": ", error.message()));
+  JobDirectory directory(*files, path.string(), [&](const std::string& address) {
+    return AskForJob(job.name(), liveness, address);
+  });
+  if (auto status = directory.CheckNoOwner(); !status.ok()) {
+    return daemon.Exit(absl::IsAlreadyExists(status) ? kFailed : kWrongUsage, status);
+  }
+
+  CoordinatorCore::Options options;
+  options.job = job;
+  options.fingerprint = JobFingerprint(job);
+  options.liveness = liveness;
+  options.stall_timeout = StallTimeout(job);
+  options.job_directory = path.string();
+  options.checkpoint_directory = (path / job.checkpoint().directory()).lexically_normal().string();
+  if (!job.checkpoint().start_from().empty()) {
+    auto start = LoadStart(*files, job.checkpoint().start_from());
+    if (!start.ok()) {
+      return daemon.Exit(kWrongUsage, absl::StrCat("checkpoint.start_from: ",
+                                                   std::string(start.status().message())));
+    }
+    options.start = *std::move(start);
+  }
+  if (job.checkpoint().at_end()) {
+    if (auto status = CheckNoEarlierRun(*files, options.checkpoint_directory, options.start);
+        !status.ok()) {
+      return daemon.Exit(kWrongUsage, status);
+    }
+  }
+  if (auto status = directory.Prepare(); !status.ok()) {
+    return daemon.Exit(kWrongUsage, absl::StrCat("cannot write to --out=", out, ": ",
+                                                 std::string(status.message())));
+  }
+
+  coordinator =
+      std::make_unique<InProcessCoordinator>(std::move(options), [] { return absl::Now(); });
+  service = std::make_unique<CoordinatorService>(*coordinator, liveness);
+  if (auto status = daemon.Serve({service.get()}); !status.ok()) {
+    return daemon.Exit(kWrongUsage, status);
+  }
+  const std::string address = daemon.server().address();
+  // It answers already: whoever finds the record can ask here.
+  const auto generation = directory.Claim(address);
+  if (!generation.ok()) return daemon.Exit(kFailed, generation.status());
+  coordinator->Open(*generation, address);
+  if (auto status = directory.WriteAddress(address); !status.ok()) {
+    return daemon.Exit(kWrongUsage, status);
+  }
+  daemon.log().Info("the job can be joined", {{"job", job.name()},
+                                              {"generation", absl::StrCat(*generation)},
+                                              {"address_file", directory.address_file()}});
+
+  RunJob(daemon, *files, directory, *coordinator);
+
+  coordinator->Close();
+  daemon.server().Shutdown(absl::Seconds(1));
+  directory.RemoveAddress(address);
+  const auto cause = coordinator->Read([](const CoordinatorCore& core) { return core.cause(); });
+  if (!cause) return daemon.Exit(kFinished, "");
+  return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) { return parley::Main(argc, argv); }
