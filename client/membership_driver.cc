@@ -165,17 +165,17 @@ void MembershipDriver::AskLeader(const std::string& address, absl::Time deadline
   }
   WhyFailedRequest request;
   *request.mutable_header() = header();
-  client->WhyFailed(request, deadline,
-                    [self = shared_from_this()](absl::StatusOr<WhyFailedReply> reply) {
-                      {
-                        absl::MutexLock lock(&self->mu_);
-                        self->leader_open_ = false;
-                        absl::StatusOr<FirstCause> cause = reply.status();
-                        if (reply.ok()) cause = reply->cause();
-                        self->state_.OnLeaderAnswer(cause, self->timers_->Now());
-                      }
-                      self->Pump();
-                    });
+  client->WhyFailed(
+      request, deadline, [self = shared_from_this()](absl::StatusOr<WhyFailedReply> reply) {
+        {
+          absl::MutexLock lock(&self->mu_);
+          self->leader_open_ = false;
+          self->state_.OnLeaderAnswer(
+              reply.ok() ? absl::StatusOr<FirstCause>(reply->cause()) : reply.status(),
+              self->timers_->Now());
+        }
+        self->Pump();
+      });
 }
 
 void MembershipDriver::AskStatus() {

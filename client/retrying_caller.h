@@ -36,6 +36,9 @@ class RetryingCaller {
   // Open calls keep the timers, since an answer can come after all else has gone.
   RetryingCaller(std::shared_ptr<Timers> timers, uint64_t seed)
       : timers_(std::move(timers)), seed_(seed) {}
+  // Where the caller's owner sees to it that the timers outlive all open calls.
+  RetryingCaller(Timers* timers, uint64_t seed)
+      : RetryingCaller(std::shared_ptr<Timers>(timers, [](Timers*) {}), seed) {}
 
   // attempt(deadline, done) makes one attempt; it runs on the calling thread first, later on the
   // timers' thread, never twice at the same time, and should build its header anew. done: the

@@ -1,0 +1,120 @@
+#include "client/parley/describe_job.h"
+
+#include <errno.h>
+#include <google/protobuf/text_format.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/parley/child_process.h"
+#include "client/parley/programs.h"
+#include "common/job/job_file.h"
+
+namespace parley {
+namespace {
+
+// A file in memory: no pipe that runs full, and nothing is left behind.
+class MemoryFile {
+ public:
+  explicit MemoryFile(const char* name) : fd_(memfd_create(name, MFD_CLOEXEC)) {}
+  ~MemoryFile() {
+    if (fd_ >= 0) close(fd_);
+  }
+  MemoryFile(const MemoryFile&) = delete;
+  MemoryFile& operator=(const MemoryFile&) = delete;
+
+  int fd() const { return fd_; }
+
+  bool Write(const std::string& text) {
+    size_t done = 0;
+    while (done < text.size()) {
+      const ssize_t written = write(fd_, text.data() + done, text.size() - done);
+      if (written < 0 && errno != EINTR) return false;
+      done += std::max<ssize_t>(written, 0);
+    }
+    return true;
+  }
+
+  std::string Read() const {
+    std::string text;
+    char buffer[4096];
+    ssize_t got = 0;
+    while ((got = pread(fd_, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
+      text.append(buffer, got);
+    }
+    return text;
+  }
+
+ private:
+  const int fd_;
+};
+
+ExitCode ToExitCode(const ChildExit& exit) {
+  return exit.signal == 0 && exit.code == kWrongUsage ? kWrongUsage : kFailed;
+}
+
+}  // namespace
+
+std::string JobText(const JobConfig& job) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  return text;
+}
+
+DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals) {
+  const auto worker = SiblingProgram("parley-worker");
+  if (!worker.ok()) return {kFailed, std::string(worker.status().message()), {}};
+  MemoryFile file("job");
+  MemoryFile out("out");
+  MemoryFile err("err");
+  if (file.fd() < 0 || out.fd() < 0 || err.fd() < 0 || !file.Write(JobText(job))) {
+    return {kFailed, "no memory for the job file", {}};
+  }
+  auto child = ChildProcess::Start(
+      {*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()), "--describe"},
+      {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
+  if (!child.ok()) return {kFailed, std::string(child.status().message()), {}};
+
+  const absl::Time deadline = absl::Now() + StallTimeout(job);
+  DescribedJob described;
+  while (!child->TryWait()) {
+    const int signal = signals.Wait(absl::Milliseconds(100));
+    if (signal == 0 && absl::Now() < deadline) continue;
+    if (described.code == kFinished) {
+      if (signal != 0) {
+        described.code = signal == SIGINT ? kFailed : kPreempted;
+        described.error = absl::StrCat("interrupted by ", SignalName(signal));
+      } else {
+        described.code = kFailed;
+        described.error = absl::StrCat("parley-worker --describe has not ended within ",
+                                       absl::FormatDuration(StallTimeout(job)),
+                                       " (stall_timeout): is the place of the data slow?");
+      }
+    }
+    child->Signal(SIGKILL);
+  }
+  if (described.code != kFinished) return described;
+
+  const ChildExit exit = *child->TryWait();
+  if (!exit.clean()) {
+    described.code = ToExitCode(exit);
+    described.error = std::string(absl::StripAsciiWhitespace(err.Read()));
+    if (described.error.empty() || exit.signal != 0) {
+      absl::StrAppend(&described.error, described.error.empty() ? "" : "\n",
+                      "parley-worker --describe ", Describe(exit));
+    }
+    return described;
+  }
+  auto model = ParseModelDescription(out.Read());
+  if (!model.ok()) return {kFailed, std::string(model.status().message()), {}};
+  described.model = *std::move(model);
+  return described;
+}
+
+}  // namespace parley

@@ -1,0 +1,30 @@
+#ifndef PARLEY_CLIENT_PARLEY_DESCRIBE_JOB_H_
+#define PARLEY_CLIENT_PARLEY_DESCRIBE_JOB_H_
+
+#include <string>
+
+#include "client/parley/model_description.h"
+#include "client/parley/signal_inbox.h"
+#include "common/daemon/exit_code.h"
+#include "proto/job.pb.h"
+
+namespace parley {
+
+// The job as a file that LoadJob reads.
+std::string JobText(const JobConfig& job);
+
+struct DescribedJob {
+  ExitCode code = kFinished;
+  std::string error;  // for stderr, where code is not kFinished: may have several lines
+  ModelDescription model;
+};
+
+// Lets a worker read model and data of the job and say what it found: `parley-worker --describe`,
+// which knows LibTorch. What is wrong with the job's files shows here, before anything is started.
+// Runs on the main thread, which it holds until the worker has ended, stall_timeout has passed or a
+// signal has come.
+DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_DESCRIBE_JOB_H_

@@ -1,0 +1,100 @@
+#include "client/parley/supervision.h"
+
+#include <signal.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/parley/signal_inbox.h"
+
+namespace parley {
+namespace {
+
+// Whose last line to believe first: the coordinator composes the first cause; where it is lost,
+// the step leader does.
+int Rank(const std::string& name) {
+  if (name == "coordinator") return 0;
+  if (name == "shard-0") return 1;
+  return 2;
+}
+
+ExitCode CodeOf(const ChildExit& exit) {
+  if (exit.signal != 0) return kFailed;
+  if (exit.code == kPreempted || exit.code == kWrongUsage) return static_cast<ExitCode>(exit.code);
+  return kFailed;
+}
+
+}  // namespace
+
+void Supervision::Saw(const GetStatusReply& status) {
+  phase_ = status.phase();
+  if (status.phase() == FAILED && status.has_cause() && !cause_) cause_ = status.cause();
+}
+
+void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
+                             const std::string& last_line, const std::string& log,
+                             absl::Time now) {
+  first_end_ = std::min(first_end_, now);
+  ended_.push_back({name, exit, last_line, log});
+  if (decided_ || exit.clean()) return;
+  const bool up = phase_.has_value() && *phase_ != GATHERING;
+  if (!up || (exit.signal == 0 && exit.code == kWrongUsage)) decided_ = Of(ended_.back());
+}
+
+void Supervision::Signalled(int signal) {
+  if (decided_ || cause_) return;
+  Failed(signal == SIGINT ? kFailed : kPreempted,
+         absl::StrCat("interrupted by ", SignalName(signal)));
+}
+
+void Supervision::Failed(ExitCode code, const std::string& why) {
+  if (!decided_) decided_ = Outcome{code, why};
+}
+
+bool Supervision::MustEnd(const std::vector<std::string>& running, absl::Time now) {
+  if (running.empty()) return false;
+  if (decided_) return true;
+  if (!phase_ && now - started_ >= limits_.first_answer) {
+    Failed(kFailed, absl::StrCat("the coordinator has not answered within ",
+                                 absl::FormatDuration(limits_.first_answer), " of its start"));
+    return true;
+  }
+  if (now - first_end_ < limits_.patience) return false;
+  // The first cause, where there is one, stays what is told; this is for a job that had finished.
+  const bool all_clean = std::all_of(ended_.begin(), ended_.end(),
+                                     [](const Ended& child) { return child.exit.clean(); });
+  if (all_clean && !cause_) {
+    Failed(kFailed, absl::StrCat(absl::StrJoin(running, ", "), " had to be ended: still there ",
+                                 absl::FormatDuration(limits_.patience), " after ",
+                                 ended_.front().name, " had finished"));
+  }
+  return true;
+}
+
+Supervision::Outcome Supervision::Of(const Ended& child) {
+  if (child.exit.signal == 0 && !child.last_line.empty()) {
+    return {CodeOf(child.exit), child.last_line};
+  }
+  return {CodeOf(child.exit),
+          absl::StrCat(child.name, " ", Describe(child.exit), "; its log is ", child.log)};
+}
+
+Supervision::Outcome Supervision::Result() const {
+  if (cause_) return {cause_->preempted() ? kPreempted : kFailed, cause_->text()};
+  if (decided_) return *decided_;
+  const Ended* told = nullptr;
+  for (const Ended& child : ended_) {
+    if (child.exit.clean()) continue;
+    if (told == nullptr) {
+      told = &child;
+      continue;
+    }
+    // One that was killed knows nothing.
+    const auto rank = [](const Ended& e) { return std::pair(e.exit.signal != 0, Rank(e.name)); };
+    if (rank(child) < rank(*told)) told = &child;
+  }
+  return told == nullptr ? Outcome{} : Of(*told);
+}
+
+}  // namespace parley

@@ -1,0 +1,68 @@
+#ifndef PARLEY_CLIENT_PARLEY_SUPERVISION_H_
+#define PARLEY_CLIENT_PARLEY_SUPERVISION_H_
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/parley/child_process.h"
+#include "common/daemon/exit_code.h"
+#include "proto/coordinator.pb.h"
+
+namespace parley {
+
+// What `parley run` makes of what it sees of its processes: when it has to end them, with which
+// exit status it ends itself, and its last line. A plain state machine: no processes, no clock.
+//
+// A job that is up ends by itself, since all its members learn the first cause; only who is still
+// there after `patience` is ended. Before that (members still gather) nobody may notice that a
+// process is missing, so one that goes then ends the run at once, with its own exit status.
+class Supervision {
+ public:
+  struct Limits {
+    absl::Duration patience;      // from the first process that ended to the last
+    absl::Duration first_answer;  // of the coordinator, from its start
+  };
+  struct Outcome {
+    ExitCode code = kFinished;
+    std::string last_line;  // empty: finished as asked
+  };
+
+  Supervision(Limits limits, absl::Time started) : limits_(limits), started_(started) {}
+
+  void Saw(const GetStatusReply& status);
+  // last_line: of its stderr. log: where that is, for people.
+  void ChildEnded(const std::string& name, const ChildExit& exit, const std::string& last_line,
+                  const std::string& log, absl::Time now);
+  void Signalled(int signal);
+  // The run itself cannot go on.
+  void Failed(ExitCode code, const std::string& why);
+
+  // Whether all processes that still run are to be ended now. `running`: their names.
+  bool MustEnd(const std::vector<std::string>& running, absl::Time now);
+
+  // When all have ended. Those that ended because of MustEnd need not be told.
+  Outcome Result() const;
+
+ private:
+  struct Ended {
+    std::string name;
+    ChildExit exit;
+    std::string last_line;
+    std::string log;
+  };
+  static Outcome Of(const Ended& child);
+
+  const Limits limits_;
+  const absl::Time started_;
+  std::optional<Phase> phase_;  // last seen
+  std::optional<FirstCause> cause_;
+  std::vector<Ended> ended_;  // in that order
+  absl::Time first_end_ = absl::InfiniteFuture();
+  std::optional<Outcome> decided_;  // by something else than the first cause
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_SUPERVISION_H_

@@ -1,0 +1,127 @@
+#include "client/parley/supervision.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+
+namespace parley {
+namespace {
+
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+constexpr char kCause[] = "worker 1 at 127.0.0.1:4567 (pid 123) has not been heard of since ...";
+constexpr char kLog[] = "/out/x.log";
+
+class SupervisionTest : public testing::Test {
+ protected:
+  void Saw(Phase phase) {
+    GetStatusReply status;
+    status.set_phase(phase);
+    supervision_.Saw(status);
+  }
+  void SawCause(bool preempted) {
+    GetStatusReply status;
+    status.set_phase(FAILED);
+    status.mutable_cause()->set_text(kCause);
+    status.mutable_cause()->set_preempted(preempted);
+    supervision_.Saw(status);
+  }
+  void Ended(const std::string& name, int code, const std::string& last_line) {
+    supervision_.ChildEnded(name, {.code = code}, last_line, kLog, now_);
+  }
+  void Killed(const std::string& name) {
+    supervision_.ChildEnded(name, {.signal = SIGKILL}, "some line of a log", kLog, now_);
+  }
+  void Expect(ExitCode code, const std::string& line) {
+    EXPECT_EQ(supervision_.Result().code, code);
+    EXPECT_EQ(supervision_.Result().last_line, line);
+  }
+
+  absl::Time now_ = kStart;
+  const std::vector<std::string> others_ = {"shard-1", "worker-0"};
+  Supervision supervision_{{absl::Seconds(30), absl::Seconds(60)}, kStart};
+};
+
+TEST_F(SupervisionTest, AllEndedCleanlyIsFinished) {
+  Saw(SAVING);
+  for (const char* name : {"worker-0", "shard-0", "coordinator"}) Ended(name, 0, "served");
+  EXPECT_FALSE(supervision_.MustEnd({}, now_ + absl::Hours(1)));
+  Expect(kFinished, "");
+}
+
+TEST_F(SupervisionTest, OthersAreLeftToEndByThemselvesForTheirTime) {
+  Saw(TRAINING);
+  Killed("worker-1");
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(29)));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
+}
+
+TEST_F(SupervisionTest, TheCoordinatorsCauseIsTheLastLine) {
+  Saw(TRAINING);
+  Killed("worker-1");
+  SawCause(false);
+  Ended("shard-0", 1, "another line");
+  Expect(kFailed, kCause);
+}
+
+TEST_F(SupervisionTest, APreemptedJobIsPreempted) {
+  SawCause(true);
+  Expect(kPreempted, kCause);
+}
+
+TEST_F(SupervisionTest, WithoutTheCoordinatorTheStepLeadersLastLineCounts) {
+  Saw(TRAINING);
+  Killed("coordinator");
+  Ended("worker-0", 1, "the worker's");
+  Ended("shard-1", 1, "the other shard's");
+  Ended("shard-0", 1, "the leader's");
+  Expect(kFailed, "the leader's");
+}
+
+TEST_F(SupervisionTest, IfAllWereKilledTheFirstOneIsNamed) {
+  Saw(TRAINING);
+  Killed("worker-1");
+  Killed("coordinator");
+  EXPECT_EQ(supervision_.Result().code, kFailed);
+  // Neither knows why, but one who looks for the cause looks at the coordinator first.
+  EXPECT_EQ(supervision_.Result().last_line, "coordinator was ended by SIGKILL; its log is /out/x.log");
+}
+
+TEST_F(SupervisionTest, AProcessThatFailsBeforeTheJobIsUpEndsTheRunWithItsStatus) {
+  Saw(GATHERING);
+  Ended("shard-1", 2, "cannot listen on 127.0.0.1:80");
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
+  Ended("worker-0", 75, "preempted by SIGTERM");  // by us
+  Expect(kWrongUsage, "cannot listen on 127.0.0.1:80");
+}
+
+TEST_F(SupervisionTest, AProcessThatIsKilledBeforeTheJobIsUpEndsTheRun) {
+  Killed("coordinator");
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
+  Expect(kFailed, "coordinator was ended by SIGKILL; its log is /out/x.log");
+}
+
+TEST_F(SupervisionTest, ACoordinatorThatNeverAnswersIsNotWaitedFor) {
+  EXPECT_FALSE(supervision_.MustEnd({"coordinator"}, kStart + absl::Seconds(59)));
+  EXPECT_TRUE(supervision_.MustEnd({"coordinator"}, kStart + absl::Seconds(60)));
+  EXPECT_EQ(supervision_.Result().code, kFailed);
+}
+
+TEST_F(SupervisionTest, SignalsEndTheRunAtOnce) {
+  Saw(TRAINING);
+  supervision_.Signalled(SIGINT);
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
+  Expect(kFailed, "interrupted by SIGINT");
+  Supervision another({absl::Seconds(30), absl::Seconds(60)}, kStart);
+  another.Signalled(SIGUSR1);
+  EXPECT_EQ(another.Result().code, kPreempted);
+  EXPECT_EQ(another.Result().last_line, "interrupted by SIGUSR1");
+}
+
+TEST_F(SupervisionTest, AFinishedJobWhoseProcessStaysHasFailed) {
+  Saw(FINISHED);
+  Ended("worker-0", 0, "");
+  EXPECT_TRUE(supervision_.MustEnd({"shard-1"}, now_ + absl::Seconds(30)));
+  Expect(kFailed, "shard-1 had to be ended: still there 30s after worker-0 had finished");
+}
+
+}  // namespace
+}  // namespace parley
