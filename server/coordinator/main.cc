@@ -41,6 +41,9 @@ absl::Status AskForJob(const std::string& job, absl::Duration patience,
   return answer;
 }
 
+// How long the status can still be asked for when everybody has gone.
+constexpr absl::Duration kLastStatus = absl::Seconds(1);
+
 std::string SignalName(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
 }
@@ -184,6 +187,8 @@ int Main(int argc, char** argv) {
 
   RunJob(daemon, *files, directory, *coordinator);
 
+  // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
+  absl::SleepFor(kLastStatus);
   coordinator->Close();
   daemon.server().Shutdown(absl::Seconds(1));
   directory.RemoveAddress(address);
