@@ -48,7 +48,7 @@ class SafetensorsWriter {
   const std::unique_ptr<WritableFile> file_;
   uint64_t missing_;  // bytes of tensors that have not come yet
   uint64_t written_ = 0;
-  uint32_t crc_;
+  uint32_t crc_ = 0;
 };
 
 }  // namespace parley

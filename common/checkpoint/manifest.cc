@@ -1,0 +1,165 @@
+#include "common/checkpoint/manifest.h"
+
+#include <google/protobuf/util/json_util.h>
+
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+constexpr char kManifest[] = "manifest.json";
+constexpr char kLatest[] = "latest";
+constexpr uint64_t kMostManifestBytes = 256 << 20;
+constexpr uint64_t kMostLatestBytes = 4096;
+
+// The folder above, and the name in it, of a path that may end with '/'.
+std::pair<std::string, std::string> Split(const std::string& path) {
+  std::filesystem::path whole = std::filesystem::path(path).lexically_normal();
+  if (!whole.has_filename()) whole = whole.parent_path();
+  const std::string above = whole.parent_path().string();
+  return {above.empty() ? "." : above, whole.filename().string()};
+}
+
+// A name of a file in the folder, and no way out of it.
+bool IsPlainName(const std::string& name) {
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\0\n", 3)) == std::string::npos;
+}
+
+bool IsSum(const std::string& text) {
+  for (const char c : text) {
+    if (!absl::ascii_isdigit(c) && (c < 'a' || c > 'f')) return false;
+  }
+  return text.size() == 8;
+}
+
+bool IsPossible(const TensorSpec& tensor) {
+  if (tensor.name().empty() || ElementBytes(tensor.dtype()) == 0) return false;
+  bool empty = false;
+  for (const int64_t size : tensor.shape()) {
+    if (size < 0) return false;
+    empty = empty || size == 0;
+  }
+  return empty || ElementCount(tensor) > 0;
+}
+
+absl::Status InFile(const std::string& path, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::Status CheckManifest(const Manifest& manifest) {
+  if (manifest.format() != kCheckpointFormat) {
+    return absl::InvalidArgumentError(absl::StrCat("format ", manifest.format(),
+                                                   " is unknown; this release reads format ",
+                                                   kCheckpointFormat));
+  }
+  std::set<std::string> names;
+  for (const TensorSpec& tensor : manifest.tensors()) {
+    if (!IsPossible(tensor)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("tensor '", tensor.name(), "' has no name, no type or an impossible shape"));
+    }
+    if (!names.insert(tensor.name()).second) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor '", tensor.name(), "' comes twice"));
+    }
+  }
+  for (const CheckpointFile& file : manifest.files()) {
+    if (!IsPlainName(file.name()) || !names.insert(absl::StrCat("/", file.name())).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("file '", file.name(), "' comes twice or is no name of a file"));
+    }
+    if (!IsSum(file.crc32())) {
+      return absl::InvalidArgumentError(absl::StrCat("file '", file.name(), "' has crc32 '",
+                                                     file.crc32(), "', not 8 hexadecimal digits"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(manifest, &json, options);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
+  }
+  return json;
+}
+
+absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
+  Manifest manifest;
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(json.data(), json.size()), &manifest);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
+  }
+  if (absl::Status wrong = CheckManifest(manifest); !wrong.ok()) return wrong;
+  return manifest;
+}
+
+absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& step_folder) {
+  const std::string path = absl::StrCat(step_folder, "/", kManifest);
+  const absl::StatusOr<std::string> json = ReadWholeFile(files, path, kMostManifestBytes);
+  if (!json.ok()) return json.status();
+  absl::StatusOr<Manifest> manifest = ParseManifest(*json);
+  if (!manifest.ok()) return InFile(path, manifest.status());
+  return manifest;
+}
+
+absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
+                              Manifest manifest) {
+  const std::string path = absl::StrCat(step_folder, "/", kManifest);
+  manifest.set_format(kCheckpointFormat);
+  if (absl::Status status = CheckManifest(manifest); !status.ok()) return InFile(path, status);
+  for (const CheckpointFile& file : manifest.files()) {
+    const std::string data = absl::StrCat(step_folder, "/", file.name());
+    const absl::StatusOr<std::unique_ptr<ReadableFile>> opened = files.Open(data);
+    if (!opened.ok()) return opened.status();
+    if ((*opened)->size() == file.bytes()) continue;
+    return absl::DataLossError(absl::StrCat(data, ": has ", (*opened)->size(), " bytes where ",
+                                            file.bytes(), " were written"));
+  }
+  const absl::StatusOr<std::string> json = FormatManifest(manifest);
+  if (!json.ok()) return InFile(path, json.status());
+  // The names of the data files, and of the folder, must be on the disk before the manifest is.
+  const auto [above, name] = Split(step_folder);
+  for (const std::string& folder : {step_folder, above}) {
+    if (absl::Status status = files.SyncDirectory(folder); !status.ok()) return status;
+  }
+  if (absl::Status status = WriteFileAtomically(files, path, *json); !status.ok()) return status;
+  return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), name + "\n");
+}
+
+absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path) {
+  if (files.Exists(absl::StrCat(path, "/", kManifest))) return path;
+  const std::string latest = absl::StrCat(path, "/", kLatest);
+  if (!files.Exists(latest)) {
+    return absl::NotFoundError(
+        absl::StrCat(path, ": is no checkpoint: it has neither ", kManifest, " nor ", kLatest,
+                     "; name a folder step-* that is whole, or the folder with ", kLatest));
+  }
+  const absl::StatusOr<std::string> content = ReadWholeFile(files, latest, kMostLatestBytes);
+  if (!content.ok()) return content.status();
+  const std::string name(absl::StripAsciiWhitespace(*content));
+  const std::string folder = absl::StrCat(path, "/", name);
+  if (!IsPlainName(name) || !files.Exists(absl::StrCat(folder, "/", kManifest))) {
+    return absl::NotFoundError(
+        absl::StrCat(latest, ": names '", name, "', which is no whole checkpoint"));
+  }
+  return folder;
+}
+
+}  // namespace parley
