@@ -100,14 +100,14 @@ absl::Status Trainer::Train() {
     training_data_.Expect(std::move(expected));
     std::optional<StepPlan> plan = parts_.session.NextStep();
     if (!plan.has_value()) break;
+    const std::string preemption = parts_.preemption ? parts_.preemption() : "";
+    if (!preemption.empty()) return absl::CancelledError("preempted by " + preemption);
     if (status = Step(*plan); !status.ok()) return status;
     if (plan->ends_epoch) {
       status = Evaluate(plan->step, plan->data_epoch + 1);
       if (!status.ok()) return status;
     }
     last = *std::move(plan);
-    const std::string preemption = parts_.preemption ? parts_.preemption() : "";
-    if (!preemption.empty()) return absl::CancelledError("preempted by " + preemption);
   }
   // A job that counts steps may end within a data epoch.
   if (last.step > 0 && !last.ends_epoch) {
@@ -152,8 +152,8 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
       loss_sum += loss.item().toDouble() * static_cast<double>(samples.size());
       // The mean over the step's samples is the microbatches' means, each times its share of them.
       if (samples.size() != plan.samples.size()) {
-        loss =
-            loss * (static_cast<double>(samples.size()) / static_cast<double>(plan.samples.size()));
+        loss = loss.mul(static_cast<double>(samples.size()) /
+                        static_cast<double>(plan.samples.size()));
       }
     });
     if (!status.ok()) return status;

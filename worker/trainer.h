@@ -31,7 +31,7 @@ class Trainer {
     Session& session;
     TrainingMetrics& metrics;
     Log& log;
-    // Asked after each step: why this worker has to go ("SIGTERM"), or an empty text. May be empty
+    // Asked before each step: why this worker has to go ("SIGTERM"), or an empty text. May be empty
     // itself.
     std::function<std::string()> preemption;
   };

@@ -1,6 +1,7 @@
 #include "worker/models/network.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -72,14 +73,15 @@ TEST(SimpleCnnTest, RefusesSamplesThatAreNoImages) {
 TEST(TorchScriptTest, LoadsAModuleWithItsValuesAndSwitchesItsTraining) {
   const std::string path = ::testing::TempDir() + "/module.pt";
   torch::jit::Module module("m");
-  module.register_parameter("w", at::ones({2}) * 3, /*is_buffer=*/false);
+  module.register_parameter("w", at::full({2}, 3.0), /*is_buffer=*/false);
+  module.register_attribute("training", c10::BoolType::get(), true);
   module.define("def forward(self, x):\n  return self.w * x if self.training else x\n");
   module.save(path);
   JobConfig job;
   job.mutable_model()->set_torchscript(path);
   const auto network = MakeNetwork(job, {F32, {2}});
   ASSERT_TRUE(network.ok()) << network.status();
-  EXPECT_TRUE(at::equal((*network)->Forward(at::ones({2})), at::ones({2}) * 3));
+  EXPECT_TRUE(at::equal((*network)->Forward(at::ones({2})), at::full({2}, 3.0)));
   (*network)->SetTraining(false);
   EXPECT_TRUE(at::equal((*network)->Forward(at::ones({2})), at::ones({2})));
   ASSERT_EQ((*network)->Tensors().size(), 1);

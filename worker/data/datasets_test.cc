@@ -1,0 +1,249 @@
+#include "worker/data/datasets.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "common/file_system.h"
+#include "common/safetensors/header.h"
+#include "common/safetensors/writer.h"
+#include "worker/data/cifar10.h"
+#include "worker/data/idx.h"
+
+namespace parley {
+namespace {
+
+using ::testing::HasSubstr;
+
+class DatasetsTest : public ::testing::Test {
+ protected:
+  DatasetsTest() {
+    std::string name = "/tmp/datasets_testXXXXXX";
+    directory_ = mkdtemp(name.data());
+  }
+  ~DatasetsTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string Path(const std::string& name) const { return directory_ + "/" + name; }
+  void Write(const std::string& name, const std::string& bytes) const {
+    std::ofstream(Path(name), std::ios::binary) << bytes;
+  }
+  void WritePacked(const std::string& name, const std::string& bytes) const {
+    const gzFile file = gzopen(Path(name).c_str(), "wb");
+    gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size()));
+    gzclose(file);
+  }
+  std::string ReadBack(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+
+  std::string directory_;
+};
+
+std::string BigEndian(uint32_t value) {
+  return {static_cast<char>(value >> 24), static_cast<char>(value >> 16),
+          static_cast<char>(value >> 8), static_cast<char>(value)};
+}
+
+// `count` images of 2 x 3 bytes: image i has bytes 10 * i + 0..5.
+std::string IdxImages(uint32_t count) {
+  std::string bytes = BigEndian(0x803) + BigEndian(count) + BigEndian(2) + BigEndian(3);
+  for (uint32_t i = 0; i < count; ++i) {
+    for (uint32_t p = 0; p < 6; ++p) bytes.push_back(static_cast<char>(10 * i + p));
+  }
+  return bytes;
+}
+
+std::string IdxLabels(uint32_t count) {
+  std::string bytes = BigEndian(0x801) + BigEndian(count);
+  for (uint32_t i = 0; i < count; ++i) bytes.push_back(static_cast<char>(i % 10));
+  return bytes;
+}
+
+template <class T>
+std::vector<T> Fill(const DataSource& source, std::vector<uint64_t> samples, bool x) {
+  std::vector<std::byte> x_bytes(samples.size() * source.x().bytes());
+  std::vector<std::byte> y_bytes(samples.size() * source.y().bytes());
+  EXPECT_TRUE(source.Fill(samples, absl::MakeSpan(x_bytes), absl::MakeSpan(y_bytes)).ok());
+  const std::vector<std::byte>& bytes = x ? x_bytes : y_bytes;
+  std::vector<T> values(bytes.size() / sizeof(T));
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+Data IdxData(const std::string& directory) {
+  Data data;
+  data.mutable_idx()->set_directory(directory);
+  return data;
+}
+
+TEST_F(DatasetsTest, ReadsIdxFilesPackedOrNot) {
+  WritePacked("train-images-idx3-ubyte.gz", IdxImages(4));
+  WritePacked("train-labels-idx1-ubyte.gz", IdxLabels(4));
+  Write("t10k-images-idx3-ubyte", IdxImages(2));
+  Write("t10k-labels-idx1-ubyte", IdxLabels(2));
+  Data settings = IdxData(directory_);
+  settings.mutable_idx()->set_mean(0.5);
+  settings.mutable_idx()->set_deviation(0.25);
+  const auto data = OpenDatasets(settings);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 4);
+  EXPECT_EQ(data->test_samples(), 2);
+  EXPECT_EQ(data->train->x().shape, (std::vector<int64_t>{1, 2, 3}));
+  const auto x = Fill<float>(*data->train, {3, 1}, true);
+  ASSERT_EQ(x.size(), 12);
+  EXPECT_EQ(x[0], (30.0F / 255.0F - 0.5F) / 0.25F);
+  EXPECT_EQ(x[11], (15.0F / 255.0F - 0.5F) / 0.25F);
+  EXPECT_EQ(Fill<int64_t>(*data->train, {3, 1}, false), (std::vector<int64_t>{3, 1}));
+}
+
+TEST_F(DatasetsTest, MissingDataSaysHowToGetIt) {
+  const absl::Status status = OpenDatasets(IdxData(directory_)).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("apt-get install dataset-fashion-mnist"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr(directory_));
+  Data cifar;
+  cifar.mutable_cifar10()->set_directory(directory_);
+  EXPECT_THAT(std::string(OpenDatasets(cifar).status().message()), HasSubstr("cifar-10-binary"));
+  Data safetensors;
+  safetensors.mutable_safetensors()->set_train(Path("no.safetensors"));
+  EXPECT_EQ(OpenDatasets(safetensors).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(DatasetsTest, DamagedIdxFilesAreErrorsThatNameFileAndByteCounts) {
+  const auto message = [&](const std::string& bytes) {
+    Write("f", bytes);
+    const absl::Status status = ReadIdx(Path("f"), 3).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(Path("f")));
+    return std::string(status.message());
+  };
+  EXPECT_THAT(message(IdxLabels(4)), HasSubstr("0x00000801 instead of 0x00000803"));
+  EXPECT_THAT(message(IdxImages(4).substr(0, 10)),
+              HasSubstr("its header has 16 bytes, the file 10"));
+  EXPECT_THAT(message(IdxImages(4).substr(0, 30)),
+              HasSubstr("says 24 bytes of data, but there are 14"));
+  EXPECT_THAT(message(IdxImages(4) + "x"), HasSubstr("there are more"));
+  EXPECT_THAT(message(""), HasSubstr("the file 0"));
+  const std::string lie = BigEndian(0x803) + std::string(12, '\xff');
+  EXPECT_THAT(message(lie), HasSubstr("header speaks of"));
+}
+
+TEST_F(DatasetsTest, APackedFileCutShortIsAnError) {
+  std::mt19937 random(1);
+  std::string images = BigEndian(0x803) + BigEndian(100) + BigEndian(28) + BigEndian(28);
+  for (int i = 0; i < 100 * 28 * 28; ++i) images.push_back(static_cast<char>(random()));
+  WritePacked("whole.gz", images);
+  ASSERT_TRUE(ReadIdx(Path("whole.gz"), 3).ok());
+  const std::string packed = ReadBack("whole.gz");
+  for (const size_t bytes : {size_t{11}, size_t{1000}, packed.size() / 2, packed.size() - 1}) {
+    Write("cut.gz", packed.substr(0, bytes));
+    const absl::Status status = ReadIdx(Path("cut.gz"), 3).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << bytes << ": " << status;
+  }
+  std::string flipped = packed;
+  flipped[packed.size() / 2] ^= 0x55;
+  Write("flipped.gz", flipped);
+  EXPECT_FALSE(ReadIdx(Path("flipped.gz"), 3).ok());
+}
+
+TEST_F(DatasetsTest, ImagesAndLabelsMustBeAsMany) {
+  Write("train-images-idx3-ubyte", IdxImages(4));
+  Write("train-labels-idx1-ubyte", IdxLabels(3));
+  EXPECT_THAT(std::string(OpenDatasets(IdxData(directory_)).status().message()),
+              HasSubstr("has 4 images"));
+}
+
+TEST_F(DatasetsTest, ReadsCifar10sBinaryFormat) {
+  std::string record(3073, '\0');
+  record[0] = 7;
+  record[1] = '\xff';         // first red
+  record[1 + 1024] = '\x33';  // first green
+  for (int i = 1; i <= 5; ++i) Write("data_batch_" + std::to_string(i) + ".bin", record + record);
+  Write("test_batch.bin", record);
+  Data settings;
+  settings.mutable_cifar10()->set_directory(directory_);
+  const auto data = OpenDatasets(settings);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 10);
+  EXPECT_EQ(data->test->size(), 1);
+  EXPECT_EQ(data->train->x().shape, (std::vector<int64_t>{3, 32, 32}));
+  const auto x = Fill<float>(*data->train, {9}, true);
+  EXPECT_EQ(x[0], 1.0F);
+  EXPECT_EQ(x[1024], 0.2F);
+  EXPECT_EQ(Fill<int64_t>(*data->train, {9}, false)[0], 7);
+
+  Write("data_batch_3.bin", record + "x");
+  const absl::Status cut = OpenDatasets(settings).status();
+  EXPECT_EQ(cut.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(cut.message()), HasSubstr("data_batch_3.bin has 3074 bytes"));
+  record[0] = 10;
+  Write("data_batch_3.bin", record);
+  EXPECT_THAT(std::string(OpenDatasets(settings).status().message()), HasSubstr("of class 10"));
+}
+
+TEST_F(DatasetsTest, ReadsSafetensorsWithTheirOwnTypes) {
+  const auto files = PosixFileSystem();
+  const auto write = [&](const std::string& name, int64_t x_rows, int64_t y_rows) {
+    TensorSpec x, y;
+    x.set_name("x");
+    x.set_dtype(F32);
+    x.add_shape(x_rows);
+    x.add_shape(2);
+    y.set_name("y");
+    y.set_dtype(I64);
+    y.add_shape(y_rows);
+    auto writer = SafetensorsWriter::Create(*files, Path(name), {y, x});
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    std::vector<int64_t> classes(static_cast<size_t>(y_rows), 4);
+    std::vector<float> values(static_cast<size_t>(2 * x_rows));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+    const auto append = [&](const auto& elements) {
+      ASSERT_TRUE((*writer)
+                      ->Append({reinterpret_cast<const std::byte*>(elements.data()),
+                                elements.size() * sizeof(elements[0])})
+                      .ok());
+    };
+    append(classes);
+    append(values);
+    ASSERT_TRUE((*writer)->Finish().ok());
+  };
+  write("train.safetensors", 3, 3);
+  Data settings;
+  settings.mutable_safetensors()->set_train(Path("train.safetensors"));
+  const auto data = OpenDatasets(settings);
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->test_samples(), 0);
+  EXPECT_EQ(Fill<float>(*data->train, {2, 0}, true), (std::vector<float>{4, 5, 0, 1}));
+  std::vector<std::byte> bytes(8);
+  EXPECT_EQ(data->train->Fill({3}, absl::MakeSpan(bytes), absl::MakeSpan(bytes)).code(),
+            absl::StatusCode::kOutOfRange);
+
+  write("bad.safetensors", 3, 2);
+  settings.mutable_safetensors()->set_train(Path("bad.safetensors"));
+  EXPECT_THAT(std::string(OpenDatasets(settings).status().message()),
+              HasSubstr("x has 3 samples, but y has 2"));
+  Write("foreign.safetensors", "hello");
+  settings.mutable_safetensors()->set_train(Path("foreign.safetensors"));
+  EXPECT_THAT(std::string(OpenDatasets(settings).status().message()), HasSubstr("foreign"));
+}
+
+TEST_F(DatasetsTest, TheRealFashionMnistIsReadWhereItIsInstalled) {
+  const std::string directory = "/usr/share/datasets/fashion-mnist";
+  if (!std::filesystem::exists(directory)) GTEST_SKIP() << "dataset-fashion-mnist is not installed";
+  const auto data = OpenDatasets(IdxData(directory));
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->train->size(), 60'000);
+  EXPECT_EQ(data->test->size(), 10'000);
+  EXPECT_EQ(data->train->x().shape, (std::vector<int64_t>{1, 28, 28}));
+  EXPECT_EQ(Fill<int64_t>(*data->train, {0, 1}, false), (std::vector<int64_t>{9, 0}));
+}
+
+}  // namespace
+}  // namespace parley

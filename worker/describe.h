@@ -1,0 +1,21 @@
+#ifndef PARLEY_WORKER_DESCRIBE_H_
+#define PARLEY_WORKER_DESCRIBE_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/data/datasets.h"
+#include "worker/models/network.h"
+
+namespace parley {
+
+// What `parley-worker --describe` prints for `parley plan`: one line of JSON,
+//   {"tensors": [{"name": "conv1.weight", "dtype": "F32", "shape": [50, 1, 5, 5], "buffer": false},
+//   ...],
+//    "training_samples": 60000, "test_samples": 10000}
+// The codes of SpecsOf.
+absl::StatusOr<std::string> Describe(const Network& network, const Datasets& data);
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DESCRIBE_H_

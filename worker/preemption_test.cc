@@ -1,0 +1,49 @@
+#include "worker/preemption.h"
+
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+namespace parley {
+namespace {
+
+TEST(PreemptionTest, BeforeTheStepsASignalBreaksOffWhateverIsDone) {
+  Preemption preemption;
+  std::string left;
+  preemption.BreakOffBy([&](const std::string& signal) { left += "joining " + signal; });
+  preemption.BreakOffBy([&](const std::string& signal) { left += "registering " + signal; });
+  preemption.Signal(SIGTERM);
+  EXPECT_EQ(left, "registering SIGTERM");
+  preemption.Signal(SIGUSR1);
+  EXPECT_EQ(left, "registering SIGTERM");  // once
+}
+
+TEST(PreemptionTest, ASignalThatCameEarlierCountsAtOnce) {
+  Preemption preemption;
+  preemption.Signal(SIGUSR1);
+  std::string left;
+  preemption.BreakOffBy([&](const std::string& signal) { left = signal; });
+  EXPECT_EQ(left, "SIGUSR1");
+}
+
+TEST(PreemptionTest, DuringTheStepsTheTrainerAsksForIt) {
+  Preemption preemption;
+  bool left = false;
+  preemption.BreakOffBy([&](const std::string&) { left = true; });
+  EXPECT_EQ(preemption.AskedBeforeStep(), "");
+  preemption.Signal(SIGINT);
+  EXPECT_FALSE(left);
+  EXPECT_EQ(preemption.AskedBeforeStep(), "SIGINT");
+}
+
+TEST(PreemptionTest, AfterTheEndNothingIsBrokenOff) {
+  Preemption preemption;
+  bool left = false;
+  preemption.BreakOffBy([&](const std::string&) { left = true; });
+  preemption.Over();
+  preemption.Signal(SIGTERM);
+  EXPECT_FALSE(left);
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,129 @@
+// parley-worker: trains the job's model on its part of the data, through coordinator and shards.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+#include "client/grpc_connector.h"
+#include "client/session.h"
+#include "common/daemon/daemon.h"
+#include "common/job/job_file.h"
+#include "worker/data/datasets.h"
+#include "worker/describe.h"
+#include "worker/models/network.h"
+#include "worker/preemption.h"
+#include "worker/trainer.h"
+#include "worker/training_metrics.h"
+
+namespace parley {
+namespace {
+
+// What a worker trains, read before it joins.
+struct Workload {
+  Datasets data;
+  std::unique_ptr<Network> network;
+};
+
+absl::StatusOr<Workload> Prepare(const JobConfig& job) {
+  auto data = OpenDatasets(job.data());
+  if (!data.ok()) return data.status();
+  auto network = MakeNetwork(job, data->train->x());
+  if (!network.ok()) return network.status();
+  return Workload{*std::move(data), *std::move(network)};
+}
+
+int DescribeWorkload(const std::string& job_file) {
+  const auto wrong = [](const absl::Status& status) {
+    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+    return kWrongUsage;
+  };
+  const auto job = LoadJob(job_file, {});
+  if (!job.ok()) return wrong(job.status());
+  const auto workload = Prepare(*job);
+  if (!workload.ok()) return wrong(workload.status());
+  const auto description = Describe(*workload->network, workload->data);
+  if (!description.ok()) return wrong(description.status());
+  std::printf("%s\n", description->c_str());
+  return kFinished;
+}
+
+// How the job ended for this worker, by its first cause.
+int ExitWith(Daemon& daemon, const FirstCause& cause) {
+  return daemon.Exit(cause.preempted() ? kPreempted : kFailed, cause.text());
+}
+
+int Train(Daemon& daemon, Preemption& preemption) {
+  daemon.OnSignal([&](int signal) { preemption.Signal(signal); });
+  // Nobody knows of this worker yet, so it can simply go.
+  preemption.BreakOffBy([&](const std::string& signal) {
+    daemon.Exit(kPreempted, "preempted by " + signal + " before it had joined the job");
+    std::_Exit(kPreempted);
+  });
+
+  const auto workload = Prepare(daemon.job());
+  const std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  Session::Options options;
+  options.job = daemon.job();
+  options.coordinator = daemon.flags().coordinator;
+  options.address = daemon.server().address();
+  options.metrics_address = daemon.metrics().address();
+  if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {
+    return daemon.Exit(kWrongUsage, "--join_timeout: \"" + daemon.flags().join_timeout +
+                                        "\" is no duration such as 60s");
+  }
+  auto session = Session::Join(std::move(options), *connector);
+  if (!workload.ok()) {
+    // The others learn why nothing will come of the job, if there is somebody to tell.
+    if (session.ok()) (*session)->Fail(std::string(workload.status().message()), false);
+    return daemon.Exit(kWrongUsage, workload.status());
+  }
+  if (!session.ok()) return daemon.Exit(kFailed, session.status());
+  daemon.Joined((*session)->ordinal());
+  preemption.BreakOffBy([&](const std::string& signal) {
+    (*session)->Fail("preempted by " + signal, /*preempted=*/true);
+  });
+
+  TrainingMetrics metrics(daemon.metrics());
+  Trainer trainer({daemon.job(), *workload->network, workload->data, **session, metrics,
+                   daemon.log(), [&] { return preemption.AskedBeforeStep(); }});
+  const absl::Status status = trainer.Run();
+  preemption.Over();  // before the session ends
+  if (status.ok()) return daemon.Exit(kFinished, "");
+  if (const std::optional<FirstCause> cause = (*session)->failure())
+    return ExitWith(daemon, *cause);
+  return daemon.Exit(absl::IsCancelled(status) ? kPreempted : kFailed, status);
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Trains the model of a parley job on this worker's part of the data.",
+               "parley-worker");
+  DaemonFlags flags;
+  AddDaemonFlags(app, flags, /*with_coordinator=*/true);
+  bool describe = false;
+  app.add_flag(
+      "--describe", describe,
+      "Print the model's tensors and the number of samples as JSON, and end; contacts nobody");
+  CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
+  if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
+  if (describe) return DescribeWorkload(flags.job);
+  if (coordinator->empty()) {
+    std::fprintf(stderr, "parley-worker: --coordinator is required\n");
+    return kWrongUsage;
+  }
+
+  Preemption preemption;  // outlives the daemon's thread for signals
+  Daemon daemon(WORKER, flags);
+  if (absl::Status status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
+  if (absl::Status status = daemon.Serve({}); !status.ok()) {
+    return daemon.Exit(absl::IsInvalidArgument(status) ? kWrongUsage : kFailed, status);
+  }
+  return Train(daemon, preemption);
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) { return parley::Main(argc, argv); }
