@@ -194,7 +194,9 @@ bool Routing::SamePlacement(const Routing& other) const {
 std::string Routing::Describe(uint64_t member) const {
   const Member* found = FindMember(member);
   if (found == nullptr) return absl::StrCat("member ", member);
-  return absl::StrCat(MemberLabel(*found), " at ", found->address());
+  std::string label = MemberLabel(*found);
+  if (const size_t dash = label.find('-'); dash != std::string::npos) label[dash] = ' ';
+  return absl::StrCat(label, " at ", found->address(), " (pid ", found->pid(), ")");
 }
 
 }  // namespace parley

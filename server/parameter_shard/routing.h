@@ -64,7 +64,7 @@ class Routing {
   // Whether tensors and slices, and the shards that own them, are the same.
   bool SamePlacement(const Routing& other) const;
 
-  // "worker-1 at 127.0.0.1:4567", for messages.
+  // "worker 1 at 127.0.0.1:4567 (pid 123)", for messages.
   std::string Describe(uint64_t member) const;
 
  private:

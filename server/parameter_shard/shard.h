@@ -98,6 +98,9 @@ class Shard {
   // The earliest deadline of a parked call; InfiniteFuture if there is none.
   absl::Time NextDeadline() const;
 
+  // Whether TakeOutbox or TakeVerdicts would give something.
+  bool has_outgoing() const { return !outbox_.empty() || !to_report_.empty(); }
+
   // Requests to other shards since the last time.
   std::vector<ToShard> TakeOutbox();
   // The answer to a CloseRequest of the outbox.
@@ -117,6 +120,7 @@ class Shard {
 
   // nullptr before the first view.
   const Routing* routing() const { return routing_.get(); }
+  std::shared_ptr<const Routing> shared_routing() const { return routing_; }
   bool ready() const { return table_ != nullptr && table_->ready(); }
   std::vector<uint32_t> slices_not_set() const;
   uint64_t version() const { return version_; }  // the last decided step

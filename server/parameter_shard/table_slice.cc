@@ -82,7 +82,9 @@ absl::Status TableSlice::Start(uint64_t version, const SliceStart& start) {
   }
   values_.Set(version, start.values);
   state_ = std::move(state);
-  optimizer_steps_ = start.optimizer_steps;
+  // Without its state a step count would mean nothing (the job has another optimizer now).
+  const bool anew = !state_names_.empty() && start.state.empty();
+  optimizer_steps_ = anew ? 0 : start.optimizer_steps;
   return absl::OkStatus();
 }
 

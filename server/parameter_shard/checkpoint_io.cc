@@ -1,0 +1,133 @@
+#include "server/parameter_shard/checkpoint_io.h"
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/names.h"
+#include "common/checkpoint/reader.h"
+#include "common/safetensors/header.h"
+#include "common/safetensors/writer.h"
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+// A slice's part of one tensor of the checkpoint.
+absl::StatusOr<std::string> ReadPiece(const CheckpointReader& reader, const std::string& name,
+                                      const TensorSpec& tensor, const Slice& slice) {
+  const TensorSpec* const there = reader.Find(name);
+  if (there == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint ", reader.folder(), " has no tensor ", name));
+  }
+  if (there->dtype() != tensor.dtype() || ElementCount(*there) != ElementCount(tensor)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has ", ElementCount(tensor), " elements of type ",
+                     std::string(DataTypeName(tensor.dtype())), " in this job, but ",
+                     ElementCount(*there), " of type ", std::string(DataTypeName(there->dtype())),
+                     " in the checkpoint ", reader.folder()));
+  }
+  std::string bytes((slice.end() - slice.begin()) * ElementBytes(tensor.dtype()), '\0');
+  absl::Status status =
+      reader.Read(name, slice.begin(), slice.end(),
+                  absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size()));
+  if (!status.ok()) return status;
+  return bytes;
+}
+
+absl::Status LoadSlice(
+    const CheckpointReader& reader, const TensorSpec& tensor, const Slice& slice,
+    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start_slice) {
+  absl::StatusOr<std::string> values = ReadPiece(reader, tensor.name(), tensor, slice);
+  if (!values.ok()) return values.status();
+  std::vector<std::pair<std::string, std::string>> states;
+  if (!tensor.buffer()) {
+    for (const std::string& state : reader.StatesOf(tensor.name())) {
+      absl::StatusOr<std::string> bytes =
+          ReadPiece(reader, StateName(tensor.name(), state), tensor, slice);
+      if (!bytes.ok()) return bytes.status();
+      states.emplace_back(state, *std::move(bytes));
+    }
+  }
+  SliceStart start;
+  start.values = *values;
+  for (const auto& [name, bytes] : states) start.state.push_back({name, bytes});
+  const auto& steps = reader.manifest().optimizer_steps();
+  if (const auto it = steps.find(tensor.name()); it != steps.end()) {
+    start.optimizer_steps = it->second;
+  }
+  return start_slice(slice.id(), start);
+}
+
+}  // namespace
+
+absl::Status LoadCheckpoint(
+    FileSystem& files, const std::string& folder, const Routing& routing,
+    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {
+  auto reader = CheckpointReader::Open(files, folder);
+  if (!reader.ok()) return reader.status();
+  if ((*reader)->manifest().step() != routing.view().start_version()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint ", folder, " is of step ", (*reader)->manifest().step(),
+                     ", but the view starts at ", routing.view().start_version()));
+  }
+  for (const uint32_t id : routing.own_slices()) {
+    absl::Status status = LoadSlice(**reader, routing.tensor(id), routing.slice(id), start);
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std::string& folder,
+                                                   const Routing& routing,
+                                                   const std::vector<SliceSnapshot>& slices) {
+  std::vector<TensorSpec> tensors;
+  std::map<std::string, absl::Span<const std::byte>> bytes;
+  const auto add = [&](const TensorSpec& piece, const std::byte* data, size_t size) {
+    tensors.push_back(piece);
+    bytes[piece.name()] = absl::MakeSpan(data, size);
+  };
+  for (const SliceSnapshot& snapshot : slices) {
+    const Slice& slice = routing.slice(snapshot.slice);
+    TensorSpec tensor = routing.tensor(snapshot.slice);
+    const size_t size = snapshot.values->size();
+    add(PieceOf(tensor, slice.begin(), slice.end()), snapshot.values->data(), size);
+    const std::string name = tensor.name();
+    for (const SliceSnapshot::State& state : snapshot.state) {
+      tensor.set_name(StateName(name, state.name));
+      add(PieceOf(tensor, slice.begin(), slice.end()), snapshot.state_buffer->data() + state.offset,
+          size);
+    }
+  }
+  SortForSafetensors(tensors);
+  CheckpointFile file;
+  file.set_name(ShardFileName(routing.shard()));
+  file.set_shard(routing.shard());
+  auto writer = SafetensorsWriter::Create(files, absl::StrCat(folder, "/", file.name()), tensors);
+  if (!writer.ok()) return writer.status();
+  for (const TensorSpec& tensor : tensors) {
+    absl::Status status = (*writer)->Append(bytes[tensor.name()]);
+    if (!status.ok()) return status;
+  }
+  absl::StatusOr<SafetensorsWriter::Written> written = (*writer)->Finish();
+  if (!written.ok()) return written.status();
+  file.set_bytes(written->bytes);
+  file.set_crc32(written->crc32);
+  return file;
+}
+
+std::map<std::string, uint64_t> OptimizerSteps(const Routing& routing,
+                                               const std::vector<SliceSnapshot>& slices) {
+  std::map<std::string, uint64_t> steps;
+  for (const SliceSnapshot& snapshot : slices) {
+    const TensorSpec& tensor = routing.tensor(snapshot.slice);
+    if (tensor.buffer() || routing.slice(snapshot.slice).begin() != 0) continue;
+    steps[tensor.name()] = snapshot.optimizer_steps;
+  }
+  return steps;
+}
+
+}  // namespace parley

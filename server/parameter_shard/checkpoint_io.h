@@ -1,0 +1,40 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_CHECKPOINT_IO_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_CHECKPOINT_IO_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/file_system.h"
+#include "proto/checkpoint.pb.h"
+#include "server/parameter_shard/routing.h"
+#include "server/parameter_shard/table_slice.h"
+
+namespace parley {
+
+// What a shard reads and writes of checkpoints (docs/checkpoints.md). Blocking; no lock is held
+// meanwhile.
+
+// Gives each of the shard's slices its values, optimizer state and step count from the checkpoint
+// `folder`, however that one was cut. The codes of common/checkpoint's reader; InvalidArgument also
+// where a tensor is missing or has another shape or type; and whatever `start` returns.
+absl::Status LoadCheckpoint(
+    FileSystem& files, const std::string& folder, const Routing& routing,
+    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start);
+
+// Writes and syncs folder/shard-ORDINAL.safetensors. The codes of FileSystem.
+absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std::string& folder,
+                                                   const Routing& routing,
+                                                   const std::vector<SliceSnapshot>& slices);
+
+// Of the trained tensors whose first slice is among these.
+std::map<std::string, uint64_t> OptimizerSteps(const Routing& routing,
+                                               const std::vector<SliceSnapshot>& slices);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_CHECKPOINT_IO_H_

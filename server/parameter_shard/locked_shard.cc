@@ -1,0 +1,163 @@
+#include "server/parameter_shard/locked_shard.h"
+
+#include <tuple>
+
+#include "absl/time/clock.h"
+
+namespace parley {
+namespace {
+
+// What, if it changes, is news.
+auto Mark(const Shard& shard) {
+  return std::make_tuple(shard.version(), shard.attempt(), shard.ready(),
+                         shard.error().has_value());
+}
+
+}  // namespace
+
+absl::Status LockedShard::NotJoined() {
+  return absl::UnavailableError("this shard has not joined its job yet");
+}
+
+void LockedShard::Start(uint32_t ordinal) {
+  absl::MutexLock lock(&mu_);
+  if (shard_ == nullptr) shard_ = std::make_unique<Shard>(job_, ordinal);
+}
+
+template <class Call>
+void LockedShard::With(Call call) {
+  Replies replies;
+  bool news = false;
+  bool decided = false;
+  absl::Duration spent;
+  {
+    absl::MutexLock lock(&mu_);
+    if (shard_ == nullptr) {
+      call(nullptr, replies);
+    } else {
+      const auto before = Mark(*shard_);
+      const absl::Time begin = absl::Now();
+      call(shard_.get(), replies);
+      spent = absl::Now() - begin;
+      decided = std::get<0>(before) != shard_->version();
+      news = before != Mark(*shard_) || shard_->has_outgoing();
+    }
+  }
+  if (decided && listener_.on_phase) listener_.on_phase(Phase::kApply, spent);
+  if (news && listener_.on_news) listener_.on_news();
+}
+
+template <class Reply, class Call>
+void LockedShard::Answer(Done<Reply> done, Call call) {
+  With([&](Shard* shard, Replies& replies) {
+    if (shard == nullptr) return replies.Add<Reply>(std::move(done), NotJoined());
+    call(*shard, replies, std::move(done));
+  });
+}
+
+void LockedShard::Initialize(const InitializeRequest& request, CallTime time,
+                             Done<InitializeReply> done) {
+  Answer<InitializeReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    replies.Add<InitializeReply>(std::move(answer), shard.Initialize(request, time.now, replies));
+  });
+}
+
+void LockedShard::Push(const PushRequest& request, CallTime, Done<PushReply> done) {
+  absl::Duration spent;
+  Answer<PushReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    const absl::Time begin = absl::Now();
+    absl::StatusOr<PushReply> reply = shard.Push(request);
+    spent = absl::Now() - begin;
+    replies.Add<PushReply>(std::move(answer), std::move(reply));
+  });
+  if (listener_.on_phase) listener_.on_phase(Phase::kReduce, spent);
+}
+
+void LockedShard::Complete(const CompleteRequest& request, CallTime time,
+                           Done<CompleteReply> done) {
+  Answer<CompleteReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    shard.Complete(request, time, replies, std::move(answer));
+  });
+}
+
+void LockedShard::Close(const CloseRequest& request, CallTime, Done<CloseReply> done) {
+  Answer<CloseReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    replies.Add<CloseReply>(std::move(answer), shard.Close(request));
+  });
+}
+
+void LockedShard::Decide(const DecideRequest& request, CallTime time, Done<DecideReply> done) {
+  Answer<DecideReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    replies.Add<DecideReply>(std::move(answer), shard.Decide(request, time.now, replies));
+  });
+}
+
+void LockedShard::Pull(const PullRequest& request, CallTime time, Done<PulledVersion> done) {
+  Answer<PulledVersion>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    shard.Pull(request, time, replies, std::move(answer));
+  });
+}
+
+void LockedShard::WhyFailed(const WhyFailedRequest& request, CallTime time,
+                            Done<WhyFailedReply> done) {
+  Answer<WhyFailedReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    shard.WhyFailed(request, time, replies, std::move(answer));
+  });
+}
+
+absl::Status LockedShard::SetView(const ClusterView& view, absl::Time now) {
+  absl::Status status = NotJoined();
+  With([&](Shard* shard, Replies& replies) {
+    if (shard != nullptr) status = shard->SetView(view, now, replies);
+  });
+  return status;
+}
+
+absl::Status LockedShard::StartSlice(uint32_t slice, const SliceStart& start, absl::Time now) {
+  absl::Status status = NotJoined();
+  With([&](Shard* shard, Replies& replies) {
+    if (shard != nullptr) status = shard->StartSlice(slice, start, now, replies);
+  });
+  return status;
+}
+
+void LockedShard::Fail(const FirstCause& cause) {
+  With([&](Shard* shard, Replies& replies) {
+    if (shard != nullptr) shard->Fail(cause, replies);
+  });
+}
+
+void LockedShard::Tick(absl::Time now) {
+  With([&](Shard* shard, Replies& replies) {
+    if (shard != nullptr) shard->Tick(now, replies);
+  });
+}
+
+void LockedShard::OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
+                               absl::Time now) {
+  With([&](Shard* core, Replies& replies) {
+    if (core != nullptr) core->OnCloseReply(shard, request, reply, now, replies);
+  });
+}
+
+absl::StatusOr<std::vector<SliceSnapshot>> LockedShard::Snapshot(uint64_t version) {
+  absl::MutexLock lock(&mu_);
+  if (shard_ == nullptr) return NotJoined();
+  return shard_->Snapshot(version);
+}
+
+LockedShard::News LockedShard::TakeNews() {
+  News news;
+  absl::MutexLock lock(&mu_);
+  if (shard_ == nullptr) return news;
+  news.outbox = shard_->TakeOutbox();
+  news.verdicts = shard_->TakeVerdicts();
+  news.routing = shard_->shared_routing();
+  news.ready = shard_->ready();
+  news.version = shard_->version();
+  news.error = shard_->error().value_or("");
+  news.counts = shard_->counts();
+  return news;
+}
+
+}  // namespace parley

@@ -1,0 +1,85 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_LOCKED_SHARD_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_LOCKED_SHARD_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/replies.h"
+#include "proto/job.pb.h"
+#include "proto/parameter_shard.pb.h"
+#include "server/parameter_shard/shard.h"
+
+namespace parley {
+
+// A Shard under its lock, for callers on many threads: the gRPC service, the in-process client, and
+// the process around them. Exists before the process has joined; until Start every call is
+// Unavailable. Answers run after the lock is released. Thread-safe.
+class LockedShard {
+ public:
+  enum class Phase { kReduce, kApply };  // adding a push; carrying out a verdict
+  struct Listener {
+    // There is something new: a decided step or attempt, outgoing messages, readiness, an error.
+    // Called without the lock, on the thread of the call that made it; must not block.
+    std::function<void()> on_news;
+    std::function<void(Phase, absl::Duration)> on_phase;
+  };
+
+  LockedShard(JobConfig job, Listener listener)
+      : job_(std::move(job)), listener_(std::move(listener)) {}
+
+  // The process has joined as this shard.
+  void Start(uint32_t ordinal);
+
+  void Initialize(const InitializeRequest& request, CallTime time, Done<InitializeReply> done);
+  void Push(const PushRequest& request, CallTime time, Done<PushReply> done);
+  void Complete(const CompleteRequest& request, CallTime time, Done<CompleteReply> done);
+  void Close(const CloseRequest& request, CallTime time, Done<CloseReply> done);
+  void Decide(const DecideRequest& request, CallTime time, Done<DecideReply> done);
+  void Pull(const PullRequest& request, CallTime time, Done<PulledVersion> done);
+  void WhyFailed(const WhyFailedRequest& request, CallTime time, Done<WhyFailedReply> done);
+
+  absl::Status SetView(const ClusterView& view, absl::Time now);
+  absl::Status StartSlice(uint32_t slice, const SliceStart& start, absl::Time now);
+  void Fail(const FirstCause& cause);
+  void Tick(absl::Time now);
+  void OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
+                    absl::Time now);
+  absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version);
+
+  // What there is to do and to show, at one moment.
+  struct News {
+    std::vector<ToShard> outbox;    // taken
+    std::vector<Verdict> verdicts;  // taken
+    std::shared_ptr<const Routing> routing;
+    bool ready = false;
+    uint64_t version = 0;
+    std::string error;  // empty: none
+    ShardCounts counts;
+  };
+  News TakeNews();
+
+ private:
+  // Runs `call` on the shard, and then, without the lock, the listener and the answers.
+  template <class Call>
+  void With(Call call);
+  template <class Reply, class Call>
+  void Answer(Done<Reply> done, Call call);
+  static absl::Status NotJoined();
+
+  const JobConfig job_;
+  const Listener listener_;
+  absl::Mutex mu_;
+  std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_LOCKED_SHARD_H_

@@ -1,0 +1,184 @@
+#include "server/parameter_shard/outgoing.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace parley {
+
+std::shared_ptr<Outgoing> Outgoing::Make(Options options) {
+  return std::shared_ptr<Outgoing>(new Outgoing(std::move(options)));
+}
+
+Outgoing::Outgoing(Options options)
+    : options_(std::move(options)), caller_(options_.timers, options_.seed) {}
+
+void Outgoing::SetCoordinator(std::shared_ptr<CoordinatorClient> coordinator,
+                              std::function<CallHeader()> header) {
+  {
+    absl::MutexLock lock(&mu_);
+    coordinator_ = std::move(coordinator);
+    header_ = std::move(header);
+  }
+  ReportNext();
+}
+
+void Outgoing::Send(std::vector<ToShard> requests, const Routing& routing) {
+  std::vector<uint32_t> idle;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return;
+    for (ToShard& request : requests) {
+      const Member* const member = routing.FindShard(request.shard);
+      if (member == nullptr) continue;
+      Peer& peer = peers_[request.shard];
+      if (peer.client == nullptr || peer.address != member->address()) {
+        peer.address = member->address();
+        peer.name = routing.Describe(member->id());
+        peer.client = options_.connector->ConnectShard(peer.address);
+      }
+      if (peer.queue.empty()) idle.push_back(request.shard);
+      peer.queue.push_back(std::move(request));
+    }
+  }
+  for (const uint32_t shard : idle) SendFirst(shard);
+}
+
+RetryOptions Outgoing::RetriesOf(const std::string& what) const {
+  RetryOptions retries;
+  retries.what = what;
+  retries.deadline = options_.timers->Now() + options_.patience;
+  retries.attempt_timeout = options_.attempt_timeout;
+  retries.refresh_timeout = options_.patience;
+  retries.backoff.first = absl::Milliseconds(2);
+  return retries;
+}
+
+void Outgoing::SendFirst(uint32_t shard) {
+  ToShard message;
+  std::shared_ptr<ShardClient> client;
+  std::string name;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return;
+    const Peer& peer = peers_[shard];
+    message = peer.queue.front();
+    client = peer.client;
+    name = peer.name;
+  }
+  const std::shared_ptr<Outgoing> self = shared_from_this();
+  if (const auto* close = std::get_if<CloseRequest>(&message.request)) {
+    caller_.Call<CloseReply>(
+        RetriesOf(absl::StrCat("closing step ", close->step(), " on ", name)),
+        [client, request = *close](absl::Time deadline, Done<CloseReply> done) {
+          client->Close(request, deadline, std::move(done));
+        },
+        [self, shard, request = *close](absl::StatusOr<CloseReply> reply) {
+          if (reply.ok()) {
+            absl::MutexLock answering(&self->answer_mu_);
+            bool stopped;
+            {
+              absl::MutexLock lock(&self->mu_);
+              stopped = self->stopped_;
+            }
+            if (!stopped) {
+              self->options_.shard->OnCloseReply(shard, request, *reply,
+                                                 self->options_.timers->Now());
+            }
+          }
+          self->OnAnswered(shard, reply.status());
+        });
+    return;
+  }
+  const auto& decide = std::get<DecideRequest>(message.request);
+  caller_.Call<DecideReply>(
+      RetriesOf(
+          absl::StrCat("sending the verdict of step ", decide.verdict().step(), " to ", name)),
+      [client, decide](absl::Time deadline, Done<DecideReply> done) {
+        client->Decide(decide, deadline, std::move(done));
+      },
+      [self, shard](absl::StatusOr<DecideReply> reply) {
+        self->OnAnswered(shard, reply.status());
+      });
+}
+
+void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {
+  std::string name;
+  bool more = false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_) return;
+    Peer& peer = peers_[shard];
+    name = peer.name;
+    peer.queue.pop_front();
+    more = !peer.queue.empty();
+  }
+  if (!status.ok()) {
+    options_.on_error(absl::StrCat(name, " refused the step leader: ", status.message()));
+    return;
+  }
+  if (more) SendFirst(shard);
+}
+
+void Outgoing::Report(std::vector<Verdict> verdicts) {
+  {
+    absl::MutexLock lock(&mu_);
+    for (Verdict& verdict : verdicts) verdicts_.push_back(std::move(verdict));
+  }
+  ReportNext();
+}
+
+void Outgoing::ReportNext() {
+  ReportVerdictsRequest request;
+  std::shared_ptr<CoordinatorClient> coordinator;
+  std::function<CallHeader()> header;
+  {
+    absl::MutexLock lock(&mu_);
+    if (stopped_ || reporting_ || coordinator_ == nullptr || verdicts_.empty()) return;
+    reporting_ = true;
+    // All that have gathered while the last report was on its way.
+    for (Verdict& verdict : verdicts_) *request.add_verdicts() = std::move(verdict);
+    verdicts_.clear();
+    coordinator = coordinator_;
+    header = header_;
+  }
+  const std::shared_ptr<Outgoing> self = shared_from_this();
+  caller_.Call<ReportVerdictsReply>(
+      RetriesOf("reporting verdicts to the coordinator"),
+      [coordinator, header, request](absl::Time deadline, Done<ReportVerdictsReply> done) mutable {
+        *request.mutable_header() = header();
+        coordinator->ReportVerdicts(request, deadline, std::move(done));
+      },
+      [self](absl::StatusOr<ReportVerdictsReply> reply) {
+        {
+          absl::MutexLock lock(&self->mu_);
+          self->reporting_ = false;
+          if (self->stopped_) return;
+        }
+        if (!reply.ok()) {
+          self->options_.on_error(
+              absl::StrCat("the coordinator refused a verdict: ", reply.status().message()));
+          return;
+        }
+        self->ReportNext();
+      });
+}
+
+void Outgoing::Stop() {
+  absl::MutexLock answering(&answer_mu_);
+  absl::MutexLock lock(&mu_);
+  stopped_ = true;
+  header_ = nullptr;
+  coordinator_ = nullptr;
+}
+
+bool Outgoing::idle() const {
+  absl::MutexLock lock(&mu_);
+  if (reporting_ || !verdicts_.empty()) return false;
+  for (const auto& [shard, peer] : peers_) {
+    if (!peer.queue.empty()) return false;
+  }
+  return true;
+}
+
+}  // namespace parley

@@ -1,0 +1,82 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_OUTGOING_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_OUTGOING_H_
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/connector.h"
+#include "client/retrying_caller.h"
+#include "client/timers.h"
+#include "proto/coordinator.pb.h"
+#include "server/parameter_shard/locked_shard.h"
+
+namespace parley {
+
+// Sends what a step leader has to send: requests to the other shards, one at a time to each, in
+// order, and verdicts to the coordinator. Each is repeated until it is answered. Owned by the
+// shard's process; its callbacks run on gRPC's and the timers' threads. Thread-safe.
+class Outgoing : public std::enable_shared_from_this<Outgoing> {
+ public:
+  struct Options {
+    LockedShard* shard;  // takes the answers to Close
+    Connector* connector;
+    Timers* timers;
+    absl::Duration patience;  // of one message; then it counts as failed
+    absl::Duration attempt_timeout;
+    // A message was refused for good. The text says which, to whom, and why.
+    std::function<void(const std::string&)> on_error;
+    uint64_t seed = 0;
+  };
+  static std::shared_ptr<Outgoing> Make(Options options);
+
+  // Where verdicts go; before it they wait.
+  void SetCoordinator(std::shared_ptr<CoordinatorClient> coordinator,
+                      std::function<CallHeader()> header);
+
+  void Send(std::vector<ToShard> requests, const Routing& routing);
+  void Report(std::vector<Verdict> verdicts);
+
+  // Nothing is sent any more; answers are ignored. The shard may go after it.
+  void Stop();
+
+  // Whether all has been answered.
+  bool idle() const;
+
+ private:
+  struct Peer {
+    std::string name;  // "shard-1 at HOST:PORT"
+    std::string address;
+    std::shared_ptr<ShardClient> client;
+    std::deque<ToShard> queue;  // the first is on its way
+  };
+
+  explicit Outgoing(Options options);
+  void SendFirst(uint32_t shard);
+  void OnAnswered(uint32_t shard, const absl::Status& status);
+  void ReportNext();
+  RetryOptions RetriesOf(const std::string& what) const;
+
+  const Options options_;
+  RetryingCaller caller_;
+  // Held by an answer while it is handed to the shard, so that Stop can wait for it.
+  absl::Mutex answer_mu_;
+  mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(answer_mu_);
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<uint32_t, Peer> peers_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<CoordinatorClient> coordinator_ ABSL_GUARDED_BY(mu_);
+  std::function<CallHeader()> header_ ABSL_GUARDED_BY(mu_);
+  std::vector<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
+  bool reporting_ ABSL_GUARDED_BY(mu_) = false;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_OUTGOING_H_

@@ -1,0 +1,92 @@
+#include "server/parameter_shard/service.h"
+
+#include <grpcpp/impl/codegen/proto_utils.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/time/time.h"
+#include "common/rpc/reply.h"
+#include "common/rpc/status.h"
+#include "server/parameter_shard/pull_encoding.h"
+
+namespace parley {
+namespace {
+
+// Of a parked call: a little before the caller's own deadline, so that the caller learns who is
+// missing and not only that it waited.
+CallTime ParkedTimeOf(const grpc::CallbackServerContext& context) {
+  CallTime time = TimeOf(context);
+  const absl::Duration rest = time.deadline - time.now;
+  time.deadline -= std::min(absl::Milliseconds(500), rest / 5);
+  return time;
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* ShardService::Initialize(grpc::CallbackServerContext* context,
+                                                   const InitializeRequest* request,
+                                                   InitializeReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Initialize(*request, TimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::Push(grpc::CallbackServerContext* context,
+                                             const PushRequest* request, PushReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Push(*request, TimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::Complete(grpc::CallbackServerContext* context,
+                                                 const CompleteRequest* request,
+                                                 CompleteReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Complete(*request, ParkedTimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::Close(grpc::CallbackServerContext* context,
+                                              const CloseRequest* request, CloseReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Close(*request, TimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::Decide(grpc::CallbackServerContext* context,
+                                               const DecideRequest* request, DecideReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Decide(*request, TimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::Pull(grpc::CallbackServerContext* context,
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  PullRequest pull;
+  grpc::ByteBuffer bytes = *request;  // shares the memory; parsing consumes it
+  if (const grpc::Status status =
+          grpc::GenericDeserialize<grpc::ProtoBufferReader, PullRequest>(&bytes, &pull);
+      !status.ok()) {
+    reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not a PullRequest"));
+    return reactor;
+  }
+  shard_->Pull(pull, ParkedTimeOf(*context),
+               [reactor, reply](absl::StatusOr<PulledVersion> pulled) {
+                 if (pulled.ok()) *reply = EncodePullReply(*pulled);
+                 reactor->Finish(ToGrpc(pulled.status()));
+               });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::WhyFailed(grpc::CallbackServerContext* context,
+                                                  const WhyFailedRequest* request,
+                                                  WhyFailedReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->WhyFailed(*request, ParkedTimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
+}  // namespace parley

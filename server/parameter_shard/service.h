@@ -1,0 +1,43 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_SERVICE_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_SERVICE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/server_callback.h>
+
+#include "proto/parameter_shard.grpc.pb.h"
+#include "server/parameter_shard/locked_shard.h"
+
+namespace parley {
+
+// The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
+// none of which waits. Pull answers with the memory of the slices itself.
+class ShardService final
+    : public ParameterShard::WithRawCallbackMethod_Pull<ParameterShard::CallbackService> {
+ public:
+  // `shard` must outlive the server.
+  explicit ShardService(LockedShard* shard) : shard_(shard) {}
+
+  grpc::ServerUnaryReactor* Initialize(grpc::CallbackServerContext* context,
+                                       const InitializeRequest* request,
+                                       InitializeReply* reply) override;
+  grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context, const PushRequest* request,
+                                 PushReply* reply) override;
+  grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
+                                     const CompleteRequest* request, CompleteReply* reply) override;
+  grpc::ServerUnaryReactor* Close(grpc::CallbackServerContext* context, const CloseRequest* request,
+                                  CloseReply* reply) override;
+  grpc::ServerUnaryReactor* Decide(grpc::CallbackServerContext* context,
+                                   const DecideRequest* request, DecideReply* reply) override;
+  grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
+  grpc::ServerUnaryReactor* WhyFailed(grpc::CallbackServerContext* context,
+                                      const WhyFailedRequest* request,
+                                      WhyFailedReply* reply) override;
+
+ private:
+  LockedShard* const shard_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_SERVICE_H_

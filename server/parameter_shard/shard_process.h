@@ -1,0 +1,104 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_SHARD_PROCESS_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_SHARD_PROCESS_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/connector.h"
+#include "client/membership.h"
+#include "client/retrying_caller.h"
+#include "client/timer_thread.h"
+#include "common/daemon/daemon.h"
+#include "common/file_system.h"
+#include "server/parameter_shard/locked_shard.h"
+#include "server/parameter_shard/outgoing.h"
+#include "server/parameter_shard/shard_metrics.h"
+
+namespace parley {
+
+// A shard's life in its process: joins, follows the coordinator's states, loads and writes
+// checkpoints, sends what the core has to send, and ends with the job. Run is the main thread's;
+// the rest is called by the membership, the timers and gRPC, and only leaves word for it.
+class ShardProcess {
+ public:
+  struct End {
+    ExitCode code;
+    std::string last_line;  // why, unless kFinished
+  };
+
+  // After daemon.LoadJob; all must outlive it.
+  ShardProcess(Daemon* daemon, Connector* connector, FileSystem* files);
+  ~ShardProcess();
+
+  // What the service serves.
+  LockedShard& shard() { return shard_; }
+
+  // After daemon.Serve. Returns when the job has ended.
+  End Run(absl::Duration join_timeout);
+
+ private:
+  // What the main thread has to see to; later states replace earlier ones.
+  struct Mail {
+    std::optional<WatchReply> state;
+    std::optional<FirstCause> cause;
+    std::string error;  // this shard cannot go on
+    int signal = 0;
+    bool news = false;
+    bool empty() const {
+      return !state.has_value() && !cause.has_value() && error.empty() && signal == 0 && !news;
+    }
+  };
+
+  // On the timers' thread.
+  void HandleNews();
+  void TickAgain();
+
+  // On the main thread.
+  Mail WaitForMail();
+  absl::Status FollowState(const WatchReply& state);
+  void ReportReadyOnce();
+  void WriteOrderedCheckpoint();
+  End Failed(const FirstCause& cause);
+  End FailWith(const std::string& reason, bool preempted);
+
+  // From any thread.
+  template <class Change>
+  void Post(Change change);
+  RetryOptions Retries(const std::string& what) const;
+
+  Daemon* const daemon_;
+  Connector* const connector_;
+  FileSystem* const files_;
+  const absl::Duration liveness_;
+  ShardMetrics metrics_;
+  TimerThread timers_;
+  RetryingCaller caller_;
+  LockedShard shard_;
+  std::shared_ptr<Outgoing> outgoing_;
+  std::unique_ptr<Membership> membership_;  // set before shard_.Start, which lets news come
+
+  absl::Mutex mu_;
+  Mail mail_ ABSL_GUARDED_BY(mu_);
+  // As HandleNews saw them last.
+  std::shared_ptr<const Routing> routing_ ABSL_GUARDED_BY(mu_);
+  bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t version_ ABSL_GUARDED_BY(mu_) = 0;
+  // To be written as soon as the version is there.
+  std::optional<CheckpointOrder> order_ ABSL_GUARDED_BY(mu_);
+
+  // Main thread only.
+  std::optional<uint64_t> loaded_epoch_;    // job_epoch whose checkpoint is loaded
+  std::optional<uint64_t> reported_ready_;  // job_epoch
+  uint64_t written_step_ = 0;
+  std::string written_folder_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_SHARD_PROCESS_H_
