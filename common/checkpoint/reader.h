@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,8 @@ class CheckpointReader {
 
   CheckpointReader(std::string folder, Manifest manifest);
 
+  // Where pieces of this name go; nullptr if it is neither a tensor's nor a state's.
+  Entry* EntryFor(const std::string& name, DataType dtype);
   absl::Status AddFile(FileSystem& files, const CheckpointFile& file);
   absl::Status AddPiece(const SafetensorsReader& file, const SafetensorsEntry& entry);
   absl::Status CheckCoverage();
@@ -65,9 +68,9 @@ class CheckpointReader {
   // Constant after Open.
   const std::string folder_;
   const Manifest manifest_;
-  std::map<std::string, const TensorSpec*> tensors_;        // of the manifest
-  std::map<std::string, std::vector<std::string>> states_;  // tensor -> names of its state
-  std::map<std::string, Entry> entries_;                    // tensors and states
+  std::map<std::string, const TensorSpec*> tensors_;     // of the manifest
+  std::map<std::string, std::set<std::string>> states_;  // tensor -> names of its state
+  std::map<std::string, Entry> entries_;                 // tensors and states
   std::vector<std::unique_ptr<SafetensorsReader>> files_;
 };
 

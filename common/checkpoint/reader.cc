@@ -1,0 +1,175 @@
+#include "common/checkpoint/reader.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+absl::Status Damaged(const std::string& path, std::string_view what) {
+  return absl::DataLossError(absl::StrCat(
+      path, ": the checkpoint is damaged: ", absl::string_view(what.data(), what.size())));
+}
+
+bool SameShape(const TensorSpec& a, const TensorSpec& b) {
+  return std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end());
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(std::string folder, Manifest manifest)
+    : folder_(std::move(folder)), manifest_(std::move(manifest)) {
+  for (const TensorSpec& tensor : manifest_.tensors()) {
+    tensors_[tensor.name()] = &tensor;
+    entries_[tensor.name()].tensor = tensor;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSystem& files,
+                                                                         const std::string& path) {
+  absl::StatusOr<std::string> folder = ResolveCheckpoint(files, path);
+  if (!folder.ok()) return folder.status();
+  absl::StatusOr<Manifest> manifest = ReadManifest(files, *folder);
+  if (!manifest.ok()) return manifest.status();
+  std::unique_ptr<CheckpointReader> reader(
+      new CheckpointReader(*std::move(folder), *std::move(manifest)));
+  for (const CheckpointFile& file : reader->manifest_.files()) {
+    if (absl::Status status = reader->AddFile(files, file); !status.ok()) return status;
+  }
+  if (absl::Status status = reader->CheckCoverage(); !status.ok()) return status;
+  return reader;
+}
+
+absl::Status CheckpointReader::AddFile(FileSystem& files, const CheckpointFile& file) {
+  const std::string path = absl::StrCat(folder_, "/", file.name());
+  absl::StatusOr<std::unique_ptr<SafetensorsReader>> opened = SafetensorsReader::Open(files, path);
+  if (!opened.ok()) {
+    const absl::StatusCode code = opened.status().code();
+    const bool lost =
+        code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument;
+    return lost ? absl::DataLossError(opened.status().message()) : opened.status();
+  }
+  const SafetensorsReader& reader = **opened;
+  if (reader.file_bytes() != file.bytes()) {
+    return Damaged(path, absl::StrCat("it has ", reader.file_bytes(), " bytes where ", file.bytes(),
+                                      " were written"));
+  }
+  for (const SafetensorsEntry& entry : reader.header().tensors) {
+    if (absl::Status status = AddPiece(reader, entry); !status.ok()) return status;
+  }
+  files_.push_back(*std::move(opened));
+  return absl::OkStatus();
+}
+
+CheckpointReader::Entry* CheckpointReader::EntryFor(const std::string& name, DataType dtype) {
+  if (const auto known = entries_.find(name); known != entries_.end()) return &known->second;
+  const size_t dot = name.rfind('.');
+  if (dot == std::string::npos || dot + 1 == name.size()) return nullptr;
+  const auto tensor = tensors_.find(name.substr(0, dot));
+  if (tensor == tensors_.end()) return nullptr;
+  states_[tensor->first].insert(name.substr(dot + 1));
+  Entry& entry = entries_[name];
+  entry.tensor = *tensor->second;
+  entry.tensor.set_name(name);
+  entry.tensor.set_dtype(dtype);
+  return &entry;
+}
+
+absl::Status CheckpointReader::AddPiece(const SafetensorsReader& file,
+                                        const SafetensorsEntry& entry) {
+  const TensorSpec& lying = entry.tensor;
+  // A tensor whose own name looks like a piece's comes first.
+  const PieceName name = tensors_.contains(lying.name()) ? PieceName{lying.name(), std::nullopt}
+                                                         : ParsePieceName(lying.name());
+  Entry* whole = EntryFor(name.name, lying.dtype());
+  if (whole == nullptr) {
+    return Damaged(file.path(), absl::StrCat("'", lying.name(), "' is part of no tensor"));
+  }
+  const uint64_t elements = ElementCount(whole->tensor);
+  const Piece piece = {name.range.has_value() ? name.range->begin : 0,
+                       name.range.has_value() ? name.range->end : elements, &file, &entry};
+  const bool fits = name.range.has_value() ? piece.begin <= piece.end && piece.end <= elements &&
+                                                 ElementCount(lying) == piece.end - piece.begin
+                                           : SameShape(lying, whole->tensor);
+  if (!fits || lying.dtype() != whole->tensor.dtype()) {
+    return Damaged(file.path(),
+                   absl::StrCat("'", lying.name(), "' does not fit the tensor's shape or type"));
+  }
+  whole->pieces.push_back(piece);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::CheckCoverage() {
+  for (auto& [name, entry] : entries_) {
+    std::sort(entry.pieces.begin(), entry.pieces.end(), [](const Piece& a, const Piece& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    uint64_t end = 0;
+    for (const Piece& piece : entry.pieces) {
+      if (piece.begin < end) {
+        return Damaged(piece.file->path(),
+                       absl::StrCat("elements ", piece.begin, " to ", std::min(end, piece.end),
+                                    " of '", name, "' are there twice"));
+      }
+      if (piece.begin > end) break;
+      end = piece.end;
+    }
+    const uint64_t elements = ElementCount(entry.tensor);
+    if (end == elements) continue;
+    uint64_t next = elements;
+    for (const Piece& piece : entry.pieces) {
+      if (piece.begin > end) next = std::min(next, piece.begin);
+    }
+    return Damaged(folder_,
+                   absl::StrCat("elements ", end, " to ", next, " of '", name, "' are missing"));
+  }
+  return absl::OkStatus();
+}
+
+const TensorSpec* CheckpointReader::Find(const std::string& name) const {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second.tensor;
+}
+
+std::vector<std::string> CheckpointReader::StatesOf(const std::string& tensor) const {
+  const auto found = states_.find(tensor);
+  if (found == states_.end()) return {};
+  return {found->second.begin(), found->second.end()};
+}
+
+absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uint64_t end,
+                                    absl::Span<std::byte> bytes) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) {
+    return absl::NotFoundError(absl::StrCat(folder_, ": has no '", name, "'"));
+  }
+  const Entry& entry = found->second;
+  const uint64_t size = ElementBytes(entry.tensor.dtype());
+  if (begin > end || end > ElementCount(entry.tensor) || bytes.size() != (end - begin) * size) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        folder_, ": '", name, "' has ", ElementCount(entry.tensor), " elements of ", size,
+        " bytes; elements ", begin, " to ", end, " into ", bytes.size(), " bytes are asked for"));
+  }
+  // The first piece that ends behind `begin`.
+  auto piece = std::upper_bound(entry.pieces.begin(), entry.pieces.end(), begin,
+                                [](uint64_t at, const Piece& piece) { return at < piece.end; });
+  for (; begin < end; ++piece) {
+    const uint64_t to = std::min(end, piece->end);
+    const absl::Span<std::byte> part = bytes.subspan(0, (to - begin) * size);
+    if (absl::Status status = piece->file->Read(*piece->entry, (begin - piece->begin) * size, part);
+        !status.ok()) {
+      return status;
+    }
+    bytes.remove_prefix(part.size());
+    begin = to;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace parley
