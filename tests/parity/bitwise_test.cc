@@ -1,0 +1,162 @@
+// Bar 4: two workers in deterministic mode give, bit for bit, what a plain LibTorch loop gives that
+// adds the workers' gradients in their order and divides once.
+#include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+
+#include "client/grpc_connector.h"
+#include "common/job/data_division.h"
+#include "tests/parity/loopback_cluster.h"
+#include "worker/data/in_memory_source.h"
+#include "worker/trainer.h"
+
+const char* coordinator_program = nullptr;
+const char* shard_program = nullptr;
+
+namespace parley {
+namespace {
+
+constexpr uint64_t kSamples =
+    530;  // the last step of an epoch has 64 and 18 samples: unequal weights
+constexpr uint64_t kSteps = 100;
+constexpr float kRate = 0.05F;
+
+std::vector<std::byte> BytesOf(const at::Tensor& tensor) {
+  std::vector<std::byte> bytes(tensor.nbytes());
+  std::memcpy(bytes.data(), tensor.const_data_ptr(), bytes.size());
+  return bytes;
+}
+
+Datasets Images() {
+  const at::Tensor x = at::randn({static_cast<int64_t>(kSamples), 1, 16, 16});
+  const at::Tensor y = at::randint(10, {static_cast<int64_t>(kSamples)}, at::kLong);
+  return {std::make_shared<RowSource>(kSamples, SampleLayout{F32, {1, 16, 16}},
+                                      SampleLayout{I64, {}}, BytesOf(x), BytesOf(y)),
+          nullptr};
+}
+
+std::vector<at::Tensor> Values(const Network& network) {
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& named : network.Tensors())
+    values.push_back(named.tensor.detach().clone());
+  return values;
+}
+
+// What a worker of this process ends with.
+std::vector<at::Tensor> TrainOneWorker(const JobConfig& job, const std::string& coordinator,
+                                       const Datasets& data) {
+  const auto connector = MakeGrpcConnector();
+  Session::Options options;
+  options.job = job;
+  options.coordinator = coordinator;
+  options.address = "127.0.0.1:1";
+  options.metrics_address = "127.0.0.1:1";
+  const auto session = Session::Join(options, *connector);
+  if (!session.ok()) {
+    ADD_FAILURE() << session.status();
+    return {};
+  }
+  const auto network = MakeNetwork(job, data.train->x());
+  Metrics metrics;
+  TrainingMetrics training_metrics(metrics);
+  Log log(LogFormat::kText, "worker");
+  Trainer trainer({job, **network, data, **session, training_metrics, log, {}});
+  const absl::Status status = trainer.Run();
+  EXPECT_TRUE(status.ok()) << status;
+  return Values(**network);
+}
+
+std::vector<at::Tensor> TrainPlainly(const JobConfig& job, const Datasets& data) {
+  at::set_num_threads(1);
+  const auto network = *MakeNetwork(job, data.train->x());
+  std::vector<NamedTensor> tensors = network->Tensors();
+  DataPosition position;
+  for (uint64_t step = 1; step <= kSteps; ++step) {
+    const uint64_t epoch = position.epoch();
+    const auto order = EpochOrder(job.seed(), epoch, kSamples, true);
+    const auto division = Divide(position, kSamples, 2, NominalSamples(job));
+    std::vector<at::Tensor> sums(tensors.size());
+    double total_weight = 0;
+    for (const std::vector<SampleRange>& ranges : division) {
+      if (ranges.empty()) continue;
+      std::vector<uint64_t> samples;
+      for (const SampleRange& range : ranges) {
+        for (uint64_t i = range.begin(); i < range.end(); ++i) samples.push_back(order[i]);
+      }
+      const auto count = static_cast<int64_t>(samples.size());
+      at::Tensor x = at::empty({count, 1, 16, 16});
+      at::Tensor y = at::empty({count}, at::kLong);
+      const absl::Status filled =
+          data.train->Fill(samples, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
+                           {static_cast<std::byte*>(y.data_ptr()), y.nbytes()});
+      EXPECT_TRUE(filled.ok());
+      at::cross_entropy_loss(network->Forward(x), y).backward();
+      const double weight = static_cast<double>(count) / static_cast<double>(NominalSamples(job));
+      total_weight += weight;
+      const c10::NoGradGuard no_grad;
+      for (size_t i = 0; i < tensors.size(); ++i) {
+        at::Tensor& gradient = tensors[i].tensor.mutable_grad();
+        if (weight != 1) gradient.mul_(static_cast<float>(weight));
+        sums[i] = sums[i].defined() ? sums[i].add(gradient) : gradient.clone();
+        gradient = at::Tensor();
+      }
+      EXPECT_TRUE(MarkUsed(position, epoch, ranges, kSamples).ok());
+    }
+    const c10::NoGradGuard no_grad;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const at::Tensor mean = sums[i].div(static_cast<float>(total_weight));
+      tensors[i].tensor.sub_(mean.mul(kRate));
+    }
+  }
+  return Values(*network);
+}
+
+TEST(BitwiseTest, TwoWorkersAreAPlainLoopThatAddsInOrderAndDividesOnce) {
+  for (const int shards : {1, 3}) {
+    LoopbackCluster cluster(coordinator_program, shard_program,
+                            "seed: 3\nmodel { simple_cnn {} }\ndata { own {} batch: 64 }\n"
+                            "optimizer { sgd { rate: 0.05 } }\n"
+                            "consistency { sync { deterministic: true } }\nthreads: 1\n"
+                            "steps: 100\ncheckpoint { at_end: false }\n"
+                            "cluster { workers: 2 shards: " +
+                                std::to_string(shards) + " }");
+    const Datasets data = Images();
+    std::vector<at::Tensor> workers[2];
+    std::vector<std::thread> threads;
+    for (auto& values : workers) {
+      threads.emplace_back(
+          [&] { values = TrainOneWorker(cluster.job(), cluster.coordinator(), data); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::vector<at::Tensor> plain = TrainPlainly(cluster.job(), data);
+    for (const auto& values : workers) {
+      ASSERT_EQ(values.size(), plain.size());
+      for (size_t i = 0; i < plain.size(); ++i) {
+        EXPECT_TRUE(at::equal(values[i], plain[i]))
+            << shards << " shards, tensor " << i << ", largest difference "
+            << values[i].sub(plain[i]).abs().max().item().toDouble();
+      }
+    }
+    EXPECT_EQ(cluster.Wait(), std::vector<int>(static_cast<size_t>(1 + shards), 0));
+  }
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (argc != 3) return 2;
+  coordinator_program = argv[1];
+  shard_program = argv[2];
+  return RUN_ALL_TESTS();
+}
