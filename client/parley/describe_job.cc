@@ -76,9 +76,9 @@ DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals) {
   if (file.fd() < 0 || out.fd() < 0 || err.fd() < 0 || !file.Write(JobText(job))) {
     return {kFailed, "no memory for the job file", {}};
   }
-  auto child = ChildProcess::Start(
-      {*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()), "--describe"},
-      {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
+  auto child =
+      ChildProcess::Start({*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()), "--describe"},
+                          {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
   if (!child.ok()) return {kFailed, std::string(child.status().message()), {}};
 
   const absl::Time deadline = absl::Now() + StallTimeout(job);

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -29,15 +30,16 @@ ExitCode CodeOf(const ChildExit& exit) {
 
 void Supervision::Saw(const GetStatusReply& status) {
   phase_ = status.phase();
-  if (status.phase() == FAILED && status.has_cause() && !cause_) cause_ = status.cause();
+  if (status.phase() == FAILED && status.has_cause() && !cause_ && !decided_) {
+    cause_ = status.cause();
+  }
 }
 
 void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
-                             const std::string& last_line, const std::string& log,
-                             absl::Time now) {
+                             const std::string& last_line, const std::string& log, absl::Time now) {
   first_end_ = std::min(first_end_, now);
   ended_.push_back({name, exit, last_line, log});
-  if (decided_ || exit.clean()) return;
+  if (decided_ || cause_ || exit.clean()) return;
   const bool up = phase_.has_value() && *phase_ != GATHERING;
   if (!up || (exit.signal == 0 && exit.code == kWrongUsage)) decided_ = Of(ended_.back());
 }
@@ -81,7 +83,12 @@ Supervision::Outcome Supervision::Of(const Ended& child) {
 }
 
 Supervision::Outcome Supervision::Result() const {
-  if (cause_) return {cause_->preempted() ? kPreempted : kFailed, cause_->text()};
+  if (cause_) {
+    const bool wrong_usage = std::any_of(ended_.begin(), ended_.end(), [](const Ended& child) {
+      return child.exit.signal == 0 && child.exit.code == kWrongUsage;
+    });
+    return {cause_->preempted() ? kPreempted : wrong_usage ? kWrongUsage : kFailed, cause_->text()};
+  }
   if (decided_) return *decided_;
   const Ended* told = nullptr;
   for (const Ended& child : ended_) {

@@ -82,7 +82,8 @@ TEST_F(SupervisionTest, IfAllWereKilledTheFirstOneIsNamed) {
   Killed("coordinator");
   EXPECT_EQ(supervision_.Result().code, kFailed);
   // Neither knows why, but one who looks for the cause looks at the coordinator first.
-  EXPECT_EQ(supervision_.Result().last_line, "coordinator was ended by SIGKILL; its log is /out/x.log");
+  EXPECT_EQ(supervision_.Result().last_line,
+            "coordinator was ended by SIGKILL; its log is /out/x.log");
 }
 
 TEST_F(SupervisionTest, AProcessThatFailsBeforeTheJobIsUpEndsTheRunWithItsStatus) {

@@ -1,0 +1,135 @@
+#include "client/parley/job_run.h"
+
+#include <stdio.h>
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/parley/log_tail.h"
+#include "common/job/job_file.h"
+
+namespace parley {
+namespace {
+
+// Between SIGTERM and SIGKILL.
+constexpr absl::Duration kGrace = absl::Seconds(3);
+
+Supervision::Limits LimitsFor(const JobConfig& job) {
+  // A starting coordinator may ask for `liveness` whether there is another one.
+  return {.patience = 3 * Liveness(job), .first_answer = absl::Minutes(1) + 2 * Liveness(job)};
+}
+
+}  // namespace
+
+JobRun::JobRun(const JobConfig& job, Programs programs, std::string out, FileSystem& files,
+               Connector& connector, SignalInbox& signals, ProgressDisplay& display)
+    : job_(job),
+      programs_(std::move(programs)),
+      out_(std::move(out)),
+      signals_(signals),
+      display_(display),
+      poller_(connector, files, absl::StrCat("file:", out_, "/coordinator.address")),
+      supervision_(LimitsFor(job), absl::Now()) {}
+
+JobRun::Result JobRun::Run() {
+  auto started = Start("coordinator", programs_.coordinator, {absl::StrCat("--out=", out_)});
+  if (!started.ok()) supervision_.Failed(kFailed, std::string(started.message()));
+
+  while (true) {
+    const absl::Time now = absl::Now();
+    if (auto status = poller_.Take()) See(*status, now);
+    for (const size_t i : children_.Reap()) {
+      const Children::Child& child = children_.all()[i];
+      supervision_.ChildEnded(child.name, *child.exit, LastLineOfFile(child.log), child.log, now);
+    }
+    if (children_.AllEnded()) break;
+    if (supervision_.MustEnd(Running(), now)) {
+      children_.End(kGrace, signals_);
+      break;
+    }
+    poller_.Ask(now);
+    if (const int signal = signals_.Wait(PollInterval())) supervision_.Signalled(signal);
+  }
+  if (auto status = poller_.Take()) See(*status, absl::Now());
+  display_.End();
+  return {supervision_.Result(), status_};
+}
+
+absl::Status JobRun::Start(const std::string& name, const std::string& program,
+                           std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {program, absl::StrCat("--job=", out_, "/job.textproto")});
+  return children_.Start(name, absl::StrCat(out_, "/", name, ".log"), arguments);
+}
+
+absl::Status JobRun::StartMembers() {
+  members_started_ = true;
+  const std::string coordinator = absl::StrCat("--coordinator=file:", out_, "/coordinator.address");
+  for (uint32_t i = 0; i < job_.cluster().shards(); ++i) {
+    auto started = Start(absl::StrCat("shard-", i), programs_.shard, {coordinator});
+    if (!started.ok()) return started;
+  }
+  for (uint32_t i = 0; i < job_.cluster().workers(); ++i) {
+    auto started = Start(absl::StrCat("worker-", i), programs_.worker, {coordinator});
+    if (!started.ok()) return started;
+  }
+  return absl::OkStatus();
+}
+
+void JobRun::See(const GetStatusReply& status, absl::Time now) {
+  status_ = status;
+  supervision_.Saw(status);
+  if (!members_started_ && status.phase() == GATHERING) {
+    if (auto started = StartMembers(); !started.ok()) {
+      supervision_.Failed(kFailed, std::string(started.message()));
+    }
+  }
+  if (!named_) NameByOrdinal(status);
+  display_.Show(status, now);
+}
+
+void JobRun::NameByOrdinal(const GetStatusReply& status) {
+  std::map<int64_t, std::string> names;  // by pid
+  for (const MemberStatus& member : status.members()) {
+    names[member.member().pid()] = absl::StrCat(
+        member.member().role() == SHARD ? "shard-" : "worker-", member.member().ordinal());
+  }
+  std::map<size_t, std::string> renamed;
+  for (size_t i = 0; i < children_.all().size(); ++i) {
+    const Children::Child& child = children_.all()[i];
+    if (child.name == "coordinator") continue;
+    const auto name = names.find(child.process.pid());
+    if (name == names.end()) return;  // not all have joined
+    if (name->second != child.name) renamed[i] = name->second;
+  }
+  if (names.empty()) return;
+  named_ = true;
+  // Two may have to change places.
+  for (const auto& [i, name] : renamed) {
+    const std::string& log = children_.all()[i].log;
+    rename(log.c_str(), absl::StrCat(log, ".moving").c_str());
+  }
+  for (const auto& [i, name] : renamed) {
+    const std::string moving = absl::StrCat(children_.all()[i].log, ".moving");
+    const std::string log = absl::StrCat(out_, "/", name, ".log");
+    rename(moving.c_str(), log.c_str());
+    children_.SetNameAndLog(i, name, log);
+  }
+}
+
+absl::Duration JobRun::PollInterval() const {
+  // Near the start and the end things follow each other fast, and the last status must be seen.
+  const bool trains = status_.phase() == TRAINING && status_.step() < status_.total_steps();
+  return trains ? absl::Milliseconds(200) : absl::Milliseconds(25);
+}
+
+std::vector<std::string> JobRun::Running() const {
+  std::vector<std::string> names;
+  for (const Children::Child& child : children_.all()) {
+    if (!child.exit) names.push_back(child.name);
+  }
+  return names;
+}
+
+}  // namespace parley

@@ -1,0 +1,71 @@
+#ifndef PARLEY_CLIENT_PARLEY_JOB_RUN_H_
+#define PARLEY_CLIENT_PARLEY_JOB_RUN_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "client/connector.h"
+#include "client/parley/children.h"
+#include "client/parley/progress_display.h"
+#include "client/parley/signal_inbox.h"
+#include "client/parley/status_query.h"
+#include "client/parley/supervision.h"
+#include "common/file_system.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+
+namespace parley {
+
+// All roles of one job as processes of this machine, from start to end. Owns the processes; whoever
+// destroys it ends them. Used by the main thread.
+class JobRun {
+ public:
+  // Paths of the programs.
+  struct Programs {
+    std::string coordinator;
+    std::string shard;
+    std::string worker;
+  };
+  struct Result {
+    Supervision::Outcome outcome;
+    GetStatusReply status;  // the last one that was seen
+  };
+
+  // out: the job's directory, absolute, with job.textproto in it. All references must outlive the
+  // object.
+  JobRun(const JobConfig& job, Programs programs, std::string out, FileSystem& files,
+         Connector& connector, SignalInbox& signals, ProgressDisplay& display);
+
+  // Starts the processes and stays until the last has ended.
+  Result Run();
+
+ private:
+  absl::Status Start(const std::string& name, const std::string& program,
+                     std::vector<std::string> arguments);
+  // Shards and workers, once the coordinator answers: whatever is wrong with the job's directory or
+  // the coordinator's ports shows before they exist.
+  absl::Status StartMembers();
+  void See(const GetStatusReply& status, absl::Time now);
+  // The coordinator gives ordinals in the order of joining; names and logs follow them, once all
+  // are known.
+  void NameByOrdinal(const GetStatusReply& status);
+  absl::Duration PollInterval() const;
+  std::vector<std::string> Running() const;
+
+  const JobConfig& job_;
+  const Programs programs_;
+  const std::string out_;
+  SignalInbox& signals_;
+  ProgressDisplay& display_;
+  StatusPoller poller_;
+  Supervision supervision_;
+  Children children_;
+  bool members_started_ = false;
+  bool named_ = false;
+  GetStatusReply status_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_JOB_RUN_H_

@@ -1,0 +1,30 @@
+// parley: the operator's command.
+#include <utility>
+
+#include "client/parley/command.h"
+#include "common/daemon/command_line.h"
+
+namespace parley {
+namespace {
+
+int Main(int argc, char** argv) {
+  CLI::App app("Trains a job by a coordinator, parameter shards and workers, and looks at it.",
+               "parley");
+  app.require_subcommand(1);
+  Command chosen;
+  const auto add = [&](const char* name, const char* what, Command (*add_to)(CLI::App&)) {
+    CLI::App* subcommand = app.add_subcommand(name, what);
+    subcommand->callback([&chosen, command = add_to(*subcommand)] { chosen = command; });
+  };
+  add("run", "Runs all roles of a job on this machine, and shows its progress", AddRun);
+  add("plan", "Checks a job and shows what would run; starts no role", AddPlan);
+  add("status", "Shows members and progress of a running job", AddStatus);
+  add("checkpoint", "Looks into a checkpoint", AddCheckpoint);
+  if (auto code = ParseCommandLine(app, argc, argv)) return *code;
+  return chosen();
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) { return parley::Main(argc, argv); }

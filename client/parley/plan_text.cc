@@ -1,0 +1,114 @@
+#include "client/parley/plan_text.h"
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/parley/units.h"
+#include "common/job/data_division.h"
+#include "common/job/optimizer_settings.h"
+#include "common/tensor.h"
+#include "server/coordinator/placement.h"
+
+namespace parley {
+namespace {
+
+// Of one shard, in bytes.
+struct ShardMemory {
+  uint64_t slices = 0;
+  uint64_t values = 0;
+  uint64_t sums = 0;   // of contributions to the open step
+  uint64_t state = 0;  // of the optimizer
+
+  uint64_t all() const { return 2 * values + sums + state; }
+};
+
+uint64_t Elements(const Slice& slice) { return slice.end() - slice.begin(); }
+
+uint64_t StateBytes(const JobConfig& job, const TensorSpec& tensor, const Slice& slice) {
+  if (tensor.buffer()) return 0;
+  return OptimizerStateNames(SettingsFor(job, tensor.name())).size() * Elements(slice) *
+         sizeof(float);
+}
+
+std::string SliceRow(const TensorSpec& tensor, const Slice& slice) {
+  std::string name = tensor.name();
+  if (Elements(slice) != ElementCount(tensor)) {
+    absl::StrAppend(&name, "@", slice.begin(), ":", slice.end());
+  }
+  return absl::StrFormat("  %-40s %-4s %-20s %10s%s\n", name, DataTypeName(tensor.dtype()),
+                         absl::StrCat("[", absl::StrJoin(tensor.shape(), ","), "]"),
+                         BytesText(Elements(slice) * ElementBytes(tensor.dtype())),
+                         tensor.buffer() ? "  buffer" : "");
+}
+
+void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
+  const uint64_t workers = job.cluster().workers();
+  const uint64_t samples = NominalSamples(job) * workers;
+  absl::StrAppendFormat(&text, "%-20s %d for training, %d for evaluation\n", "samples",
+                        model.training_samples, model.test_samples);
+  absl::StrAppendFormat(&text, "%-20s %d (%d workers, batch %d, accumulate %d)\n",
+                        "samples of a step", samples, workers, job.data().batch(),
+                        job.accumulate());
+  absl::StrAppendFormat(&text, "%-20s %d\n", "steps of an epoch",
+                        samples == 0 ? 0 : (model.training_samples + samples - 1) / samples);
+  absl::StrAppendFormat(&text, "%-20s %d\n", "steps in all",
+                        TotalSteps(job, model.training_samples));
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescription& model) {
+  const uint32_t shards = job.cluster().shards();
+  const uint32_t workers = job.cluster().workers();
+  const auto slices = Place(model.tensors, shards);
+  if (!slices.ok()) return slices.status();
+
+  std::string text =
+      absl::StrFormat("%-20s 1 coordinator, %d of parley-shard, %d of parley-worker\n", "processes",
+                      shards, workers);
+  AddSteps(text, job, model);
+
+  uint64_t trained = 0;
+  uint64_t values = 0;
+  for (const TensorSpec& tensor : model.tensors) {
+    values += ByteCount(tensor);
+    if (!tensor.buffer()) trained += ElementCount(tensor);
+  }
+  absl::StrAppendFormat(&text, "%-20s %d in %d tensors; with buffers %s\n", "parameters", trained,
+                        model.tensors.size(), BytesText(values));
+
+  // Deterministic sums need the contributions themselves until the verdict.
+  const uint64_t contributions = job.consistency().sync().deterministic() ? workers : 1;
+  std::vector<ShardMemory> memory(shards);
+  std::vector<std::string> rows(shards);
+  for (const Slice& slice : *slices) {
+    const TensorSpec& tensor = model.tensors[slice.tensor()];
+    ShardMemory& shard = memory[slice.shard()];
+    const uint64_t bytes = Elements(slice) * ElementBytes(tensor.dtype());
+    ++shard.slices;
+    shard.values += bytes;
+    shard.sums += contributions * bytes;
+    shard.state += StateBytes(job, tensor, slice);
+    rows[slice.shard()] += SliceRow(tensor, slice);
+  }
+  for (uint32_t i = 0; i < shards; ++i) {
+    absl::StrAppendFormat(&text, "\nshard %d: %d slices, %s\n%s", i, memory[i].slices,
+                          BytesText(memory[i].values), rows[i]);
+  }
+
+  text += "\nmemory for tensors, beside what a process needs anyway\n";
+  for (uint32_t i = 0; i < shards; ++i) {
+    absl::StrAppendFormat(&text, "  shard %-4d %10s: two versions %s, open step %s, optimizer %s\n",
+                          i, BytesText(memory[i].all()), BytesText(2 * memory[i].values),
+                          BytesText(memory[i].sums), BytesText(memory[i].state));
+  }
+  absl::StrAppendFormat(
+      &text, "  each worker %9s: parameters and gradients; activations and data come on top\n",
+      BytesText(2 * values));
+  return text;
+}
+
+}  // namespace parley

@@ -1,0 +1,73 @@
+#include "client/parley/plan_text.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+namespace parley {
+namespace {
+
+// 9 steps of an epoch: 1000 samples by 2 workers with batch 60.
+JobConfig Job() {
+  JobConfig job;
+  job.set_name("small");
+  job.mutable_data()->set_batch(60);
+  job.set_accumulate(1);
+  job.mutable_optimizer()->mutable_adam()->set_rate(0.001);
+  job.mutable_consistency()->mutable_sync();
+  job.mutable_cluster()->set_workers(2);
+  job.mutable_cluster()->set_shards(2);
+  job.set_epochs(3);
+  return job;
+}
+
+TensorSpec Tensor(const std::string& name, std::initializer_list<int64_t> shape, bool buffer) {
+  TensorSpec tensor;
+  tensor.set_name(name);
+  tensor.set_dtype(F32);
+  tensor.set_buffer(buffer);
+  for (const int64_t size : shape) tensor.add_shape(size);
+  return tensor;
+}
+
+ModelDescription Model() {
+  return {.tensors = {Tensor("fc.weight", {1024, 1024}, false), Tensor("fc.bias", {1024}, false),
+                      Tensor("bn.mean", {8}, true)},
+          .training_samples = 1000,
+          .test_samples = 200};
+}
+
+void ExpectWords(const std::string& text, const std::vector<std::string>& all) {
+  for (const std::string& words : all) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << " is not in\n" << text;
+  }
+}
+
+TEST(PlanText, ShowsStepsAndWhereEverySliceLies) {
+  const auto text = PlanText(Job(), Model());
+  ASSERT_TRUE(text.ok()) << text.status();
+  ExpectWords(*text,
+              {"samples of a step    120 ", "steps of an epoch    9\n", "steps in all         27\n",
+               "1049600 in 3 tensors", "fc.weight@0:262144 ", "fc.weight@786432:1048576 ",
+               "fc.bias ", "bn.mean ", "shard 0: ", "shard 1: "});
+}
+
+TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAreKept) {
+  JobConfig job = Job();
+  job.mutable_cluster()->set_shards(1);
+  // 1,049,600 parameters and 8 elements of a buffer, 4 bytes each; Adam has two states.
+  ExpectWords(*PlanText(job, Model()),
+              {"two versions 8.01 MiB, open step 4.00 MiB, optimizer 8.01 MiB"});
+  job.mutable_consistency()->mutable_sync()->set_deterministic(true);
+  ExpectWords(*PlanText(job, Model()), {"open step 8.01 MiB"});
+  job.mutable_optimizer()->mutable_sgd()->set_rate(0.1);
+  ExpectWords(*PlanText(job, Model()), {"optimizer 0 B"});
+}
+
+TEST(PlanText, AModelThatCannotBePlacedIsRefused) { EXPECT_FALSE(PlanText(Job(), {}).ok()); }
+
+}  // namespace
+}  // namespace parley
