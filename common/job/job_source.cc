@@ -43,7 +43,9 @@ std::string SetValue(Message& message, const FieldDescriptor& field, const std::
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   if (parser.ParseFieldValueFromString(value, &field, &message)) return "";
-  return error.line() > 0 ? error.text() : absl::StrCat("'", value, "' is no value of this field");
+  const std::string expected = absl::StrCat("takes ", ValueText(field));
+  if (field.message_type() == nullptr) return absl::StrCat(expected, ", not '", value, "'");
+  return absl::StrCat(expected, " (", error.text(), ")");
 }
 
 }  // namespace

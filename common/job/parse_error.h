@@ -12,6 +12,9 @@ namespace parley {
 // "workers, shards, stages": what can stand in a message.
 std::string FieldNames(const google::protobuf::Descriptor& type);
 
+// What a value of the field looks like: "a whole number from 0 on".
+std::string ValueText(const google::protobuf::FieldDescriptor& field);
+
 // Keeps the first error of protobuf's text parser, said in the terms of a job file: which line,
 // which field, what is wrong and what would be right.
 class FirstParseError : public google::protobuf::io::ErrorCollector {
@@ -27,8 +30,12 @@ class FirstParseError : public google::protobuf::io::ErrorCollector {
   const std::string& text() const { return error_; }
 
  private:
+  // Offset in the text of a line and column, both from 0.
+  size_t Place(int line, int column) const;
+  // Where the word stands last at or before the place; npos if nowhere.
+  size_t LastWord(std::string_view word, size_t place) const;
   // The field whose value begins at this place; empty where none does.
-  std::string FieldBefore(int line, int column) const;
+  std::string FieldBefore(size_t place) const;
 
   const std::string_view text_;
   int line_ = 0;

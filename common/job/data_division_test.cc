@@ -1,0 +1,181 @@
+#include "common/job/data_division.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <vector>
+
+namespace parley {
+namespace {
+
+JobConfig Job(uint32_t workers, uint32_t batch, uint32_t accumulate, uint64_t epochs) {
+  JobConfig job;
+  job.mutable_cluster()->set_workers(workers);
+  job.mutable_data()->set_batch(batch);
+  job.set_accumulate(accumulate);
+  job.set_epochs(epochs);
+  return job;
+}
+
+SampleRange Range(uint64_t begin, uint64_t end) {
+  SampleRange range;
+  range.set_begin(begin);
+  range.set_end(end);
+  return range;
+}
+
+// Counts how often each sample is used, over every epoch of a job, for sizes drawn at random.
+TEST(DataDivision, EverySampleOfAnEpochIsUsedExactlyOnce) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 300; ++trial) {
+    const uint32_t workers = 1 + random() % 7;
+    const uint32_t batch = 1 + random() % 40;
+    const uint32_t accumulate = 1 + random() % 3;
+    const uint64_t samples = 1 + random() % 500;
+    const uint64_t epochs = 1 + random() % 3;
+    const JobConfig job = Job(workers, batch, accumulate, epochs);
+    const uint64_t nominal = NominalSamples(job);
+    ASSERT_EQ(nominal, uint64_t{batch} * accumulate);
+
+    DataPosition position;
+    uint64_t steps = 0;
+    for (uint64_t epoch = 0; epoch < epochs; ++epoch) {
+      std::vector<int> used(samples);
+      while (position.epoch() == epoch) {
+        ASSERT_FALSE(IsDone(job, position, steps));
+        const auto division = Divide(position, samples, workers, nominal);
+        ASSERT_EQ(division.size(), workers);
+        std::vector<SampleRange> all;
+        bool less = false;
+        for (const auto& ranges : division) {
+          const uint64_t count = Count(ranges);
+          ASSERT_LE(count, nominal);
+          ASSERT_TRUE(!less || count == 0) << "only the first contributors get what remains";
+          less = count < nominal;
+          for (const SampleRange& range : ranges) {
+            for (uint64_t at = range.begin(); at < range.end(); ++at) ++used[at];
+            all.push_back(range);
+          }
+        }
+        ASSERT_GT(Count(all), 0U);
+        ASSERT_TRUE(MarkUsed(position, epoch, all, samples).ok());
+        ++steps;
+      }
+      ASSERT_EQ(used, std::vector<int>(samples, 1));
+      ASSERT_EQ(position.used_size(), 0);
+    }
+    ASSERT_TRUE(IsDone(job, position, steps));
+    ASSERT_EQ(TotalSteps(job, samples), steps);
+  }
+}
+
+// A contributor that is taken out leaves its ranges unused; they are divided again, with another
+// number of contributors.
+TEST(DataDivision, WhatAVerdictLeftOutIsDividedAgain) {
+  std::mt19937 random(12);
+  for (int trial = 0; trial < 200; ++trial) {
+    const uint64_t samples = 1 + random() % 300;
+    DataPosition position;
+    std::vector<int> used(samples);
+    while (position.epoch() == 0) {
+      const auto division = Divide(position, samples, 1 + random() % 5, 1 + random() % 20);
+      std::vector<SampleRange> counted;
+      for (const auto& ranges : division) {
+        if (random() % 3 == 0) continue;
+        counted.insert(counted.end(), ranges.begin(), ranges.end());
+      }
+      for (const SampleRange& range : counted) {
+        for (uint64_t at = range.begin(); at < range.end(); ++at) ++used[at];
+      }
+      ASSERT_TRUE(MarkUsed(position, 0, counted, samples).ok());
+      for (int i = 1; i < position.used_size(); ++i) {
+        ASSERT_LT(position.used(i - 1).end(), position.used(i).begin()) << "sorted, not adjacent";
+      }
+    }
+    ASSERT_EQ(used, std::vector<int>(samples, 1));
+  }
+}
+
+TEST(DataDivision, AJobOfStepsEndsWithItsSteps) {
+  JobConfig job = Job(2, 10, 1, 1);
+  job.set_steps(17);
+  job.clear_epochs();
+  EXPECT_EQ(TotalSteps(job, 5), 17U);
+  DataPosition position;
+  position.set_epoch(99);
+  EXPECT_FALSE(IsDone(job, position, 16));
+  EXPECT_TRUE(IsDone(job, position, 17));
+}
+
+TEST(DataDivision, TotalStepsDoesNotOverflow) {
+  EXPECT_EQ(TotalSteps(Job(1, 1, 1, ~uint64_t{0}), 1000), ~uint64_t{0});
+}
+
+TEST(DataDivision, MarkUsedRefusesWhatCannotBe) {
+  DataPosition position;
+  position.set_epoch(3);
+  ASSERT_TRUE(MarkUsed(position, 3, {Range(10, 20)}, 100).ok());
+  const std::string before = position.SerializeAsString();
+  const auto refused = [&](uint64_t epoch, const std::vector<SampleRange>& ranges) {
+    const absl::Status status = MarkUsed(position, epoch, ranges, 100);
+    return status.code() == absl::StatusCode::kInvalidArgument &&
+           position.SerializeAsString() == before;
+  };
+  EXPECT_TRUE(refused(2, {Range(30, 40)})) << "an epoch that is over";
+  EXPECT_TRUE(refused(4, {Range(30, 40)})) << "an epoch to come";
+  EXPECT_TRUE(refused(3, {Range(30, 30)})) << "empty";
+  EXPECT_TRUE(refused(3, {Range(40, 30)})) << "backwards";
+  EXPECT_TRUE(refused(3, {Range(95, 101)})) << "beyond the set";
+  EXPECT_TRUE(refused(3, {Range(19, 21)})) << "used before";
+  EXPECT_TRUE(refused(3, {Range(0, 100)})) << "used before, all around";
+  EXPECT_TRUE(refused(3, {Range(50, 60), Range(55, 65)})) << "twice at once";
+  EXPECT_TRUE(refused(3, {Range(50, 60), Range(50, 60)})) << "the same twice";
+  EXPECT_TRUE(MarkUsed(position, 3, {Range(50, 60), Range(20, 30), Range(0, 10)}, 100).ok());
+  EXPECT_EQ(position.used_size(), 2);
+}
+
+TEST(DataDivision, NobodyAndNothingDivideToNothing) {
+  EXPECT_TRUE(Divide({}, 100, 0, 10).empty());
+  EXPECT_EQ(Count(Divide({}, 100, 1, 0)[0]), 0U);
+  EXPECT_EQ(Count(Divide({}, 0, 1, 10)[0]), 0U);
+}
+
+TEST(EpochOrder, IsAPermutationOfItsOwnForEachSeedAndEpoch) {
+  std::vector<uint64_t> sorted(1000);
+  std::iota(sorted.begin(), sorted.end(), 0);
+  std::vector<std::vector<uint64_t>> orders;
+  for (uint64_t seed = 0; seed < 4; ++seed) {
+    for (uint64_t epoch = 0; epoch < 4; ++epoch) {
+      std::vector<uint64_t> order = EpochOrder(seed, epoch, 1000, true);
+      EXPECT_EQ(order, EpochOrder(seed, epoch, 1000, true));
+      orders.push_back(order);
+      std::sort(order.begin(), order.end());
+      EXPECT_EQ(order, sorted);
+    }
+  }
+  std::sort(orders.begin(), orders.end());
+  EXPECT_EQ(std::unique(orders.begin(), orders.end()), orders.end());
+  EXPECT_EQ(EpochOrder(5, 5, 1000, false), sorted);
+  EXPECT_TRUE(EpochOrder(1, 1, 0, true).empty());
+}
+
+// Each sample comes first in about the same number of epochs.
+TEST(EpochOrder, IsFair) {
+  constexpr int kSamples = 10;
+  constexpr int kEpochs = 5000;
+  std::vector<int> first(kSamples);
+  for (int epoch = 0; epoch < kEpochs; ++epoch) ++first[EpochOrder(1, epoch, kSamples, true)[0]];
+  for (const int count : first) EXPECT_NEAR(count, kEpochs / kSamples, 110);  // 5 deviations
+}
+
+// A run that is resumed on another machine or by a later release draws the same order. Values
+// computed apart, in Python.
+TEST(EpochOrder, IsTheSameEverywhere) {
+  EXPECT_EQ(EpochOrder(1, 0, 8, true), (std::vector<uint64_t>{1, 3, 0, 7, 4, 2, 6, 5}));
+  EXPECT_EQ(EpochOrder(42, 3, 8, true), (std::vector<uint64_t>{3, 7, 0, 1, 4, 2, 6, 5}));
+}
+
+}  // namespace
+}  // namespace parley

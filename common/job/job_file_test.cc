@@ -1,0 +1,375 @@
+#include "common/job/job_file.h"
+
+#include <google/protobuf/text_format.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+
+namespace parley {
+namespace {
+
+constexpr char kGood[] = R"(
+name: "small"
+seed: 3
+model { simple_cnn {} }
+data { idx { directory: "data" } batch: 20 }
+optimizer { adam { rate: 0.001 } }
+cluster { workers: 2 shards: 2 }
+threads: 1
+liveness: "10s"
+epochs: 1
+)";
+
+class JobFile : public testing::Test {
+ protected:
+  JobFile() {
+    folder_ = std::filesystem::path(testing::TempDir()) /
+              testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::create_directories(folder_);
+  }
+
+  std::string Write(const std::string& text, const std::string& name = "job.textproto") {
+    const std::string path = folder_ / name;
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+
+  absl::StatusOr<JobConfig> Load(const std::string& text,
+                                 const std::vector<std::string>& overrides = {}) {
+    return LoadJob(Write(text), overrides);
+  }
+
+  std::filesystem::path folder_;
+};
+
+// What is wrong, what of the good file is replaced (empty: nothing, the new text is added at its
+// end), by what, and what the message must have.
+struct WrongJob {
+  const char* what;
+  std::string old_text;
+  std::string new_text;
+  std::vector<std::string> words;
+};
+
+const std::vector<WrongJob>& WrongJobs() {
+  const std::string adam = "adam { rate: 0.001 }";
+  static const auto& table = *new std::vector<WrongJob>{
+      {"unknown field", "", "colour: \"red\"", {"job.textproto:11: colour: ", "optimizer"}},
+      {"unknown inner field", "shards: 2", "sharps: 2", {"textproto:7: sharps", "workers, shards"}},
+      {"wrong type", "seed: 3", "seed: \"three\"", {"textproto:3: seed: ", "whole number"}},
+      {"text without quotes", "\"small\"", "small", {"textproto:2: name: ", "in quotes"}},
+      {"wrong truth", "", "checkpoint { at_end: 7 }", {"textproto:11: at_end: ", "true or false"}},
+      {"no block", "{ simple_cnn {} }", ": 3", {"textproto:4: model: ", "simple_cnn"}},
+      {"no colon", "seed: 3", "seed 3", {"textproto:3: seed"}},
+      {"a number too large", "batch: 20", "batch: 5000000000", {"textproto:5: batch"}},
+      {"twice", "", "seed: 4", {"textproto:11: seed: ", "more than once"}},
+      {"two optimizers", adam, adam + " sgd { rate: 1 }", {"textproto:6: sgd", "adam"}},
+      {"no brace", "shards: 2 }", "shards: 2", {"textproto:"}},
+      {"unknown value", "", "device: GPU", {"textproto:11: device", "CPU, CUDA, AUTO"}},
+      {"number of no value", "", "loss: 17", {"textproto:11: loss", "CROSS_ENTROPY"}},
+      {"missing name", "name: \"small\"", "", {"textproto: name: is missing"}},
+      {"empty name", "\"small\"", "\"\"", {"textproto:2: name: "}},
+      {"a name with a space", "\"small\"", "\"a b\"", {"textproto:2: name: ", "letters"}},
+      {"a long name", "small", std::string(65, 'n'), {"textproto:2: name: ", "64"}},
+      {"a name of other bytes", "small", "\\377", {"textproto:2: name: "}},
+      {"missing model", "model { simple_cnn {} }", "", {"textproto: model: is missing"}},
+      {"empty model", "simple_cnn {}", "", {"textproto:4: model: is missing", "torchscript"}},
+      {"no classes",
+       "simple_cnn {}",
+       "simple_cnn { classes: 0 }",
+       {"textproto:4: model.simple_cnn"}},
+      {"empty torchscript",
+       "simple_cnn {}",
+       "torchscript: \"\"",
+       {"textproto:4: model.torchscript"}},
+      {"missing data",
+       "idx { directory: \"data\" }",
+       "",
+       {"textproto:5: data: is missing", "cifar10"}},
+      {"no directory", "directory: \"data\"", "", {"textproto:5: data.idx.directory: "}},
+      {"zero deviation", "\"data\"", "\"data\" deviation: 0", {"textproto:5: data.idx.deviation"}},
+      {"a mean that is none", "\"data\"", "\"data\" mean: nan", {"textproto:5: data.idx.mean"}},
+      {"no cifar10", "idx { directory: \"data\" }", "cifar10 {}", {"5: data.cifar10.directory"}},
+      {"no train", "idx { directory: \"data\" }", "safetensors {}", {"5: data.safetensors.train"}},
+      {"negative batch", "batch: 20", "batch: -20", {"textproto:5: batch: ", "from 0 on"}},
+      {"zero batch", "batch: 20", "batch: 0", {"textproto:5: data.batch: ", "at least 1"}},
+      {"missing batch", "batch: 20", "", {"textproto:5: data.batch: ", "at least 1"}},
+      {"zero test batch",
+       "batch: 20",
+       "batch: 20 evaluation_batch: 0",
+       {"5: data.evaluation_batch"}},
+      {"much prefetch", "batch: 20", "batch: 20 prefetch: 9999", {"5: data.prefetch"}},
+      {"missing optimizer", adam, "", {"textproto:6: optimizer: is missing", "adamw"}},
+      {"missing rate", adam, "adam {}", {"textproto:6: optimizer.adam.rate", "above 0"}},
+      {"zero rate", "rate: 0.001", "rate: 0", {"textproto:6: optimizer.adam.rate", "above 0"}},
+      {"negative rate", "rate: 0.001", "rate: -1", {"textproto:6: optimizer.adam.rate", "above 0"}},
+      {"a rate that is none", "rate: 0.001", "rate: nan", {"textproto:6: optimizer.adam.rate"}},
+      {"infinite rate", "rate: 0.001", "rate: inf", {"textproto:6: optimizer.adam.rate"}},
+      {"beta", "rate: 0.001", "rate: 1 beta1: 1", {"textproto:6: optimizer.adam.beta1", "below 1"}},
+      {"beta", adam, "adamw { rate: 1 beta2: -0.1 }", {"textproto:6: optimizer.adamw.beta2"}},
+      {"epsilon", adam, "adagrad { rate: 1 epsilon: -1 }", {"6: optimizer.adagrad.epsilon"}},
+      {"momentum", adam, "rmsprop { rate: 1 momentum: -1 }", {"6: optimizer.rmsprop.momentum"}},
+      {"nesterov",
+       adam,
+       "sgd { rate: 1 nesterov: true }",
+       {"6: optimizer.sgd.nesterov", "momentum"}},
+      {"clip_norm", adam, adam + " clip_norm: -1", {"textproto:6: optimizer.clip_norm"}},
+      {"no pattern",
+       adam,
+       adam + "\noverrides { pattern: \"*\" }\noverrides { rate_factor: 2 }",
+       {"textproto:8: optimizer.overrides[1].pattern"}},
+      {"rate_factor",
+       adam,
+       adam + "\noverrides {\n pattern: \"*\"\n rate_factor: -2 }",
+       {"textproto:9: optimizer.overrides[0].rate_factor"}},
+      {"no steps of decay",
+       "",
+       "learning_rate { step_decay { gamma: 0.5 } }",
+       {"11: learning_rate.step_decay.every_steps"}},
+      {"no gamma",
+       "",
+       "learning_rate { step_decay { every_steps: 5 } }",
+       {"11: learning_rate.step_decay.gamma"}},
+      {"minimum",
+       "",
+       "learning_rate { cosine { minimum: 2 } }",
+       {"11: learning_rate.cosine.minimum"}},
+      {"bounded",
+       "",
+       "consistency { bounded { bound: 3 } }",
+       {"textproto:11: consistency.bounded: ", "release", "sync {}"}},
+      {"async", "", "consistency { async {} }", {"textproto:11: consistency.async: ", "release"}},
+      {"deterministic without threads",
+       "threads: 1",
+       "consistency { sync { deterministic: true } }",
+       {"textproto:8: consistency.sync.deterministic: ", "threads"}},
+      {"zero shards", "shards: 2", "shards: 0", {"textproto:7: cluster.shards: ", "at least 1"}},
+      {"zero workers",
+       "workers: 2",
+       "workers: 0",
+       {"textproto:7: cluster.workers: ", "at least 1"}},
+      {"billions", "workers: 2", "workers: 4000000000", {"textproto:7: cluster.workers: "}},
+      {"stages", "shards: 2", "shards: 2 stages: 2", {"textproto:7: cluster.stages: ", "release"}},
+      {"min_workers",
+       "shards: 2",
+       "shards: 2 min_workers: 1",
+       {"textproto:7: cluster.min_workers: ", "release", "must be 2"}},
+      {"max_restarts", "", "max_restarts: 3", {"textproto:11: max_restarts: ", "release"}},
+      {"autonomy", "", "autonomy: \"60s\"", {"textproto:11: autonomy: ", "release"}},
+      {"epochs and steps", "", "steps: 5", {"textproto:11: steps: epochs and steps"}},
+      {"neither", "epochs: 1", "", {"epochs: is missing", "steps"}},
+      {"zero epochs", "epochs: 1", "epochs: 0", {"textproto:10: epochs: ", "at least 1"}},
+      {"zero steps", "epochs: 1", "steps: 0", {"textproto:10: steps: ", "at least 1"}},
+      {"threads", "threads: 1", "threads: 100000", {"textproto:8: threads: "}},
+      {"accumulate", "", "accumulate: 0", {"textproto:11: accumulate: ", "at least 1"}},
+      {"cuda", "", "device: CUDA", {"textproto:11: device: ", "release", "CPU"}},
+      {"half",
+       "",
+       "precision: FLOAT16_AUTOCAST",
+       {"textproto:11: precision: ", "release", "FLOAT32"}},
+      {"no duration", "\"10s\"", "\"soon\"", {"textproto:9: liveness: 'soon'", "\"10s\""}},
+      {"no unit", "\"10s\"", "\"10\"", {"textproto:9: liveness: ", "\"10s\""}},
+      {"short", "\"10s\"", "\"999ms\"", {"textproto:9: liveness: ", "at least 1s"}},
+      {"negative", "\"10s\"", "\"-10s\"", {"textproto:9: liveness: ", "at least 1s"}},
+      {"for ever", "\"10s\"", "\"inf\"", {"textproto:9: liveness: ", "at most 24h"}},
+      {"stall", "", "stall_timeout: \"\"", {"textproto:11: stall_timeout: "}},
+  };
+  return table;
+}
+
+TEST_F(JobFile, EverythingWrongNamesFileLineAndField) {
+  for (const WrongJob& wrong : WrongJobs()) {
+    std::string text = kGood;
+    if (wrong.old_text.empty()) {
+      text += wrong.new_text + "\n";
+    } else {
+      ASSERT_TRUE(absl::StrContains(text, wrong.old_text)) << wrong.old_text;
+      text = absl::StrReplaceAll(text, {{wrong.old_text, wrong.new_text}});
+    }
+    const auto job = Load(text);
+    ASSERT_FALSE(job.ok()) << wrong.what;
+    EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << wrong.what;
+    for (const std::string& word : wrong.words) {
+      EXPECT_TRUE(absl::StrContains(job.status().message(), word))
+          << wrong.what << ": '" << word << "' is not in: " << job.status().message();
+    }
+  }
+}
+
+TEST_F(JobFile, AMissingFileIsNotFound) {
+  const auto job = LoadJob(folder_ / "none.textproto", {});
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(absl::StrContains(job.status().message(), "none.textproto"));
+  EXPECT_EQ(LoadJob(folder_, {}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(JobFile, DefaultsAreFilledIn) {
+  const auto job = Load(kGood);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->loss(), CROSS_ENTROPY);
+  EXPECT_EQ(job->device(), CPU);
+  EXPECT_EQ(job->precision(), FLOAT32);
+  EXPECT_EQ(job->consistency().sync().reduction(), MEAN);
+  EXPECT_TRUE(job->learning_rate().has_constant());
+  EXPECT_EQ(job->optimizer().adam().beta2(), 0.999);
+  EXPECT_EQ(job->data().evaluation_batch(), 500U);
+  EXPECT_TRUE(job->data().shuffle());
+  EXPECT_EQ(job->data().prefetch(), 2U);
+  EXPECT_EQ(job->data().idx().deviation(), 1);
+  EXPECT_EQ(job->model().simple_cnn().classes(), 10U);
+  EXPECT_EQ(job->cluster().min_workers(), 2U);
+  EXPECT_EQ(job->accumulate(), 1U);
+  EXPECT_TRUE(job->checkpoint().at_end());
+  EXPECT_EQ(job->checkpoint().directory(), "checkpoints");
+  EXPECT_EQ(Liveness(*job), absl::Seconds(10));
+  EXPECT_EQ(StallTimeout(*job), absl::Minutes(10));
+  const auto adamw = Load(kGood, {"optimizer.adamw={rate: 1}"});
+  ASSERT_TRUE(adamw.ok()) << adamw.status();
+  EXPECT_EQ(adamw->optimizer().adamw().weight_decay(), 0.01);
+}
+
+TEST_F(JobFile, AResolvedJobLoadsAsTheSameJobFromAnywhere) {
+  const std::string extra =
+      "optimizer { rmsprop { rate: 0.1 } overrides { pattern: \"*.bias\" weight_decay: 0.3 } }\n"
+      "learning_rate { cosine {} warmup_steps: 7 }\ncheckpoint { start_from: \"../old\" }\n";
+  const std::string richer =
+      absl::StrReplaceAll(kGood, {{"optimizer { adam { rate: 0.001 } }", extra}});
+  for (const std::string& text : {std::string(kGood), richer}) {
+    const auto job = Load(text);
+    ASSERT_TRUE(job.ok()) << job.status();
+    std::string printed;
+    ASSERT_TRUE(google::protobuf::TextFormat::PrintToString(*job, &printed));
+    std::filesystem::create_directories(folder_ / "run");
+    const auto again = LoadJob(Write(printed, "run/job.textproto"), {});
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->SerializeAsString(), job->SerializeAsString());
+    EXPECT_EQ(JobFingerprint(*again), JobFingerprint(*job));
+  }
+}
+
+TEST_F(JobFile, TheFingerprintTellsJobsApartButNotPlaces) {
+  const auto job = Load(kGood);
+  std::filesystem::create_directories(folder_ / "elsewhere");
+  const auto copy = LoadJob(Write(kGood, "elsewhere/other_name.textproto"), {});
+  ASSERT_TRUE(job.ok() && copy.ok());
+  EXPECT_NE(job->data().idx().directory(), copy->data().idx().directory());
+  EXPECT_EQ(JobFingerprint(*job), JobFingerprint(*copy));
+  EXPECT_EQ(JobFingerprint(*job).size(), 16U);
+  EXPECT_EQ(JobFingerprint(*job).find_first_not_of("0123456789abcdef"), std::string::npos);
+  for (const char* change : {"epochs=77", "name=other", "seed=4", "data.idx.directory=others",
+                             "optimizer.adam.beta1=0.8", "threads=2", "cluster.shards=1"}) {
+    const auto changed = Load(kGood, {change});
+    ASSERT_TRUE(changed.ok()) << changed.status();
+    EXPECT_NE(JobFingerprint(*changed), JobFingerprint(*job)) << change;
+  }
+}
+
+TEST_F(JobFile, PathsAreRelativeToTheFile) {
+  const auto job = Load(kGood, {"model.torchscript=nets/../mine.pt", "checkpoint.start_from=/a/b"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->data().idx().directory(), (folder_ / "data").string());
+  EXPECT_EQ(job->model().torchscript(), (folder_ / "mine.pt").string());
+  EXPECT_EQ(job->checkpoint().start_from(), "/a/b");
+  EXPECT_EQ(job->checkpoint().directory(), "checkpoints");
+  const std::filesystem::path before = std::filesystem::current_path();
+  std::filesystem::current_path(folder_);
+  const auto from_here = LoadJob("job.textproto", {});
+  std::filesystem::current_path(before);
+  ASSERT_TRUE(from_here.ok()) << from_here.status();
+  EXPECT_EQ(from_here->data().idx().directory(), (folder_ / "data").string());
+}
+
+TEST_F(JobFile, OverridesReplaceFields) {
+  const auto job =
+      Load(kGood, {"cluster.workers=4", "optimizer.sgd.rate=0.5", "name=my-job.1", "steps=9",
+                   "data.shuffle=false", "loss=MEAN_SQUARED_ERROR", "data.idx.directory='/x y'",
+                   "cluster.workers=5", "learning_rate={warmup_steps: 3 cosine {}}"});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->cluster().workers(), 5U);
+  EXPECT_EQ(job->cluster().min_workers(), 5U);
+  EXPECT_FALSE(job->optimizer().has_adam());
+  EXPECT_EQ(job->optimizer().sgd().rate(), 0.5);
+  EXPECT_EQ(job->name(), "my-job.1");
+  EXPECT_FALSE(job->has_epochs());
+  EXPECT_EQ(job->steps(), 9U);
+  EXPECT_FALSE(job->data().shuffle());
+  EXPECT_EQ(job->loss(), MEAN_SQUARED_ERROR);
+  EXPECT_EQ(job->data().idx().directory(), "/x y");
+  EXPECT_EQ(job->learning_rate().warmup_steps(), 3U);
+}
+
+TEST_F(JobFile, AWrongOverrideIsNamed) {
+  const std::vector<std::pair<std::string, std::vector<std::string>>> table = {
+      {"cluster.sharps=3", {"--set cluster.sharps=3: sharps", "workers, shards"}},
+      {"cluster.shards", {"--set cluster.shards: ", "FIELD=VALUE"}},
+      {"=3", {"--set =3: "}},
+      {"", {"--set : "}},
+      {"cluster.shards=", {"--set cluster.shards=: shards"}},
+      {"cluster.shards=many", {"--set cluster.shards=many: shards", "whole number"}},
+      {"cluster.shards=-1", {"--set cluster.shards=-1: shards"}},
+      {"cluster.shards=2 workers: 3", {"--set cluster.shards=2 workers: 3"}},
+      {"cluster.shards=0", {"--set cluster.shards=0: cluster.shards: ", "at least 1"}},
+      {"cluster={shards: 0}", {"--set cluster={shards: 0}: cluster.shards"}},
+      {"cluster=3", {"--set cluster=3: cluster"}},
+      {"cluster.shards.more=3", {"--set cluster.shards.more=3: shards: has no fields"}},
+      {"cluster..shards=3", {"--set cluster..shards=3: "}},
+      {"device=GPU", {"--set device=GPU: device", "CPU, CUDA, AUTO"}},
+      {"liveness=soon", {"--set liveness=soon: liveness", "\"10s\""}},
+      {"optimizer.overrides={pattern: \"*\"}", {"overrides: is a list"}},
+  };
+  for (const auto& [override, words] : table) {
+    const auto job = Load(kGood, {override});
+    EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << override;
+    for (const std::string& word : words) {
+      EXPECT_TRUE(absl::StrContains(job.status().message(), word))
+          << "'" << word << "' is not in: " << job.status().message();
+    }
+  }
+}
+
+TEST_F(JobFile, TheShippedJobIsRight) {
+  const auto job = LoadJob("deploy/jobs/fashion_mnist.textproto", {});
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->cluster().workers(), 2U);
+}
+
+// Whatever bytes a file has, loading it gives a job or an error that names the file.
+TEST_F(JobFile, DamagedFilesNeverCrash) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 1000; ++i) {
+    std::string text = kGood;
+    for (int changes = 1 + static_cast<int>(random() % 4); changes > 0; --changes) {
+      const size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text.resize(at + 1);
+          break;
+        case 1:
+          text[at] = static_cast<char>(random());
+          break;
+        case 2:
+          text.erase(at, 1 + random() % 8);
+          break;
+        default:
+          text.insert(at, text.substr(random() % text.size(), random() % 16));
+      }
+      if (text.empty()) text = " ";
+    }
+    const auto job = Load(text);
+    if (!job.ok()) {
+      EXPECT_TRUE(absl::StrContains(job.status().message(), "job.textproto")) << job.status();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace parley
