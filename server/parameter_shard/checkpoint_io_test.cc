@@ -1,0 +1,171 @@
+#include "server/parameter_shard/checkpoint_io.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
+#include "server/parameter_shard/shard_fixture.h"
+
+namespace parley::testing {
+namespace {
+
+JobConfig AdamJob() {
+  JobConfig job = MeanJob();
+  Adam* adam = job.mutable_optimizer()->mutable_adam();
+  adam->set_rate(0.01);
+  adam->set_beta1(0.9);
+  adam->set_beta2(0.999);
+  adam->set_epsilon(1e-8);
+  job.mutable_consistency()->mutable_sync()->set_deterministic(true);
+  return job;
+}
+
+ViewOptions Options(uint32_t shards, uint64_t placement) {
+  return {.tensors = {{"w", 2 * kBlockElements + 100},
+                      {"b", 10},
+                      {"n", 1, true, I64},
+                      {"d", 6, false, F64}},
+          .shards = shards,
+          .placement_seed = placement};
+}
+
+void Train(ShardCluster& cluster, uint64_t from, uint64_t to) {
+  for (uint64_t step = from; step <= to; ++step) {
+    for (const Slice& slice : cluster.view().slices()) {
+      std::vector<float> gradient;
+      for (uint64_t i = slice.begin(); i < slice.end(); ++i) {
+        gradient.push_back(static_cast<float>((i * 37 + step * 11) % 101) / 50 - 1);
+      }
+      PushRequest push = cluster.MakePush(0, step, 0, slice.id(), gradient);
+      if (cluster.view().tensors(static_cast<int>(slice.tensor())).buffer()) {
+        const int64_t count = static_cast<int64_t>(step);
+        push.mutable_slices(0)->set_dtype(I64);
+        push.mutable_slices(0)->set_data(&count, sizeof(count));
+      }
+      ASSERT_EQ(cluster.Push(push).status(), absl::OkStatus());
+    }
+    cluster.Complete(cluster.MakeComplete(0, step, 0));
+    cluster.Deliver();
+  }
+}
+
+std::string AllBytes(ShardCluster& cluster, uint64_t version) {
+  std::string bytes;
+  for (const Slice& slice : cluster.view().slices()) {
+    auto pulled = cluster.Pull(0, slice.id(), version);
+    const PinnedBuffer& values = (**pulled)->slices[0].values;
+    bytes.append(reinterpret_cast<const char*>(values->data()), values->size());
+  }
+  return bytes;
+}
+
+class CheckpointIoTest : public ::testing::Test {
+ protected:
+  CheckpointIoTest() : files_(PosixFileSystem()) {
+    folder_ = absl::StrCat(::testing::TempDir(), "/",
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name(), "/",
+                           StepFolderName(5));
+    EXPECT_EQ(files_->CreateDirectories(folder_), absl::OkStatus());
+  }
+
+  void Write(ShardCluster& cluster, uint64_t version) {
+    Manifest manifest;
+    manifest.set_job_name("test");
+    manifest.set_step(version);
+    *manifest.mutable_job() = AdamJob();
+    *manifest.mutable_tensors() = cluster.view().tensors();
+    for (uint32_t i = 0; i < cluster.size(); ++i) {
+      auto slices = cluster.shard(i).Snapshot(version);
+      ASSERT_EQ(slices.status(), absl::OkStatus());
+      auto file = WriteCheckpointFile(*files_, folder_, *cluster.shard(i).routing(), *slices);
+      ASSERT_EQ(file.status(), absl::OkStatus());
+      EXPECT_EQ(file->name(), absl::StrCat("shard-", i, ".safetensors"));
+      *manifest.add_files() = *file;
+      for (const auto& [name, steps] : OptimizerSteps(*cluster.shard(i).routing(), *slices)) {
+        (*manifest.mutable_optimizer_steps())[name] = steps;
+      }
+    }
+    EXPECT_EQ(manifest.optimizer_steps().at("w"), version);
+    EXPECT_EQ(manifest.optimizer_steps().count("n"), 0u);
+    ASSERT_EQ(CommitCheckpoint(*files_, folder_, manifest), absl::OkStatus());
+  }
+
+  absl::Status Load(ShardCluster& cluster) {
+    for (uint32_t i = 0; i < cluster.size(); ++i) {
+      Shard& shard = cluster.shard(i);
+      absl::Status status = LoadCheckpoint(
+          *files_, folder_, *shard.routing(), [&](uint32_t slice, const SliceStart& start) {
+            Replies replies;
+            return shard.StartSlice(slice, start, cluster.now(), replies);
+          });
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<FileSystem> files_;
+  std::string folder_;
+};
+
+TEST_F(CheckpointIoTest, TrainingGoesOnBitwiseWithAnotherNumberOfShards) {
+  ShardCluster whole(AdamJob(), MakeView(Options(1, 1)));
+  Train(whole, 1, 10);
+  const std::string expected = AllBytes(whole, 10);
+
+  ShardCluster first(AdamJob(), MakeView(Options(2, 5)));
+  Train(first, 1, 5);
+  Write(first, 5);
+
+  ClusterView view = MakeView(Options(3, 9));
+  view.set_start_from(folder_);
+  view.set_start_version(5);
+  ShardCluster second(AdamJob(), view, /*start=*/false);
+  ASSERT_EQ(Load(second), absl::OkStatus());
+  for (uint32_t i = 0; i < second.size(); ++i) EXPECT_TRUE(second.shard(i).ready());
+  Train(second, 6, 10);
+  EXPECT_EQ(AllBytes(second, 10), expected);
+}
+
+TEST_F(CheckpointIoTest, ACheckpointOfAnotherModelOrStepIsRefused) {
+  ShardCluster first(AdamJob(), MakeView(Options(1, 1)));
+  Train(first, 1, 1);
+  Write(first, 1);
+  ClusterView view = MakeView({.tensors = {{"w", 3}}});
+  view.set_start_version(1);
+  ShardCluster other_model(AdamJob(), view, /*start=*/false);
+  EXPECT_TRUE(absl::IsInvalidArgument(Load(other_model)));
+  view = MakeView(Options(1, 1));
+  view.set_start_version(2);
+  ShardCluster other_step(AdamJob(), view, /*start=*/false);
+  EXPECT_TRUE(absl::IsInvalidArgument(Load(other_step)));
+}
+
+TEST_F(CheckpointIoTest, AShardThatIsPastTheVersionSaysSo) {
+  ShardCluster cluster(AdamJob(), MakeView(Options(1, 1)));
+  Train(cluster, 1, 2);
+  EXPECT_TRUE(absl::IsAborted(cluster.shard(0).Snapshot(1).status()));
+  EXPECT_TRUE(absl::IsUnavailable(cluster.shard(0).Snapshot(3).status()));
+}
+
+TEST_F(CheckpointIoTest, ASnapshotStaysAsItWasWhileTrainingGoesOn) {
+  ShardCluster cluster(AdamJob(), MakeView(Options(1, 1)));
+  Train(cluster, 1, 3);
+  auto slices = cluster.shard(0).Snapshot(3);
+  ASSERT_TRUE(slices.ok());
+  const auto bytes = [](const PinnedBuffer& buffer) {
+    return std::string(reinterpret_cast<const char*>(buffer->data()), buffer->size());
+  };
+  const std::string values = bytes((*slices)[0].values);
+  const std::string state = bytes((*slices)[0].state_buffer);
+  Train(cluster, 4, 5);
+  EXPECT_EQ(bytes((*slices)[0].values), values);
+  EXPECT_EQ(bytes((*slices)[0].state_buffer), state);
+}
+
+}  // namespace
+}  // namespace parley::testing

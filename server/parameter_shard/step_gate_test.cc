@@ -1,0 +1,129 @@
+#include "server/parameter_shard/step_gate.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace parley {
+namespace {
+
+CompleteRequest Completion(uint32_t contributor, double weight = 1, uint32_t part = 0) {
+  CompleteRequest request;
+  request.set_step(1);
+  request.set_part(part);
+  request.mutable_share()->set_contributor(contributor);
+  request.mutable_share()->set_weight(weight);
+  return request;
+}
+
+StepGate Opened(StepGate::Options options, StepGate::Contributors contributors) {
+  StepGate gate(options);
+  gate.Open(1, std::move(contributors));
+  return gate;
+}
+
+TEST(StepGateTest, AContributorIsCompleteWhenAllItsPartsAre) {
+  StepGate gate = Opened({}, {{0, 2}, {1, 1}});
+  EXPECT_FALSE(gate.Complete(Completion(0, 1, 1))->verdict.has_value());
+  EXPECT_FALSE(gate.Complete(Completion(1))->verdict.has_value());
+  EXPECT_EQ(gate.MissingParts().size(), 1u);
+  auto output = gate.Complete(Completion(0, 0.5, 0));
+  ASSERT_TRUE(output->verdict.has_value());
+  EXPECT_EQ(output->verdict->total_weight(), 1.5);  // part 0's, once
+}
+
+TEST(StepGateTest, SharesAreByOrdinalWhateverTheOrderOfCompletion) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}, {2, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(2)).ok());
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  const auto output = gate.Complete(Completion(1));
+  ASSERT_EQ(output->verdict->shares_size(), 3);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(output->verdict->shares(i).contributor(), static_cast<uint32_t>(i));
+  }
+}
+
+TEST(StepGateTest, WithBackupsTheFirstCompleteOnesCount) {
+  StepGate gate = Opened({.backup = 1}, {{0, 1}, {1, 1}, {2, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(2)).ok());
+  const auto output = gate.Complete(Completion(0));
+  ASSERT_TRUE(output->verdict.has_value());
+  EXPECT_EQ(output->verdict->shares(0).contributor(), 0u);
+  EXPECT_EQ(output->verdict->shares(1).contributor(), 2u);
+}
+
+TEST(StepGateTest, ImpossibleCompletionsAreRefused) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.Complete(Completion(7)).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.Complete(Completion(0, 1, 3)).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.Complete(Completion(0, -1)).status()));
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.Complete(Completion(0, nan)).status()));
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  CompleteRequest other_epoch = Completion(1);
+  other_epoch.set_data_epoch(3);
+  EXPECT_TRUE(absl::IsInvalidArgument(gate.Complete(other_epoch).status()));
+}
+
+TEST(StepGateTest, ClosingWaitsForTheNormsOfAllShards) {
+  ClusterView view;
+  StepGate gate = Opened({.skip_nonfinite = true, .shards = 2}, {{0, 1}});
+  auto output = gate.Complete(Completion(0));
+  ASSERT_TRUE(output->close.has_value());
+  EXPECT_FALSE(output->verdict.has_value());
+  CloseReply finite;
+  finite.set_finite(true);
+  CloseReply infinite;
+  EXPECT_FALSE(gate.OnCloseReply(1, 1, 0, finite, view).verdict.has_value());
+  EXPECT_FALSE(gate.OnCloseReply(1, 1, 0, finite, view).verdict.has_value());    // again
+  EXPECT_FALSE(gate.OnCloseReply(0, 1, 9, infinite, view).verdict.has_value());  // another attempt
+  EXPECT_EQ(gate.OnCloseReply(0, 1, 0, infinite, view).verdict->outcome(), Verdict::SKIP);
+}
+
+TEST(StepGateTest, RemovingSomebodyWhileClosingChangesNothing) {
+  ClusterView view;
+  StepGate gate = Opened({.clip = true, .clip_norm = 1}, {{0, 1}, {1, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  ASSERT_TRUE(gate.Complete(Completion(1))->close.has_value());
+  const auto output = gate.Change({{.contributor = 1, .in_a_sum = true}}, {});
+  EXPECT_FALSE(output.verdict.has_value());
+  EXPECT_EQ(gate.OnCloseReply(0, 1, 0, CloseReply(), view).verdict->shares_size(), 2);
+}
+
+TEST(StepGateTest, RemovingAnIncompleteOneThatIsInASumRaisesTheAttempt) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  const auto output = gate.Change({{.contributor = 1, .in_a_sum = true}}, {});
+  ASSERT_TRUE(output.verdict.has_value());
+  EXPECT_EQ(output.verdict->outcome(), Verdict::RETRY);
+  EXPECT_EQ(output.verdict->attempt(), 0u);
+  EXPECT_EQ(gate.attempt(), 1u);
+  EXPECT_EQ(gate.MissingParts().size(), 1u);  // contributor 0 has to complete again
+}
+
+TEST(StepGateTest, RemovingTheLastMissingOneThatSentNothingDecides) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  const auto output = gate.Change({{.contributor = 1, .in_a_sum = false}}, {});
+  EXPECT_EQ(output.verdict->outcome(), Verdict::APPLY);
+  EXPECT_EQ(output.verdict->shares_size(), 1);
+}
+
+TEST(StepGateTest, NoneNamesThePartsWhereTheyAreNotAllPart0) {
+  StepGate gate = Opened({}, {{0, 2}, {1, 1}});
+  CompleteRequest second = Completion(0, 1, 1);
+  second.add_none(5);
+  CompleteRequest only = Completion(1);
+  only.add_none(6);
+  ASSERT_TRUE(gate.Complete(second).ok());
+  ASSERT_TRUE(gate.Complete(only).ok());
+  const auto output = gate.Complete(Completion(0));
+  ASSERT_EQ(output->verdict->none_size(), 2);
+  EXPECT_EQ(output->verdict->none(0).slice(), 5u);
+  EXPECT_EQ(output->verdict->none(0).parts(0), 1u);
+  EXPECT_EQ(output->verdict->none(1).contributors(0), 1u);
+  EXPECT_EQ(output->verdict->none(1).parts_size(), 0);
+}
+
+}  // namespace
+}  // namespace parley

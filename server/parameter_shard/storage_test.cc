@@ -1,0 +1,179 @@
+// Buffers, versions, accumulators and norms.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "common/tensor.h"
+#include "server/parameter_shard/accumulator.h"
+#include "server/parameter_shard/buffer.h"
+#include "server/parameter_shard/gradient_norm.h"
+#include "server/parameter_shard/versioned_values.h"
+
+namespace parley {
+namespace {
+
+std::string Bytes(const std::vector<float>& values) {
+  return std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+}
+
+std::vector<float> Copy(absl::Span<const float> values) { return {values.begin(), values.end()}; }
+
+TEST(BufferTest, BuffersAreAlignedAndComeBackToThePool) {
+  BufferPool pool;
+  std::shared_ptr<Buffer> buffer = pool.Take(100);
+  const void* const memory = buffer->data();
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory) % 64, 0u);
+  buffer.reset();
+  EXPECT_EQ(pool.free_buffers(), 1u);
+  EXPECT_EQ(pool.Take(100)->data(), memory);
+  EXPECT_NE(pool.Take(200)->data(), memory);
+}
+
+TEST(BufferTest, APinOutlivesOwnerAndPool) {
+  PinnedBuffer pin;
+  {
+    BufferPool pool;
+    std::shared_ptr<Buffer> buffer = pool.Take(4);
+    pin = Pin(buffer);
+    EXPECT_TRUE(buffer->pinned());
+    PinnedBuffer second = pin;
+    second.reset();
+    EXPECT_TRUE(buffer->pinned());
+  }
+  EXPECT_EQ(pin->size(), 4u);
+}
+
+TEST(VersionedValuesTest, UpdatesAreInPlaceWhereNobodyHoldsTheOldVersion) {
+  BufferPool pool;
+  VersionedValues values(&pool);
+  values.Set(3, Bytes({1, 2}));
+  const std::byte* const memory = values.PinVersion(3)->data();
+  EXPECT_EQ(values.Update(4).data(), memory);
+  EXPECT_EQ(values.PinVersion(3), nullptr);
+  PinnedBuffer held = values.PinVersion(4);
+  Buffer& next = values.Update(5);
+  EXPECT_NE(next.data(), memory);
+  next.as<float>()[0] = 7;
+  EXPECT_EQ(held->as<float>()[0], 1);
+  EXPECT_EQ(values.PinVersion(4)->data(), memory);
+  EXPECT_EQ(values.held(), 2u);
+  held.reset();
+  values.Update(6);
+  EXPECT_EQ(values.held(), 1u);
+  EXPECT_EQ(pool.free_buffers(), 1u);
+}
+
+TEST(VersionedValuesTest, AVersionThatChangesNothingHasTheSameMemory) {
+  BufferPool pool;
+  VersionedValues values(&pool);
+  values.Set(0, Bytes({1}));
+  values.Raise(1);
+  values.Raise(2);
+  EXPECT_EQ(values.newest(), 2u);
+  EXPECT_EQ(values.PinVersion(0)->data(), values.PinVersion(2)->data());
+}
+
+// For the race detector: readers hold versions on other threads while the owner goes on.
+TEST(VersionedValuesTest, ReadersOnOtherThreadsSeeTheirVersionUnchanged) {
+  BufferPool pool;
+  VersionedValues values(&pool);
+  values.Set(0, Bytes(std::vector<float>(1000, 0)));
+  std::vector<std::thread> readers;
+  for (uint64_t version = 0; version < 50; ++version) {
+    readers.emplace_back([pin = values.PinVersion(version), version]() mutable {
+      for (const float value : pin->as<float>()) ASSERT_EQ(value, static_cast<float>(version));
+      pin.reset();
+    });
+    for (float& value : values.Update(version + 1).as<float>()) value += 1;
+  }
+  for (std::thread& reader : readers) reader.join();
+}
+
+TEST(GradientAccumulatorTest, AllFloatTypesAreAddedAsFloat32) {
+  BufferPool pool;
+  GradientAccumulator sum(2, /*apart=*/false, &pool);
+  const std::vector<double> doubles = {0.5, -2};
+  const std::vector<uint16_t> halves = {FloatToHalf(0.25f), FloatToHalf(8)};
+  const std::vector<uint16_t> bfloats = {FloatToBFloat16(1), FloatToBFloat16(-1)};
+  sum.Add({0, 0, 0, 2}, F32, Bytes({1, 1}));
+  sum.Add({1, 0, 0, 2}, F64, {reinterpret_cast<const char*>(doubles.data()), 16});
+  sum.Add({2, 0, 0, 2}, F16, {reinterpret_cast<const char*>(halves.data()), 4});
+  sum.Add({3, 0, 0, 2}, BF16, {reinterpret_cast<const char*>(bfloats.data()), 4});
+  EXPECT_EQ(Copy(sum.Sum({})), std::vector<float>({2.75f, 6}));
+  EXPECT_TRUE(sum.Has(3, 0));
+  EXPECT_FALSE(sum.Has(3, 1));
+}
+
+TEST(GradientAccumulatorTest, BytesNeedNoAlignment) {
+  BufferPool pool;
+  GradientAccumulator sum(2, /*apart=*/false, &pool);
+  const std::string shifted = "x" + Bytes({1, 2});
+  sum.Add({0, 0, 0, 2}, F32, std::string_view(shifted).substr(1));
+  EXPECT_EQ(Copy(sum.Sum({})), std::vector<float>({1, 2}));
+}
+
+TEST(GradientAccumulatorTest, KeptApartTheOrderIsByContributorThenPart) {
+  BufferPool pool;
+  // (big + small) - big loses the small one; (big - big) + small does not.
+  const auto result = [&](std::vector<std::pair<uint32_t, float>> arrivals) {
+    GradientAccumulator sum(1, /*apart=*/true, &pool);
+    for (const auto& [contributor, value] : arrivals) {
+      sum.Add({contributor, 0, 0, 1}, F32, Bytes({value}));
+    }
+    return sum.Sum({0, 1, 2})[0];
+  };
+  const float reference = result({{0, 1e10f}, {1, -1e10f}, {2, 1}});
+  EXPECT_EQ(reference, 1);
+  EXPECT_EQ(result({{2, 1}, {0, 1e10f}, {1, -1e10f}}), reference);
+}
+
+TEST(GradientAccumulatorTest, KeptApartThoseThatDoNotCountAreLeftOut) {
+  BufferPool pool;
+  GradientAccumulator sum(3, /*apart=*/true, &pool);
+  sum.Add({0, 0, 0, 2}, F32, Bytes({1, 1}));
+  sum.Add({1, 0, 1, 3}, F32, Bytes({5, 5}));
+  sum.Add({2, 0, 1, 3}, F32, Bytes({7, 7}));
+  EXPECT_EQ(Copy(sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));
+  EXPECT_EQ(Copy(sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));  // fixed
+  sum.Drop();
+  EXPECT_EQ(Copy(sum.Sum({0, 2})), std::vector<float>({0, 0, 0}));
+}
+
+TEST(GradientNormTest, SumsOfSquaresAreThoseOfFloat64) {
+  std::vector<float> values;
+  double expected = 0;
+  for (int i = 0; i < 1003; ++i) {
+    values.push_back(static_cast<float>(i % 17) - 8);
+    expected += static_cast<double>(values.back()) * values.back();
+  }
+  EXPECT_EQ(SumOfSquares(values), expected);  // integers: exact in any order
+  EXPECT_EQ(SumOfSquares({}), 0);
+}
+
+TEST(GradientNormTest, InfinitiesAndNansAreFound) {
+  std::vector<float> values(1000, 1);
+  EXPECT_TRUE(AllFinite(values));
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
+    values[997] = bad;
+    EXPECT_FALSE(AllFinite(values));
+  }
+  values[997] = std::numeric_limits<float>::max();
+  EXPECT_TRUE(AllFinite(values));
+}
+
+TEST(GradientNormTest, TheScaleIsPyTorchs) {
+  EXPECT_EQ(ClipScale(0.5, 1), 1);
+  EXPECT_EQ(ClipScale(10, 1), 1 / (10 + 1e-6));
+  EXPECT_EQ(ClipScale(std::numeric_limits<double>::infinity(), 1), 0);
+  EXPECT_TRUE(std::isnan(ClipScale(std::numeric_limits<double>::quiet_NaN(), 1)));
+}
+
+}  // namespace
+}  // namespace parley
