@@ -57,7 +57,7 @@ int Export(const Options& options) {
 Command AddCheckpoint(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
   const auto chosen = std::make_shared<Command>();
-  subcommand.require_subcommand(1);
+  subcommand.require_subcommand(0, 1);
   const auto add = [&](const char* name, const char* what, int (*function)(const Options&)) {
     CLI::App* action = subcommand.add_subcommand(name, what);
     action->add_option("DIR", options->directory, "Folder of a step, or the folder with `latest`")
@@ -69,7 +69,11 @@ Command AddCheckpoint(CLI::App& subcommand) {
   add("verify", "Reads all and checks every sum; exit status 1 names what is damaged", Verify);
   add("export", "Writes model.safetensors and optimizer.safetensors with PyTorch's names", Export)
       ->add_option("--out", options->out, "Folder for the two files; default: here");
-  return [chosen] { return (*chosen)(); };
+  return [chosen, help = &subcommand]() -> int {
+    if (*chosen) return (*chosen)();
+    std::fputs(help->help().c_str(), stderr);
+    return kWrongUsage;
+  };
 }
 
 }  // namespace parley

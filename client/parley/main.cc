@@ -1,8 +1,9 @@
 // parley: the operator's command.
-#include <utility>
+#include <iostream>
 
 #include "client/parley/command.h"
 #include "common/daemon/command_line.h"
+#include "common/daemon/exit_code.h"
 
 namespace parley {
 namespace {
@@ -10,7 +11,8 @@ namespace {
 int Main(int argc, char** argv) {
   CLI::App app("Trains a job by a coordinator, parameter shards and workers, and looks at it.",
                "parley");
-  app.require_subcommand(1);
+  // An unknown one is then reported by its name rather than as one that is missing.
+  app.require_subcommand(0, 1);
   Command chosen;
   const auto add = [&](const char* name, const char* what, Command (*add_to)(CLI::App&)) {
     CLI::App* subcommand = app.add_subcommand(name, what);
@@ -21,6 +23,10 @@ int Main(int argc, char** argv) {
   add("status", "Shows members and progress of a running job", AddStatus);
   add("checkpoint", "Looks into a checkpoint", AddCheckpoint);
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
+  if (!chosen) {
+    std::cerr << app.help();
+    return kWrongUsage;
+  }
   return chosen();
 }
 
