@@ -14,14 +14,15 @@ namespace parley {
 std::string WriteJob(const std::string& directory, const std::string& text) {
   const std::string path = directory + "/job.textproto";
   std::ofstream file(path);
-  file << "name: \"parity\"\n" << text << "\n";
+  file << text << "\n";
   const auto unless = [&](const char* word, const char* line) {
     if (!absl::StrContains(text, word)) file << line << "\n";
   };
+  unless("name: ", "name: \"parity\"");
   unless("model {", "model { own {} }");
   unless("data {", "data { own {} batch: 10 }");
   unless("cluster {", "cluster { workers: 2 shards: 2 }");
-  unless("\nsteps: ", "steps: 200");
+  if (!absl::StrContains(text, "epochs: ")) unless("\nsteps: ", "steps: 200");
   return path;
 }
 

@@ -5,6 +5,7 @@
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
+#include <torch/optim/schedulers/step_lr.h>
 #include <torch/optim/sgd.h>
 
 #include <cmath>
@@ -275,9 +276,10 @@ TEST(OverrideParityTest, FrozenParametersAndOwnSettingsAreParameterGroups) {
   }
 }
 
-// A training under a schedule against torch::optim with the rate set to `rate(step)` before each
-// step.
-void ExpectScheduleIs(const std::string& schedule, const std::function<double(int)>& rate) {
+// A training under a schedule against torch::optim, where `set_rate(optimizer, step)` sets the rate
+// before each step.
+using SetRate = std::function<void(torch::optim::Optimizer&, int step)>;
+void ExpectScheduleIs(const std::string& schedule, const SetRate& set_rate) {
   const JobConfig job = JobFromText(
       "optimizer { sgd { rate: 0.1 momentum: 0.9 } } learning_rate { " + schedule + " }");
   ShardOptimizer shard(job);
@@ -289,7 +291,7 @@ void ExpectScheduleIs(const std::string& schedule, const std::function<double(in
       theirs[i].mutable_grad() = Gradient(theirs[i]);
       shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], theirs[i].grad());
     }
-    for (auto& group : optimizer->param_groups()) group.options().set_lr(rate(step));
+    set_rate(*optimizer, step);
     optimizer->step();
   }
   for (size_t i = 0; i < ours.size(); ++i) {
@@ -297,25 +299,71 @@ void ExpectScheduleIs(const std::string& schedule, const std::function<double(in
   }
 }
 
+SetRate To(std::function<double(int step)> rate) {
+  return [rate = std::move(rate)](torch::optim::Optimizer& optimizer, int step) {
+    for (auto& group : optimizer.param_groups()) group.options().set_lr(rate(step));
+  };
+}
+
+// The rate that a job's schedule gives, against what PyTorch's scheduler printed at these steps.
+void ExpectRates(const std::string& schedule, const std::map<uint64_t, double>& rates) {
+  const JobConfig job =
+      JobFromText("optimizer { sgd { rate: 0.1 } } learning_rate { " + schedule + " }");
+  for (const auto& [step, rate] : rates) {
+    EXPECT_NEAR(0.1 * LearningRateFactor(job, step, kSteps) / rate, 1, 1e-12)
+        << schedule << " step " << step;
+  }
+}
+
 TEST(ScheduleParityTest, StepDecayIsStepLR) {
-  // StepLR's own recursion: times gamma when step_count % every == 0.
-  double rate = 0.1;
-  ExpectScheduleIs("step_decay { every_steps: 30 gamma: 0.7 }", [&](int step) {
-    if (step > 1 && (step - 1) % 30 == 0) rate *= 0.7;
-    return rate;
-  });
+  std::unique_ptr<torch::optim::StepLR> scheduler;
+  ExpectScheduleIs("step_decay { every_steps: 30 gamma: 0.7 }",
+                   [&](torch::optim::Optimizer& optimizer, int step) {
+                     if (step == 1) {
+                       scheduler = std::make_unique<torch::optim::StepLR>(optimizer, 30, 0.7);
+                     } else {
+                       scheduler->step();
+                     }
+                   });
+  // torch.optim.lr_scheduler.StepLR(SGD(lr=0.1), 30, 0.7), read before each optimizer.step().
+  ExpectRates("step_decay { every_steps: 30 gamma: 0.7 }", {{1, 0.1},
+                                                            {30, 0.1},
+                                                            {31, 0.06999999999999999},
+                                                            {60, 0.06999999999999999},
+                                                            {61, 0.048999999999999995},
+                                                            {181, 0.011764899999999997},
+                                                            {200, 0.011764899999999997}});
 }
 
 TEST(ScheduleParityTest, CosineIsCosineAnnealingLR) {
-  // CosineAnnealingLR's closed form with T_max = 200, eta_min = 0.01.
-  ExpectScheduleIs("cosine { over_steps: 200 minimum: 0.1 }", [](int step) {
-    return 0.01 + (0.1 - 0.01) * (1 + std::cos(M_PI * (step - 1) / 200)) / 2;
-  });
+  // C++ has no such scheduler.
+  const std::string schedule = "cosine { over_steps: 200 minimum: 0.1 }";
+  ExpectScheduleIs(schedule, To([](int step) {
+                     return 0.01 + (0.1 - 0.01) * (1 + std::cos(M_PI * (step - 1) / 200)) / 2;
+                   }));
+  // torch.optim.lr_scheduler.CosineAnnealingLR(SGD(lr=0.1), T_max=200, eta_min=0.01).
+  ExpectRates(schedule, {{1, 0.1},
+                         {2, 0.09999444846167473},
+                         {25, 0.09683994186497132},
+                         {50, 0.08731568339934347},
+                         {100, 0.05570682927903186},
+                         {101, 0.054999999999999924},
+                         {150, 0.02368392415334581},
+                         {199, 0.010022204783542078},
+                         {200, 0.010005551538325273}});
 }
 
-TEST(ScheduleParityTest, WarmUpRisesLinearlyAndScalingMultipliesByTheWorkers) {
-  ExpectScheduleIs("constant {} warmup_steps: 40 linear_scaling: true",
-                   [](int step) { return 2 * 0.1 * std::min(1.0, step / 40.0); });
+TEST(ScheduleParityTest, WarmUpIsLinearLRAndScalingMultipliesByTheWorkers) {
+  const std::string schedule = "constant {} warmup_steps: 40 linear_scaling: true";
+  ExpectScheduleIs(schedule, To([](int step) { return 2 * 0.1 * std::min(1.0, step / 40.0); }));
+  // torch.optim.lr_scheduler.LinearLR(SGD(lr=0.2), start_factor=1/40, total_iters=39); two workers.
+  ExpectRates(schedule, {{1, 0.005000000000000001},
+                         {2, 0.010000000000000002},
+                         {20, 0.10000000000000003},
+                         {39, 0.19500000000000003},
+                         {40, 0.2},
+                         {41, 0.2},
+                         {200, 0.2}});
 }
 
 }  // namespace

@@ -1,0 +1,169 @@
+// Bar 11: one worker with one shard against a plain LibTorch loop of the same network, batch,
+// optimizer and thread count. Coordinator and shard are processes of their own; the two loops take
+// turns, some steps each, so that what else the machine does meets both.
+//
+//   step_benchmark COORDINATOR SHARD [threads=1] [steps=400] [batch=100]
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/from_blob.h>
+#include <torch/optim/adam.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "absl/time/clock.h"
+#include "client/grpc_connector.h"
+#include "tests/parity/loopback_cluster.h"
+#include "worker/data/idx.h"
+#include "worker/data/in_memory_source.h"
+#include "worker/trainer.h"
+
+namespace parley {
+namespace {
+
+constexpr uint64_t kTurn = 20;  // steps of one loop before it is the other's turn
+
+Datasets Images() {
+  const std::string directory = "/usr/share/datasets/fashion-mnist";
+  if (std::filesystem::exists(directory)) {
+    Idx idx;
+    idx.set_directory(directory);
+    auto datasets = OpenIdx(idx);
+    if (datasets.ok()) return {datasets->train, nullptr};
+  }
+  std::mt19937 random(1);
+  std::vector<uint8_t> pixels(20'000 * 28 * 28);
+  std::vector<uint8_t> labels(20'000);
+  for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random());
+  for (uint8_t& label : labels) label = static_cast<uint8_t>(random() % 10);
+  return {std::make_shared<PixelSource>(std::vector<int64_t>{1, 28, 28}, std::move(pixels),
+                                        std::move(labels), 0.0F, 1.0F),
+          nullptr};
+}
+
+// The loop that one would write without parley.
+class PlainLoop {
+ public:
+  PlainLoop(const JobConfig& job, const Datasets& data)
+      : data_(data),
+        batch_(job.data().batch()),
+        network_(*MakeNetwork(job, data.train->x())),
+        optimizer_(Parameters(), torch::optim::AdamOptions(0.001)) {}
+
+  void Run(uint64_t steps) {
+    for (uint64_t step = 0; step < steps; ++step) {
+      std::vector<uint64_t> samples;
+      for (uint64_t i = 0; i < batch_; ++i) samples.push_back(random_() % data_.train->size());
+      at::Tensor x = at::empty({static_cast<int64_t>(batch_), 1, 28, 28});
+      at::Tensor y = at::empty({static_cast<int64_t>(batch_)}, at::kLong);
+      data_.train
+          ->Fill(samples, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
+                 {static_cast<std::byte*>(y.data_ptr()), y.nbytes()})
+          .IgnoreError();
+      const at::Tensor loss = at::cross_entropy_loss(network_->Forward(x), y);
+      loss_sum_ += loss.item().toDouble();
+      optimizer_.zero_grad();
+      loss.backward();
+      optimizer_.step();
+    }
+  }
+
+ private:
+  std::vector<at::Tensor> Parameters() const {
+    std::vector<at::Tensor> parameters;
+    for (const NamedTensor& named : network_->Tensors()) parameters.push_back(named.tensor);
+    return parameters;
+  }
+
+  const Datasets& data_;
+  const uint64_t batch_;
+  std::mt19937_64 random_{1};
+  const std::unique_ptr<Network> network_;
+  torch::optim::Adam optimizer_;
+  double loss_sum_ = 0;
+};
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+int Run(const std::string& coordinator, const std::string& shard, const std::string& threads,
+        const std::string& steps, const std::string& batch) {
+  LoopbackCluster cluster(coordinator, shard,
+                          "seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: " + batch +
+                              " }\noptimizer { adam { rate: 0.001 } }\nthreads: " + threads +
+                              "\nsteps: " + steps + "\ncluster { workers: 1 shards: 1 }\n" +
+                              "checkpoint { at_end: false }");
+  const Datasets data = Images();
+  const JobConfig& job = cluster.job();
+  const auto connector = MakeGrpcConnector();
+  Session::Options options;
+  options.job = job;
+  options.coordinator = cluster.coordinator();
+  options.address = "127.0.0.1:1";
+  options.metrics_address = "127.0.0.1:1";
+  const auto session = Session::Join(options, *connector);
+  const auto network = MakeNetwork(job, data.train->x());
+  if (!session.ok() || !network.ok()) {
+    std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
+    return 1;
+  }
+  at::set_num_threads(std::atoi(threads.c_str()));
+  PlainLoop plain(job, data);
+  plain.Run(kTurn);
+
+  Metrics metrics;
+  TrainingMetrics training_metrics(metrics);
+  Log log(LogFormat::kText, "benchmark");
+  std::vector<double> parley_rates;
+  std::vector<double> plain_rates;
+  const double images = static_cast<double>(kTurn * job.data().batch());
+  uint64_t step = 0;
+  absl::Time begin;
+  // Before each step of parley's loop: every kTurn steps the other loop has its turn.
+  const auto take_turns = [&] {
+    if (step++ % kTurn != 0) return std::string();
+    if (step > 1) {
+      parley_rates.push_back(images / absl::ToDoubleSeconds(absl::Now() - begin));
+      begin = absl::Now();
+      plain.Run(kTurn);
+      plain_rates.push_back(images / absl::ToDoubleSeconds(absl::Now() - begin));
+    }
+    begin = absl::Now();
+    return std::string();
+  };
+  Trainer trainer({job, **network, data, **session, training_metrics, log, take_turns});
+  if (const absl::Status status = trainer.Run(); !status.ok()) {
+    std::fprintf(stderr, "%s\n", status.ToString().c_str());
+    return 1;
+  }
+  std::vector<double> ratios;
+  for (size_t i = 0; i < plain_rates.size(); ++i)
+    ratios.push_back(parley_rates[i] / plain_rates[i]);
+  for (const PhaseSeconds& phase : training_metrics.seconds()) {
+    std::printf("%-9s %.3f s\n", phase.phase().c_str(), phase.seconds());
+  }
+  std::printf("parley: one worker, one shard  %.0f images/s (median of %zu turns of %d steps)\n",
+              Median(parley_rates), parley_rates.size(), static_cast<int>(kTurn));
+  std::printf("plain LibTorch loop            %.0f images/s\n", Median(plain_rates));
+  std::printf("ratio                          %.3f (median of the turns' ratios)\n",
+              Median(ratios));
+  return Median(ratios) >= 0.90 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) {
+  if (argc < 3) {
+    std::fprintf(stderr, "usage: step_benchmark COORDINATOR SHARD [threads] [steps] [batch]\n");
+    return 2;
+  }
+  return parley::Run(argv[1], argv[2], argc > 3 ? argv[3] : "1", argc > 4 ? argv[4] : "400",
+                     argc > 5 ? argv[5] : "100");
+}
