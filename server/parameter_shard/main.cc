@@ -17,17 +17,13 @@ int main(int argc, char** argv) {
   CLI::App app("Holds a share of a job's parameters and applies the optimizer.", "parley-shard");
   DaemonFlags flags;
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
-  std::string join_timeout = "60s";
-  app.add_option("--join_timeout", join_timeout,
-                 "How long to try for a coordinator that does not answer")
-      ->capture_default_str();
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
 
   Daemon daemon(SHARD, flags);
   absl::Duration join = absl::ZeroDuration();
-  if (!absl::ParseDuration(join_timeout, &join) || join <= absl::ZeroDuration()) {
+  if (!absl::ParseDuration(flags.join_timeout, &join) || join <= absl::ZeroDuration()) {
     return daemon.Exit(kWrongUsage,
-                       "--join_timeout: '" + join_timeout + "' is no duration such as 60s");
+                       "--join_timeout: '" + flags.join_timeout + "' is no duration such as 60s");
   }
   if (absl::Status status = daemon.LoadJob(); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
