@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/connector.h"
 #include "client/step_plan.h"
@@ -39,6 +40,7 @@ class Session {
     std::string coordinator;  // host:port, or file:PATH
     std::string address;      // host:port where this process serves its health; told to others
     std::string metrics_address;
+    absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
   };
 
   // Joins the job as a worker. The codes of Membership::Join. `connector` must outlive the session.

@@ -41,6 +41,7 @@ absl::Status WorkerSession::JoinJob() {
   member.address = options_.address;
   member.metrics_address = options_.metrics_address;
   member.liveness = liveness_;
+  member.join_timeout = options_.join_timeout;
   Membership::Listener listener;
   listener.on_state = [queue = queue_, watched = watched_](const WatchReply& state) {
     queue->Post([watched, state] { *watched = state; });

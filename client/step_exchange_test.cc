@@ -1,0 +1,289 @@
+#include "client/step_exchange.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/clock.h"
+#include "client/timer_thread.h"
+
+namespace parley {
+namespace {
+
+// A shard that keeps what is pushed and answers Complete with verdicts given beforehand.
+class FakeShard final : public ShardClient {
+ public:
+  void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
+    PushReply reply;
+    {
+      absl::MutexLock lock(&mu_);
+      ++pushes_;
+      for (const SliceData& slice : request.slices()) {
+        bytes_[{request.attempt(), slice.slice()}] = slice.data();
+        reply.add_outcomes(ADDED);
+      }
+      if (!push_errors_.empty()) {
+        absl::Status error = push_errors_.front();
+        push_errors_.pop_front();
+        return done(error);
+      }
+    }
+    done(reply);
+  }
+  void Complete(const CompleteRequest& request, absl::Time, Done<CompleteReply> done) override {
+    CompleteReply reply;
+    {
+      absl::MutexLock lock(&mu_);
+      completes_.push_back(request);
+      *reply.mutable_verdict() = verdicts_.front();
+      verdicts_.pop_front();
+    }
+    done(reply);
+  }
+  void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply>) override {}
+  void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
+  void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
+  void Pull(const PullRequest&, absl::Time, Done<PullReply>) override {}
+  void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply>) override {}
+
+  void WillAnswer(Verdict::Outcome outcome, uint64_t step, uint32_t attempt) {
+    absl::MutexLock lock(&mu_);
+    Verdict& verdict = verdicts_.emplace_back();
+    verdict.set_outcome(outcome);
+    verdict.set_step(step);
+    verdict.set_attempt(attempt);
+  }
+  void WillRefusePush(absl::Status error) {
+    absl::MutexLock lock(&mu_);
+    push_errors_.push_back(std::move(error));
+  }
+  std::string pushed(uint32_t attempt, uint32_t slice) const {
+    absl::MutexLock lock(&mu_);
+    const auto found = bytes_.find({attempt, slice});
+    return found == bytes_.end() ? "" : found->second;
+  }
+  std::vector<CompleteRequest> completes() const {
+    absl::MutexLock lock(&mu_);
+    return completes_;
+  }
+  int pushes() const {
+    absl::MutexLock lock(&mu_);
+    return pushes_;
+  }
+
+ private:
+  mutable absl::Mutex mu_;
+  std::map<std::pair<uint32_t, uint32_t>, std::string> bytes_ ABSL_GUARDED_BY(mu_);
+  std::deque<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
+  std::deque<absl::Status> push_errors_ ABSL_GUARDED_BY(mu_);
+  std::vector<CompleteRequest> completes_ ABSL_GUARDED_BY(mu_);
+  int pushes_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+class FakeMembership final : public Membership {
+ public:
+  uint64_t member() const override { return 9; }
+  uint32_t ordinal() const override { return 0; }
+  std::string job_directory() const override { return ""; }
+  CallHeader header() const override { return {}; }
+  std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
+  void Progress(uint64_t) override {}
+  FirstCause Fail(const std::string&, bool) override { return {}; }
+  std::optional<FirstCause> failure() const override { return std::nullopt; }
+  void Leave() override {}
+};
+
+class FakeConnector final : public Connector {
+ public:
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string&) override {
+    return nullptr;
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string&) override { return shard; }
+
+  const std::shared_ptr<FakeShard> shard = std::make_shared<FakeShard>();
+};
+
+// One shard; three tensors of two floats, a slice each; the last is a buffer.
+class StepExchangeTest : public testing::Test {
+ protected:
+  StepExchangeTest() : tensors_(MakeTensors()), gradients_(tensors_) {
+    ClusterView view;
+    view.mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
+    Member* member = view.add_members();
+    member->set_role(SHARD);
+    member->set_address("h:10");
+    for (uint32_t i = 0; i < tensors_.size(); ++i) {
+      Slice* slice = view.add_slices();
+      slice->set_id(i);
+      slice->set_tensor(i);
+      slice->set_end(2);
+    }
+    layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
+    calls_.Connect(layout_.shard_addresses());
+  }
+  ~StepExchangeTest() override { timers_->Stop(); }
+
+  static std::vector<TensorSpec> MakeTensors() {
+    std::vector<TensorSpec> tensors(3);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      tensors[i].set_name(std::string(1, static_cast<char>('a' + i)));
+      tensors[i].set_dtype(F32);
+      tensors[i].add_shape(2);
+    }
+    tensors[2].set_buffer(true);
+    return tensors;
+  }
+
+  StepExchange MakeExchange(bool sum = false, size_t group_bytes = 1 << 20) {
+    StepExchange::Options options;
+    options.sum = sum;
+    options.group_bytes = group_bytes;
+    return StepExchange(options, tensors_, layout_, gradients_, calls_);
+  }
+
+  void SetGradient(size_t tensor, float value) {
+    const float values[2] = {value, -value};
+    std::memcpy(gradients_.tensor(tensor).data(), values, sizeof(values));
+  }
+  // The first element that came.
+  float Pushed(uint32_t attempt, uint32_t slice) const {
+    const std::string bytes = shard().pushed(attempt, slice);
+    float value = 0;
+    if (bytes.size() == 2 * sizeof(float)) std::memcpy(&value, bytes.data(), sizeof(value));
+    return value;
+  }
+  FakeShard& shard() const { return *connector_.shard; }
+
+  StepExchange::Wait wait() {
+    return [this](const std::function<bool()>& done) {
+      return queue_->RunUntil(
+          done, absl::Now() + absl::Seconds(30), [] {}, absl::Seconds(1));
+    };
+  }
+
+  const std::vector<TensorSpec> tensors_;
+  TensorArena gradients_;
+  SliceLayout layout_;
+  FakeMembership membership_;
+  FakeConnector connector_;
+  const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>();
+  const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
+  ServiceCalls calls_{
+      {absl::Seconds(20), absl::Seconds(2)}, connector_, membership_, queue_, timers_, 3};
+};
+
+TEST_F(StepExchangeTest, WeighsGradientsButNotBuffersAndNamesWhatHasNone) {
+  StepExchange exchange = MakeExchange();
+  exchange.Open(4, 0.5);
+  SetGradient(1, 6);
+  SetGradient(2, 8);
+  ASSERT_TRUE(exchange.Push(1).ok());
+  ASSERT_TRUE(exchange.Push(2).ok());
+  EXPECT_EQ(shard().pushes(), 0);  // small ones wait for each other
+  ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+  EXPECT_EQ(shard().pushes(), 1);
+  EXPECT_EQ(Pushed(0, 1), 3);
+  EXPECT_EQ(Pushed(0, 2), 8);
+  shard().WillAnswer(Verdict::APPLY, 4, 0);
+  Share share;
+  share.set_samples(5);
+  const auto verdict = exchange.AwaitVerdict(wait(), share, 2);
+  ASSERT_TRUE(verdict.ok()) << verdict.status();
+  const CompleteRequest complete = shard().completes().at(0);
+  EXPECT_EQ(complete.step(), 4);
+  EXPECT_EQ(complete.share().samples(), 5);
+  EXPECT_EQ(complete.data_epoch(), 2);
+  ASSERT_EQ(complete.none_size(), 1);
+  EXPECT_EQ(complete.none(0), 0);
+  EXPECT_EQ(exchange.Push(0).code(), absl::StatusCode::kFailedPrecondition);  // closed
+  EXPECT_EQ(exchange.pushed_bytes(), 16);
+}
+
+TEST_F(StepExchangeTest, ASumTakesGradientsAsTheyAre) {
+  StepExchange exchange = MakeExchange(/*sum=*/true);
+  exchange.Open(1, 0.25);
+  SetGradient(0, 12);
+  ASSERT_TRUE(exchange.Push(0).ok());
+  ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+  EXPECT_EQ(Pushed(0, 0), 12);
+}
+
+TEST_F(StepExchangeTest, WithoutDataEverythingIsNone) {
+  StepExchange exchange = MakeExchange();
+  exchange.Open(1, 0);
+  EXPECT_TRUE(exchange.Push(0).ok());
+  ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+  shard().WillAnswer(Verdict::APPLY, 1, 0);
+  ASSERT_TRUE(exchange.AwaitVerdict(wait(), Share(), 0).ok());
+  EXPECT_EQ(shard().pushes(), 0);
+  EXPECT_EQ(shard().completes().at(0).none_size(), 3);
+}
+
+TEST_F(StepExchangeTest, OnRetryItSendsAgainWhatItHolds) {
+  StepExchange exchange = MakeExchange(false, /*group_bytes=*/1);
+  exchange.Open(1, 0.5);
+  SetGradient(0, 2);
+  SetGradient(1, 4);
+  for (size_t tensor : {0, 1}) ASSERT_TRUE(exchange.Push(tensor).ok());
+  for (uint32_t attempt : {0, 3, 4}) {
+    ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+    EXPECT_EQ(Pushed(attempt, 0), 1);
+    EXPECT_EQ(Pushed(attempt, 1), 2);
+    EXPECT_EQ(shard().pushed(attempt, 2), "");
+    // From 0 to 2: attempts between were over before we came.
+    const uint32_t over = attempt == 0 ? 2 : attempt;
+    shard().WillAnswer(attempt == 4 ? Verdict::SKIP : Verdict::RETRY, 1, over);
+    const auto verdict = exchange.AwaitVerdict(wait(), Share(), 0);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    EXPECT_EQ(shard().completes().back().attempt(), attempt);
+  }
+}
+
+TEST_F(StepExchangeTest, APushThatIsRefusedEndsTheStepAndOneThatIsLostDoesNot) {
+  StepExchange exchange = MakeExchange();
+  exchange.Open(1, 1);
+  ASSERT_TRUE(exchange.Push(0).ok());
+  shard().WillRefusePush(absl::UnavailableError("lost"));
+  ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+  EXPECT_EQ(shard().pushes(), 2);
+  exchange.Open(2, 1);
+  ASSERT_TRUE(exchange.Push(0).ok());
+  shard().WillRefusePush(absl::InvalidArgumentError("wrong size"));
+  EXPECT_EQ(exchange.AwaitPushes(wait()).code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(StepExchangeTest, AVerdictOfAnotherStepIsNotTaken) {
+  StepExchange exchange = MakeExchange();
+  exchange.Open(2, 1);
+  ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+  shard().WillAnswer(Verdict::APPLY, 1, 0);
+  EXPECT_EQ(exchange.AwaitVerdict(wait(), Share(), 0).status().code(), absl::StatusCode::kInternal);
+}
+
+TEST_F(StepExchangeTest, ManyThreadsPushAtOnce) {
+  StepExchange exchange = MakeExchange(false, 16);
+  for (uint64_t step = 1; step <= 50; ++step) {
+    exchange.Open(step, 1);
+    std::vector<std::thread> threads;
+    for (size_t tensor = 0; tensor < 3; ++tensor) {
+      SetGradient(tensor, static_cast<float>(step * 10 + tensor));
+      threads.emplace_back([&exchange, tensor] { EXPECT_TRUE(exchange.Push(tensor).ok()); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+    for (uint32_t tensor = 0; tensor < 3; ++tensor)
+      EXPECT_EQ(Pushed(0, tensor), step * 10 + tensor);
+    shard().WillAnswer(Verdict::APPLY, step, 0);
+    ASSERT_TRUE(exchange.AwaitVerdict(wait(), Share(), 0).ok());
+  }
+}
+
+}  // namespace
+}  // namespace parley

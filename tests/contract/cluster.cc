@@ -1,0 +1,96 @@
+#include "tests/contract/cluster.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/job/job_file.h"
+
+namespace parley {
+
+JobConfig ContractJob(int workers, int shards, const std::string& more) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/contract.textproto");
+  std::ofstream(path) << R"(
+      name: "contract"
+      model { simple_cnn {} }
+      data { idx { directory: "/nowhere" } batch: 4 }
+      optimizer { sgd { rate: 1 } }
+      checkpoint { at_end: false }
+      liveness: "2s"
+      stall_timeout: "20s"
+      )" << absl::StrCat("cluster { workers: ", workers, " shards: ", shards, " }\n")
+                      << more;
+  absl::StatusOr<JobConfig> job = LoadJob(path, {});
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? *job : JobConfig();
+}
+
+LocalCluster::LocalCluster(std::unique_ptr<Transport> transport, const JobConfig& job)
+    : job_(job), coordinator_(job), transport_(std::move(transport)) {
+  coordinator_address_ = transport_->Serve(coordinator_.client());
+  coordinator_.Open(coordinator_address_);
+  for (uint32_t i = 0; i < job.cluster().shards(); ++i) {
+    shards_.push_back(std::make_unique<TestShard>(job, transport_->connector()));
+    shard_addresses_.push_back(transport_->Serve(shards_[i]->shard()));
+    const absl::Status joined = shards_[i]->Join(coordinator_address_, shard_addresses_[i]);
+    EXPECT_TRUE(joined.ok()) << joined;
+    EXPECT_EQ(shards_[i]->ordinal(), i);  // in the order of joining
+  }
+}
+
+LocalCluster::~LocalCluster() {
+  // Nothing is parked any more when the transport goes, which would wait for it; and the transport
+  // goes first, so that no call of another thread finds a shard or a coordinator that is gone.
+  for (auto& shard : shards_) shard->Stop();
+  coordinator_.Close();
+  transport_.reset();
+}
+
+void LocalCluster::CutCoordinator() {
+  coordinator_.Close();
+  transport_->CutCoordinator();
+}
+
+TestShard& LocalCluster::shard(uint32_t ordinal) { return *shards_.at(ordinal); }
+
+void LocalCluster::RunWorkers(int workers, const Work& work) {
+  RunWorkers(workers, work, transport_->connector());
+}
+
+void LocalCluster::RunWorkers(int workers, const Work& work, Connector& connector) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < workers; ++i) {
+    threads.emplace_back([&, i] {
+      Session::Options options;
+      options.job = job_;
+      options.coordinator = coordinator_address_;
+      options.address = absl::StrCat("127.0.0.1:", 60000 + i);
+      auto session = Session::Join(options, connector);
+      ASSERT_TRUE(session.ok()) << session.status();
+      work(**session);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+GetStatusReply LocalCluster::Status() {
+  absl::Notification answered;
+  GetStatusReply status;
+  transport_->connector()
+      .ConnectCoordinator(coordinator_address_)
+      ->GetStatus({}, absl::Now() + absl::Seconds(10), [&](absl::StatusOr<GetStatusReply> reply) {
+        EXPECT_TRUE(reply.ok()) << reply.status();
+        if (reply.ok()) status = *std::move(reply);
+        answered.Notify();
+      });
+  answered.WaitForNotification();
+  return status;
+}
+
+}  // namespace parley

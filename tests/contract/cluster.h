@@ -1,0 +1,69 @@
+#ifndef PARLEY_TESTS_CONTRACT_CLUSTER_H_
+#define PARLEY_TESTS_CONTRACT_CLUSTER_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/connector.h"
+#include "client/session.h"
+#include "proto/job.pb.h"
+#include "tests/contract/test_coordinator.h"
+#include "tests/contract/test_shard.h"
+
+namespace parley {
+
+// How members reach each other: one of the implementations that the contract suite holds to the
+// same contract.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  // Makes them reachable; they must outlive the transport. Returns host:port.
+  virtual std::string Serve(CoordinatorClient& coordinator) = 0;
+  virtual std::string Serve(LockedShard& shard) = 0;
+  // From now on nobody reaches the coordinator.
+  virtual void CutCoordinator() = 0;
+  virtual Connector& connector() = 0;
+};
+
+std::unique_ptr<Transport> MakeInProcessTransport();
+std::unique_ptr<Transport> MakeGrpcTransport();
+
+// The text of a job file (proto/job.proto) that the contract's tests run; `more` is added to it.
+JobConfig ContractJob(int workers, int shards, const std::string& more);
+
+// A coordinator and shards that have joined it, over one transport.
+class LocalCluster {
+ public:
+  LocalCluster(std::unique_ptr<Transport> transport, const JobConfig& job);
+  ~LocalCluster();
+
+  const JobConfig& job() const { return job_; }
+  Transport& transport() { return *transport_; }
+  const std::string& coordinator_address() const { return coordinator_address_; }
+  // From now on nobody reaches the coordinator.
+  void CutCoordinator();
+  // By ordinal.
+  TestShard& shard(uint32_t ordinal);
+  const std::string& shard_address(uint32_t ordinal) const { return shard_addresses_.at(ordinal); }
+
+  // Runs a worker on each thread: joins and calls `work`. `connector` may decorate the transport's.
+  using Work = std::function<void(Session& session)>;
+  void RunWorkers(int workers, const Work& work);
+  void RunWorkers(int workers, const Work& work, Connector& connector);
+
+  GetStatusReply Status();
+
+ private:
+  const JobConfig job_;
+  TestCoordinator coordinator_;
+  std::vector<std::unique_ptr<TestShard>> shards_;
+  std::vector<std::string> shard_addresses_;  // by ordinal
+  std::string coordinator_address_;
+  std::unique_ptr<Transport> transport_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_CONTRACT_CLUSTER_H_

@@ -1,0 +1,148 @@
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/barrier.h"
+#include "absl/synchronization/mutex.h"
+#include "tests/contract/contract_test.h"
+
+namespace parley {
+namespace {
+
+class FailureContract : public ContractTest {
+ protected:
+  void Heard(const std::string& text) {
+    absl::MutexLock lock(&mu_);
+    heard_.insert(text);
+  }
+  std::multiset<std::string> heard() {
+    absl::MutexLock lock(&mu_);
+    return heard_;
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::multiset<std::string> heard_ ABSL_GUARDED_BY(mu_);
+};
+PARLEY_OVER_ALL_TRANSPORTS(FailureContract);
+
+constexpr char kSum[] = "steps: 100 consistency { sync { reduction: SUM } }";
+
+TEST_P(FailureContract, EveryMemberTellsTheReasonThatOneGave) {
+  auto cluster = MakeCluster(2, 2, kSum);
+  cluster->RunWorkers(2, [&](Session& session) {
+    StartTraining(session, 4000);
+    for (int step = 1; step <= 3; ++step) {
+      ASSERT_TRUE(session.NextStep().has_value());
+      if (step == 3 && session.ordinal() == 1) {
+        Heard(session.Fail("the disk is full", false).text());
+        return;
+      }
+      const auto verdict = session.Complete(0);
+      if (step < 3) {
+        ASSERT_TRUE(verdict.ok()) << verdict.status();
+        continue;
+      }
+      // Blocked on the one that failed; later calls fail at once, too.
+      Heard(std::string(verdict.status().message()));
+      EXPECT_EQ(session.Pull(), verdict.status());
+      EXPECT_EQ(session.Push(0), verdict.status());
+      ASSERT_TRUE(session.failure().has_value());
+      Heard(session.failure()->text());
+    }
+  });
+  for (uint32_t shard : {0, 1}) Heard(cluster->shard(shard).AwaitEnd());
+  EXPECT_EQ(heard().size(), 5);
+  EXPECT_EQ(std::set<std::string>(heard().begin(), heard().end()).size(), 1);
+  const std::string text = *heard().begin();
+  EXPECT_EQ(text.find("worker 1 at 127.0.0.1:6000"), 0) << text;
+  EXPECT_NE(text.find(": the disk is full; last decided step 2"), std::string::npos) << text;
+}
+
+TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
+  auto cluster = MakeCluster(2, 2, kSum);
+  absl::Time cut;
+  cluster->RunWorkers(2, [&](Session& session) {
+    StartTraining(session, 4000);
+    ASSERT_TRUE(session.NextStep().has_value());
+    ASSERT_TRUE(session.Complete(0).ok());
+    ASSERT_TRUE(session.NextStep().has_value());
+    if (session.ordinal() == 1) {
+      cut = absl::Now();
+      cluster->CutCoordinator();
+      const auto failed = [&] { return session.failure().has_value(); };
+      while (!failed()) absl::SleepFor(absl::Milliseconds(5));
+      Heard(session.failure()->text());
+      return;
+    }
+    Heard(std::string(session.Complete(0).status().message()));
+  });
+  for (uint32_t shard : {0, 1}) Heard(cluster->shard(shard).AwaitEnd());
+  EXPECT_LT(absl::Now() - cut, 2 * absl::Seconds(2));
+  EXPECT_EQ(heard().size(), 4);
+  EXPECT_EQ(std::set<std::string>(heard().begin(), heard().end()).size(), 1);
+  const std::string text = *heard().begin();
+  EXPECT_EQ(text.find(absl::StrCat("coordinator at ", cluster->coordinator_address(),
+                                   " has not answered since ")),
+            0)
+      << text;
+  EXPECT_NE(text.find("; last decided step 1"), std::string::npos) << text;
+}
+
+TEST_P(FailureContract, AWorkerOfAnotherJobIsRefusedAtOnce) {
+  auto cluster = MakeCluster(1, 1, kSum);
+  Session::Options options;
+  options.coordinator = cluster->coordinator_address();
+  options.address = "127.0.0.1:60000";
+  options.job = ContractJob(1, 1, "steps: 99");  // same name, another file
+  auto session = Session::Join(options, cluster->transport().connector());
+  EXPECT_EQ(session.status().code(), absl::StatusCode::kInvalidArgument) << session.status();
+  options.job = cluster->job();
+  options.job.set_name("other");
+  session = Session::Join(options, cluster->transport().connector());
+  EXPECT_EQ(session.status().code(), absl::StatusCode::kNotFound) << session.status();
+}
+
+TEST_P(FailureContract, AnOlderIncarnationIsFenced) {
+  auto cluster = MakeCluster(1, 1, kSum);
+  cluster->RunWorkers(1, [&](Session& session) {
+    StartTraining(session, 4000);
+    auto coordinator =
+        cluster->transport().connector().ConnectCoordinator(cluster->coordinator_address());
+    auto shard = cluster->transport().connector().ConnectShard(cluster->shard_address(0));
+    uint64_t member = 0;
+    for (const MemberStatus& status : cluster->Status().members()) {
+      if (status.member().role() == WORKER) member = status.member().id();
+    }
+    HeartbeatRequest heartbeat;
+    heartbeat.mutable_header()->set_job("contract");
+    heartbeat.mutable_header()->set_member(member);
+    heartbeat.mutable_header()->set_incarnation(12345);
+    heartbeat.mutable_header()->set_job_epoch(1);
+    heartbeat.mutable_header()->set_view_epoch(1);
+    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    EXPECT_EQ(WaitFor<HeartbeatReply>(
+                  [&](auto done) { coordinator->Heartbeat(heartbeat, deadline, std::move(done)); })
+                  .status()
+                  .code(),
+              absl::StatusCode::kAborted);
+    PushRequest push;
+    *push.mutable_header() = heartbeat.header();
+    push.set_step(1);
+    SliceData* slice = push.add_slices();
+    slice->set_dtype(F32);
+    EXPECT_EQ(WaitFor<PushReply>([&](auto done) { shard->Push(push, deadline, std::move(done)); })
+                  .status()
+                  .code(),
+              absl::StatusCode::kAborted);
+    // The member itself goes on.
+    ASSERT_TRUE(session.NextStep().has_value());
+    EXPECT_TRUE(session.Complete(0).ok());
+  });
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,31 @@
+#include "tests/contract/test_coordinator.h"
+
+#include "absl/time/clock.h"
+#include "common/job/job_file.h"
+
+namespace parley {
+namespace {
+
+CoordinatorCore::Options CoreOptions(const JobConfig& job) {
+  CoordinatorCore::Options options;
+  options.job = job;
+  options.fingerprint = JobFingerprint(job);
+  options.liveness = Liveness(job);
+  options.stall_timeout = StallTimeout(job);
+  options.job_directory = "/nowhere";
+  options.checkpoint_directory = "/nowhere/checkpoints";
+  return options;
+}
+
+}  // namespace
+
+TestCoordinator::TestCoordinator(const JobConfig& job)
+    : core_(CoreOptions(job), [] { return absl::Now(); }),
+      ticker_(std::make_unique<Ticker>(absl::Milliseconds(10), [this] {
+        core_.Tick();
+        core_.DoFileWork([](const FileWork&) { return absl::OkStatus(); });
+      })) {}
+
+TestCoordinator::~TestCoordinator() { ticker_.reset(); }
+
+}  // namespace parley

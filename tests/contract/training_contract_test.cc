@@ -1,0 +1,208 @@
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstdint>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "tests/contract/contract_test.h"
+#include "tests/contract/faulty_connector.h"
+
+namespace parley {
+namespace {
+
+class TrainingContract : public ContractTest {};
+PARLEY_OVER_ALL_TRANSPORTS(TrainingContract);
+
+constexpr char kSum[] = "steps: 6 consistency { sync { reduction: SUM } }";
+
+// The gradient of a contributor: small integers, so that float sums are exact.
+float IntegerGradient(uint32_t contributor, uint64_t step, size_t tensor, size_t element) {
+  const uint64_t mixed = (contributor + 1) * 7919 + step * 104729 + tensor * 1299709 + element * 31;
+  return static_cast<float>(static_cast<int64_t>(mixed % 201) - 100);
+}
+
+// Trains to the end with integer gradients under SGD with rate 1, where each version must be
+// exactly minus the sum of all gradients so far.
+void TrainExactly(Session& session, uint32_t workers) {
+  StartTraining(session, 4000);
+  if (testing::Test::HasFatalFailure()) return;
+  std::vector<std::vector<float>> expected(2);
+  expected[0].resize(800'000);
+  expected[1].resize(7);
+  while (const auto plan = session.NextStep()) {
+    for (size_t tensor : {1, 0}) {
+      const absl::Span<float> gradient = As<float>(session.gradient(tensor));
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        gradient[i] = IntegerGradient(session.ordinal(), plan->step, tensor, i);
+        for (uint32_t worker = 0; worker < workers; ++worker) {
+          expected[tensor][i] -= IntegerGradient(worker, plan->step, tensor, i);
+        }
+      }
+      const absl::Status pushed = session.Push(tensor);
+      ASSERT_TRUE(pushed.ok()) << pushed;
+    }
+    // Each worker has its own; contributor 0's counts.
+    As<int64_t>(session.gradient(2))[0] =
+        static_cast<int64_t>((uint64_t{1} << 60) + plan->step * 10 + session.ordinal());
+    ASSERT_TRUE(session.Push(2).ok());
+    const auto verdict = session.Complete(1.0);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    EXPECT_EQ(verdict->step(), plan->step);
+    EXPECT_EQ(verdict->outcome(), Verdict::APPLY);
+    EXPECT_EQ(verdict->shares_size(), static_cast<int>(workers));
+    const absl::Status pulled = session.Pull();
+    ASSERT_TRUE(pulled.ok()) << pulled;
+    for (size_t tensor : {0, 1}) {
+      const absl::Span<const float> values = As<float>(session.parameter(tensor));
+      ASSERT_TRUE(std::equal(values.begin(), values.end(), expected[tensor].begin()))
+          << "step " << plan->step << " tensor " << tensor;
+    }
+    EXPECT_EQ(As<int64_t>(session.parameter(2))[0],
+              static_cast<int64_t>((uint64_t{1} << 60) + plan->step * 10));
+  }
+  const absl::Status finished = session.Finish({});
+  EXPECT_TRUE(finished.ok()) << finished;
+}
+
+TEST_P(TrainingContract, IntegerGradientsOfTwoContributorsSumExactly) {
+  auto cluster = MakeCluster(2, 2, kSum);
+  cluster->RunWorkers(2, [](Session& session) { TrainExactly(session, 2); });
+  for (uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
+}
+
+TEST_P(TrainingContract, SumsStayExactWhereMessagesAreLostAndDoubled) {
+  auto cluster = MakeCluster(2, 2, kSum);
+  FaultyConnector faulty(cluster->transport().connector(), 17);
+  cluster->RunWorkers(
+      2, [](Session& session) { TrainExactly(session, 2); }, faulty);
+  EXPECT_GT(faulty.faults(), 10);
+}
+
+TEST_P(TrainingContract, DeterministicSumsAreExactToo) {
+  auto cluster = MakeCluster(
+      3, 2, "steps: 3 threads: 1 consistency { sync { reduction: SUM deterministic: true } }");
+  cluster->RunWorkers(3, [](Session& session) { TrainExactly(session, 3); });
+}
+
+TEST_P(TrainingContract, TheMeanIsWeightedBySamples) {
+  // 11 samples, 4 to each of 2 contributors: weights 1 and 1, then 3/4 and 0.
+  auto cluster = MakeCluster(2, 2, "epochs: 1");
+  std::atomic<int> samples = 0;
+  cluster->RunWorkers(2, [&](Session& session) {
+    StartTraining(session, 11);
+    float expected = 0;
+    while (const auto plan = session.NextStep()) {
+      samples += static_cast<int>(plan->samples.size());
+      const bool last = plan->step == 2;
+      EXPECT_EQ(plan->ends_epoch, last);
+      EXPECT_EQ(plan->weight, !last ? 1 : session.ordinal() == 0 ? 0.75 : 0);
+      // Not a number, where there is no data: it must not count.
+      const float mine = plan->weight == 0 ? NAN : 2.0f + 4.0f * session.ordinal();
+      expected -= last ? 2.0f : 4.0f;
+      for (size_t tensor : {0, 1}) {
+        for (float& gradient : As<float>(session.gradient(tensor))) gradient = mine;
+        ASSERT_TRUE(session.Push(tensor).ok());
+      }
+      const auto verdict = session.Complete(0.5);
+      ASSERT_TRUE(verdict.ok()) << verdict.status();
+      EXPECT_EQ(verdict->total_weight(), last ? 0.75 : 2.0);
+      ASSERT_TRUE(session.Pull().ok());
+      for (size_t tensor : {0, 1}) {
+        for (float value : As<float>(session.parameter(tensor))) ASSERT_FLOAT_EQ(value, expected);
+      }
+    }
+    EXPECT_TRUE(session.Finish({}).ok());
+  });
+  EXPECT_EQ(samples, 11);
+}
+
+TEST_P(TrainingContract, ATensorThatNobodyPushesStaysAsItIs) {
+  auto cluster = MakeCluster(2, 2, "steps: 2 consistency { sync { reduction: SUM } }");
+  cluster->RunWorkers(2, [](Session& session) {
+    StartTraining(session, 4000);
+    while (const auto plan = session.NextStep()) {
+      // `scale` comes from one contributor in step 2 only; `big` from nobody.
+      if (plan->step == 2 && session.ordinal() == 1) {
+        for (float& gradient : As<float>(session.gradient(1))) gradient = 5;
+        ASSERT_TRUE(session.Push(1).ok());
+        EXPECT_EQ(session.Push(1).code(), absl::StatusCode::kFailedPrecondition);
+      }
+      EXPECT_EQ(session.Push(9).code(), absl::StatusCode::kInvalidArgument);
+      const auto verdict = session.Complete(0);
+      ASSERT_TRUE(verdict.ok()) << verdict.status();
+      ASSERT_TRUE(session.Pull().ok());
+      EXPECT_EQ(As<float>(session.parameter(0))[0], 0);
+      EXPECT_EQ(As<float>(session.parameter(1))[6], plan->step == 2 ? -5 : 0);
+    }
+    EXPECT_TRUE(session.Finish({}).ok());
+  });
+}
+
+TEST_P(TrainingContract, EvaluationPartsAddUp) {
+  auto cluster = MakeCluster(3, 1, "steps: 1");
+  cluster->RunWorkers(3, [](Session& session) {
+    StartTraining(session, 4000, 100);
+    ASSERT_TRUE(session.NextStep().has_value());
+    ASSERT_TRUE(session.Complete(0).ok());
+    ASSERT_TRUE(session.Pull().ok());
+    const SampleRange mine = session.evaluation_part();
+    EXPECT_EQ(mine.begin(), session.ordinal() == 0 ? 0 : session.ordinal() * 33 + 1);
+    Evaluation part;
+    part.set_version(1);
+    part.set_epoch(1);
+    part.set_samples(mine.end() - mine.begin());
+    part.set_correct(10 * session.ordinal());
+    part.set_classes(true);
+    const absl::Status reported = session.ReportEvaluation(part);
+    EXPECT_TRUE(reported.ok()) << reported;
+    EXPECT_TRUE(session.Finish({}).ok());
+  });
+  const GetStatusReply status = cluster->Status();
+  ASSERT_EQ(status.evaluations_size(), 1);
+  EXPECT_EQ(status.evaluations(0).samples(), 100);
+  EXPECT_EQ(status.evaluations(0).correct(), 30);
+}
+
+TEST_P(TrainingContract, FinishesWithoutACheckpoint) {
+  auto cluster = MakeCluster(1, 1, "steps: 2");
+  cluster->RunWorkers(1, [](Session& session) {
+    StartTraining(session, 4000);
+    while (session.NextStep().has_value()) ASSERT_TRUE(session.Complete(4).ok());
+    PhaseSeconds seconds;
+    seconds.set_phase("forward");
+    seconds.set_seconds(2.5);
+    EXPECT_TRUE(session.Finish({seconds}).ok());
+    EXPECT_FALSE(session.failure().has_value());
+  });
+  EXPECT_EQ(cluster->shard(0).AwaitEnd(), "");
+  const GetStatusReply status = cluster->Status();
+  EXPECT_EQ(status.phase(), FINISHED);
+  EXPECT_EQ(status.step(), 2);
+  ASSERT_EQ(status.phase_seconds_size(), 1);
+  EXPECT_EQ(status.phase_seconds(0).seconds(), 2.5);
+}
+
+TEST_P(TrainingContract, AnotherModelThanTheOthersIsRefused) {
+  auto cluster = MakeCluster(2, 1, "steps: 2");
+  std::atomic<int> refused = 0;
+  std::atomic<int> failed = 0;
+  cluster->RunWorkers(2, [&](Session& session) {
+    std::vector<TensorSpec> model = Model();
+    if (session.ordinal() == 1) model[1].set_shape(0, 8);
+    const absl::Status status = session.Register(model, 4000, 0);
+    if (absl::IsInvalidArgument(status)) {
+      ++refused;
+      session.Fail(std::string(status.message()), false);
+    } else {
+      EXPECT_FALSE(status.ok());
+      ++failed;
+    }
+  });
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(failed, 1);
+}
+
+}  // namespace
+}  // namespace parley
