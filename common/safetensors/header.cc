@@ -172,7 +172,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view bytes,
   const std::string_view text = bytes.substr(kLengthBytes, *data_begin - kLengthBytes);
   // A name that comes twice would hide a tensor.
   std::set<std::string> names;
-  std::string twice;
+  std::optional<std::string> twice;
   const auto watch = [&](int depth, json::parse_event_t event, json& parsed) {
     if (depth == 1 && event == json::parse_event_t::key) {
       const std::string& name = parsed.get_ref<const std::string&>();
@@ -185,7 +185,7 @@ absl::StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::string_view bytes,
     return absl::InvalidArgumentError(absl::StrCat("is no safetensors file: bytes 8 to ",
                                                    *data_begin, " should be a JSON object"));
   }
-  if (names.size() != root.size()) return Wrong(twice, "comes twice");
+  if (twice.has_value()) return Wrong(*twice, "comes twice");
 
   SafetensorsHeader header;
   for (const auto& [name, value] : root.items()) {

@@ -57,6 +57,7 @@ absl::StatusOr<SafetensorsWriter::Written> SafetensorsWriter::Finish() {
 }
 
 absl::Status SafetensorsWriter::Write(absl::Span<const std::byte> bytes) {
+  if (bytes.empty()) return absl::OkStatus();  // zlib starts anew where it gets a null pointer
   crc_ = static_cast<uint32_t>(
       crc32_z(crc_, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
   written_ += bytes.size();
