@@ -1,0 +1,33 @@
+#ifndef PARLEY_COMMON_CHECKPOINT_CHECKPOINT_FOR_TEST_H_
+#define PARLEY_COMMON_CHECKPOINT_CHECKPOINT_FOR_TEST_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/file_system.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// A small model with optimizer state: a large matrix, a bias, a scalar, an empty tensor, a buffer
+// of type I64 and one of U8. Tests only.
+struct ModelForTest {
+  explicit ModelForTest(uint32_t seed);
+
+  Manifest manifest;                                     // but for its files
+  std::vector<TensorSpec> all;                           // tensors and states, full shapes
+  std::map<std::string, std::vector<std::byte>> values;  // of all
+};
+
+// Cuts a model into so many shards at random places (pieces of one shard are not always next to
+// each other) and commits it as a checkpoint in `folder`, one step's folder.
+absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder,
+                                    const ModelForTest& model, uint32_t shards, uint32_t seed);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_CHECKPOINT_CHECKPOINT_FOR_TEST_H_

@@ -1,0 +1,236 @@
+#include "common/checkpoint/manifest.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/checkpoint_for_test.h"
+#include "common/checkpoint/names.h"
+#include "common/checkpoint/verify.h"
+
+namespace parley {
+namespace {
+
+// A process that dies at its n-th change of the disk: that one and all later ones do not happen, a
+// write happens half.
+class DyingFiles final : public FileSystem {
+ public:
+  DyingFiles(FileSystem& files, int changes) : files_(files), left_(changes) {}
+  bool died() const { return left_ < 0; }
+
+  absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override {
+    if (Dies()) return Dead();
+    auto file = files_.Create(path);
+    if (!file.ok()) return file.status();
+    return std::make_unique<File>(*this, *std::move(file));
+  }
+  absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override {
+    return files_.Open(path);
+  }
+  absl::Status Rename(const std::string& from, const std::string& to) override {
+    return Dies() ? Dead() : files_.Rename(from, to);
+  }
+  absl::Status Link(const std::string& from, const std::string& to) override {
+    return Dies() ? Dead() : files_.Link(from, to);
+  }
+  absl::Status Remove(const std::string& path) override {
+    return Dies() ? Dead() : files_.Remove(path);
+  }
+  absl::Status CreateDirectories(const std::string& path) override {
+    return Dies() ? Dead() : files_.CreateDirectories(path);
+  }
+  absl::Status SyncDirectory(const std::string& path) override {
+    return Dies() ? Dead() : files_.SyncDirectory(path);
+  }
+  absl::StatusOr<std::vector<std::string>> List(const std::string& directory) override {
+    return files_.List(directory);
+  }
+  bool Exists(const std::string& path) override { return files_.Exists(path); }
+
+ private:
+  class File final : public WritableFile {
+   public:
+    File(DyingFiles& files, std::unique_ptr<WritableFile> file)
+        : files_(files), file_(std::move(file)) {}
+    absl::Status Append(absl::Span<const std::byte> bytes) override {
+      const bool was_dead = files_.died();
+      if (!files_.Dies()) return file_->Append(bytes);
+      if (!was_dead) file_->Append(bytes.first(bytes.size() / 2)).IgnoreError();
+      return Dead();
+    }
+    absl::Status Sync() override { return files_.Dies() ? Dead() : file_->Sync(); }
+    absl::Status Close() override { return files_.Dies() ? Dead() : file_->Close(); }
+
+   private:
+    DyingFiles& files_;
+    const std::unique_ptr<WritableFile> file_;
+  };
+
+  bool Dies() {
+    if (left_ >= 0) --left_;
+    return left_ < 0;
+  }
+  static absl::Status Dead() { return absl::UnavailableError("the process is dead"); }
+
+  FileSystem& files_;
+  int left_;
+};
+
+class ManifestFile : public testing::Test {
+ protected:
+  ManifestFile() : files_(PosixFileSystem()) {
+    root_ = std::filesystem::path(testing::TempDir()) /
+            testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::filesystem::remove_all(root_);
+  }
+  std::string Folder(uint64_t step) { return absl::StrCat(root_, "/", StepFolderName(step)); }
+
+  const std::unique_ptr<FileSystem> files_;
+  std::string root_;
+};
+
+TEST_F(ManifestFile, ACrashAtAnyOperationLeavesTheOldCheckpointOrTheNewOne) {
+  const ModelForTest old_model(1);
+  const ModelForTest new_model(2);
+  bool old_seen = false;
+  bool new_seen = false;
+  for (int changes = 0;; ++changes) {
+    std::filesystem::remove_all(root_);
+    ASSERT_TRUE(WriteCheckpointForTest(*files_, Folder(100), old_model, 2, 1).ok());
+    DyingFiles dying(*files_, changes);
+    const absl::Status status = WriteCheckpointForTest(dying, Folder(123), new_model, 2, 1);
+    EXPECT_EQ(status.ok(), !dying.died()) << status;
+    const auto folder = ResolveCheckpoint(*files_, root_);
+    ASSERT_TRUE(folder.ok()) << folder.status();
+    const absl::Status verified = VerifyCheckpoint(*files_, root_);
+    ASSERT_TRUE(verified.ok()) << changes << ": " << verified;
+    const auto manifest = ReadManifest(*files_, *folder);
+    ASSERT_TRUE(manifest.ok());
+    const bool is_new = *folder == Folder(123);
+    ASSERT_EQ(manifest->seed(), is_new ? 2U : 1U);
+    ASSERT_TRUE(!status.ok() || is_new);
+    (is_new ? new_seen : old_seen) = true;
+    // The folder by its own name is no checkpoint or a whole one.
+    if (ResolveCheckpoint(*files_, Folder(123)).ok()) {
+      ASSERT_TRUE(VerifyCheckpoint(*files_, Folder(123)).ok());
+    }
+    if (!dying.died()) break;
+  }
+  EXPECT_TRUE(old_seen && new_seen);
+}
+
+TEST_F(ManifestFile, IsReadAsItWasWritten) {
+  const ModelForTest model(1);
+  ASSERT_TRUE(WriteCheckpointForTest(*files_, Folder(123), model, 2, 1).ok());
+  auto manifest = ReadManifest(*files_, Folder(123));
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  EXPECT_EQ(manifest->format(), 1U);
+  EXPECT_EQ(manifest->files_size(), 2);
+  EXPECT_EQ(manifest->job().optimizer().adam().rate(), 0.1);
+  EXPECT_EQ(manifest->optimizer_steps().at("fc1.weight"), 120U);
+  manifest->set_format(0);
+  manifest->clear_files();
+  EXPECT_EQ(manifest->DebugString(), model.manifest.DebugString());
+}
+
+TEST_F(ManifestFile, ResolvesTheFolderOfAStepAndTheOneWithLatest) {
+  const ModelForTest model(1);
+  ASSERT_TRUE(WriteCheckpointForTest(*files_, Folder(100), model, 1, 1).ok());
+  ASSERT_TRUE(WriteCheckpointForTest(*files_, Folder(200) + "/", model, 1, 1).ok());
+  EXPECT_EQ(*ResolveCheckpoint(*files_, root_), Folder(200));
+  EXPECT_EQ(*ResolveCheckpoint(*files_, Folder(100)), Folder(100));
+  EXPECT_EQ(ResolveCheckpoint(*files_, root_ + "/none").status().code(),
+            absl::StatusCode::kNotFound);
+  std::filesystem::remove(Folder(200) + "/manifest.json");
+  EXPECT_EQ(ResolveCheckpoint(*files_, root_).status().code(), absl::StatusCode::kNotFound);
+  for (const char* name : {"", "..", "../x", "/", "."}) {
+    std::ofstream(root_ + "/latest") << name;
+    EXPECT_EQ(ResolveCheckpoint(*files_, root_).status().code(), absl::StatusCode::kNotFound)
+        << name;
+  }
+}
+
+TEST_F(ManifestFile, IsNotCommittedOverFilesThatAreNotWhole) {
+  const ModelForTest model(1);
+  ASSERT_TRUE(WriteCheckpointForTest(*files_, Folder(100), model, 2, 1).ok());
+  auto manifest = ReadManifest(*files_, Folder(100));
+  ASSERT_TRUE(manifest.ok());
+  std::filesystem::rename(Folder(100), Folder(200));
+  std::filesystem::remove(Folder(200) + "/manifest.json");
+  std::filesystem::resize_file(Folder(200) + "/shard-1.safetensors", 99);
+  absl::Status status = CommitCheckpoint(*files_, Folder(200), *manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(absl::StrContains(status.message(), "shard-1.safetensors")) << status;
+  std::filesystem::remove(Folder(200) + "/shard-1.safetensors");
+  status = CommitCheckpoint(*files_, Folder(200), *manifest);
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_FALSE(std::filesystem::exists(Folder(200) + "/manifest.json"));
+}
+
+TEST(Manifest, WhatMakesNoSenseIsRefused) {
+  const ModelForTest model(1);
+  Manifest good = model.manifest;
+  good.set_format(1);
+  CheckpointFile& file = *good.add_files();
+  file.set_name("shard-0.safetensors");
+  file.set_crc32("0123abcd");
+  ASSERT_TRUE(CheckManifest(good).ok()) << CheckManifest(good);
+  const std::vector<std::function<void(Manifest&)>> table = {
+      [](Manifest& m) { m.set_format(2); },
+      [](Manifest& m) { m.set_format(0); },
+      [](Manifest& m) { m.mutable_tensors(1)->set_name(m.tensors(0).name()); },
+      [](Manifest& m) { m.mutable_tensors(1)->set_name(""); },
+      [](Manifest& m) { m.mutable_tensors(1)->set_dtype(DATA_TYPE_UNSPECIFIED); },
+      [](Manifest& m) { m.mutable_tensors(0)->set_shape(0, -1); },
+      [](Manifest& m) { m.mutable_tensors(0)->set_shape(0, int64_t{1} << 62); },
+      [](Manifest& m) { *m.add_files() = m.files(0); },
+      [](Manifest& m) { m.mutable_files(0)->set_name(""); },
+      [](Manifest& m) { m.mutable_files(0)->set_name(".."); },
+      [](Manifest& m) { m.mutable_files(0)->set_name("../../etc/passwd"); },
+      [](Manifest& m) { m.mutable_files(0)->set_name("/etc/passwd"); },
+      [](Manifest& m) { m.mutable_files(0)->set_crc32("0123abc"); },
+      [](Manifest& m) { m.mutable_files(0)->set_crc32("0123ABCD"); },
+  };
+  for (size_t i = 0; i < table.size(); ++i) {
+    Manifest wrong = good;
+    table[i](wrong);
+    EXPECT_EQ(CheckManifest(wrong).code(), absl::StatusCode::kInvalidArgument) << i;
+  }
+}
+
+TEST(Manifest, EveryTruncationAndFlippedBitIsAnErrorOrAManifest) {
+  const ModelForTest model(1);
+  Manifest manifest = model.manifest;
+  manifest.set_format(1);
+  const auto json = FormatManifest(manifest);
+  ASSERT_TRUE(json.ok()) << json.status();
+  const auto whole = ParseManifest(*json);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  const size_t end = json->find_last_of('}');
+  for (size_t size = 0; size < end; ++size) {
+    EXPECT_EQ(ParseManifest(std::string_view(*json).substr(0, size)).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << size;
+  }
+  for (size_t at = 0; at < json->size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = *json;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+      const auto parsed = ParseManifest(damaged);
+      EXPECT_TRUE(!parsed.ok() || CheckManifest(*parsed).ok());
+    }
+  }
+  EXPECT_FALSE(ParseManifest(std::string(100000, '[')).ok());
+  EXPECT_FALSE(ParseManifest(R"({"format":1,"colour":"red"})").ok());
+}
+
+}  // namespace
+}  // namespace parley
