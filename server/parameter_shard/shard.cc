@@ -8,6 +8,9 @@
 namespace parley {
 namespace {
 
+// Views kept for verdicts that are on their way; each change of membership makes one.
+constexpr size_t kFormerRoutings = 16;
+
 StepGate::Options GateOptions(const JobConfig& job, const Routing& routing) {
   StepGate::Options options;
   options.clip_norm = job.optimizer().clip_norm();
@@ -66,7 +69,7 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
                replies);
   routing_ = routing;
   open_routing_ = std::move(routing);
-  left_routing_ = nullptr;
+  former_routings_.clear();
   later_routings_.clear();
   outbox_.clear();
   to_report_.clear();
@@ -82,10 +85,9 @@ void Shard::OpenStep(absl::Time now) {
   attempt_ = 0;
   closed_ = false;
   opened_ = now;
-  left_routing_ = nullptr;
   const uint64_t step = version_ + 1;
   while (!later_routings_.empty() && later_routings_.front()->view().first_step() <= step) {
-    open_routing_ = std::move(later_routings_.front());
+    GovernBy(std::move(later_routings_.front()));
     later_routings_.pop_front();
   }
   if (!gate_.has_value()) return;
@@ -95,6 +97,11 @@ void Shard::OpenStep(absl::Time now) {
     if (!SameSenders(contributor, *routing_)) contributors.erase(contributor.ordinal());
   }
   gate_->Open(step, std::move(contributors));
+}
+
+void Shard::GovernBy(std::shared_ptr<const Routing> routing) {
+  former_routings_.push_front(std::exchange(open_routing_, std::move(routing)));
+  if (former_routings_.size() > kFormerRoutings) former_routings_.pop_back();
 }
 
 void Shard::ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now,
@@ -115,7 +122,7 @@ void Shard::ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now
   StepGate::Contributors come;
   if (routing_->view().first_step() <= version_ + 1) {
     come = PartsOfContributors(*routing_);
-    left_routing_ = std::exchange(open_routing_, routing_);
+    GovernBy(routing_);
     later_routings_.clear();
   } else {
     later_routings_.push_back(routing_);
@@ -125,7 +132,7 @@ void Shard::ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now
 
 std::vector<const Routing*> Shard::open_routings() const {
   std::vector<const Routing*> routings = {open_routing_.get()};
-  if (left_routing_ != nullptr) routings.push_back(left_routing_.get());
+  for (const auto& former : former_routings_) routings.push_back(former.get());
   return routings;
 }
 

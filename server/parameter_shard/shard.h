@@ -151,6 +151,7 @@ class Shard {
   void StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
   void ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
   void OpenStep(absl::Time now);
+  void GovernBy(std::shared_ptr<const Routing> routing);
   void OnSliceStarted(absl::Time now, Replies& replies);
   std::vector<const Routing*> open_routings() const;
   void SetError(const absl::Status& status, Replies& replies);
@@ -175,8 +176,9 @@ class Shard {
 
   std::shared_ptr<const Routing> routing_;       // the newest view: fences calls
   std::shared_ptr<const Routing> open_routing_;  // governs the open step
-  std::shared_ptr<const Routing>
-      left_routing_;  // governed an earlier part of the open step, or null
+  // Those before open_routing_, newest first: a verdict may still name a contributor that has left
+  // after it was complete, and this shard may be some verdicts behind the step leader.
+  std::deque<std::shared_ptr<const Routing>> former_routings_;
   std::deque<std::shared_ptr<const Routing>> later_routings_;  // begin with a later step
   std::unique_ptr<ParameterTable> table_;                      // from the first view on
   std::optional<StepGate> gate_;                               // on the step leader
