@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 
 namespace parley {
 namespace {
@@ -74,216 +73,6 @@ absl::Status CoordinatorCore::InPhase(std::initializer_list<Phase> phases) const
                    cause_ ? absl::StrCat(": ", cause_->text()) : ""));
 }
 
-absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl::Time now,
-                                                Replies& replies) {
-  if (generation_ == 0) return absl::UnavailableError("the coordinator is starting; try again");
-  if (absl::Status status = members_.Check(request); !status.ok()) return status;
-  if (life_.ended() && !members_.Knows(request.header().incarnation())) return InPhase({});
-  auto joined = members_.Join(request, now);
-  if (!joined.ok()) return joined.status();
-  if (!joined->repeated) last_event_ = now;
-  if (joined->replaced != nullptr) {
-    const Member& old = joined->replaced->member;
-    models_.Forget(old.id());
-    watchers_.Refuse(old.id(), absl::AbortedError("fenced: a newer process has its address"),
-                     replies);
-    if (life_.phase() != GATHERING) {
-      // In this release nobody is replaced once the view is made.
-      FailMember(old,
-                 absl::StrCat("a new process (pid ", request.pid(), ") has come at its address"),
-                 /*preempted=*/false, now);
-      TellWatchers(replies);
-      return InPhase({});
-    }
-  }
-  JoinReply reply;
-  reply.set_member(joined->entry->member.id());
-  reply.set_ordinal(joined->entry->member.ordinal());
-  reply.set_generation(generation_);
-  reply.set_job_directory(options_.job_directory);
-  return reply;
-}
-
-absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest& request,
-                                                          absl::Time now, Replies&) {
-  auto caller = Admit(request.header(), Scope::kCaller, now);
-  if (!caller.ok()) return caller.status();
-  members_.Heartbeat(**caller, request, now);
-  return HeartbeatReply();
-}
-
-void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies& replies,
-                            Done<WatchReply> done) {
-  auto caller = Admit(request.header(), Scope::kCaller, time.now);
-  if (!caller.ok()) {
-    replies.Add<WatchReply>(std::move(done), caller.status());
-  } else if (request.seen_revision() != revision_ || time.deadline <= time.now || closed_) {
-    replies.Add<WatchReply>(std::move(done), State());
-  } else {
-    watchers_.Park((*caller)->member.id(), time.deadline, std::move(done), State(), replies);
-  }
-}
-
-absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
-    const RegisterModelRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kCaller, WORKER, now);
-  if (!caller.ok()) return caller.status();
-  if (absl::Status status = InPhase({GATHERING, PREPARING, TRAINING, SAVING}); !status.ok()) {
-    return status;
-  }
-  if (options_.start) {
-    if (absl::Status status = CheckStart(*options_.start, request); !status.ok()) return status;
-  }
-  const Member& member = (*caller)->member;
-  if (absl::Status status = models_.Register(member, request); !status.ok()) return status;
-  if (life_.phase() == GATHERING) {
-    last_event_ = now;
-    MakeViewIfAllAreHere(now);
-    TellWatchers(replies);
-  }
-  return RegisterModelReply();
-}
-
-absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyRequest& request,
-                                                              absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
-  if (!caller.ok()) return caller.status();
-  if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING}); !status.ok()) return status;
-  if (request.version() != view_.start_version()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(Describe((*caller)->member), " is ready with version ", request.version(),
-                     ", the job starts from version ", view_.start_version()));
-  }
-  ready_shards_[(*caller)->member.ordinal()] = true;
-  last_event_ = now;
-  TrainIfShardsAreReady(now);
-  TellWatchers(replies);
-  return ReportReadyReply();
-}
-
-absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
-    const ReportVerdictsRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
-  if (!caller.ok()) return caller.status();
-  // PREPARING too: the last shard's ReportReady may still be under way when a first step is
-  // decided.
-  if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING}); !status.ok()) return status;
-  if ((*caller)->member.ordinal() != view_.step_leader()) {
-    return absl::InvalidArgumentError(absl::StrCat(Describe((*caller)->member),
-                                                   " reports verdicts, but shard ",
-                                                   view_.step_leader(), " decides steps"));
-  }
-  absl::Status status;
-  for (const Verdict& verdict : request.verdicts()) {
-    if (life_.phase() == SAVING && verdict.step() > progress_.step()) {
-      status = absl::InvalidArgumentError(absl::StrCat("verdict of step ", verdict.step(),
-                                                       " after all workers finished with step ",
-                                                       progress_.step()));
-    } else {
-      status = progress_.Add(verdict, now);
-    }
-    if (!status.ok()) break;
-    last_event_ = now;
-  }
-  SaveIfAllHaveFinished(now);
-  TellWatchers(replies);
-  if (!status.ok()) return status;
-  return ReportVerdictsReply();
-}
-
-absl::StatusOr<ReportEvaluationReply> CoordinatorCore::ReportEvaluation(
-    const ReportEvaluationRequest& request, absl::Time now, Replies&) {
-  auto caller = Admit(request.header(), Scope::kJobState, WORKER, now);
-  if (!caller.ok()) return caller.status();
-  if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING}); !status.ok()) return status;
-  const Member& member = (*caller)->member;
-  if (request.part().version() > std::max<uint64_t>(view_.total_steps(), progress_.step())) {
-    return absl::InvalidArgumentError(absl::StrCat(Describe(member), " evaluated version ",
-                                                   request.part().version(),
-                                                   ", which this job does not reach"));
-  }
-  if (absl::Status status = evaluations_.Add(member, request.part()); !status.ok()) return status;
-  return ReportEvaluationReply();
-}
-
-absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request, absl::Time now,
-                                                    Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, WORKER, now);
-  if (!caller.ok()) return caller.status();
-  const Member& member = (*caller)->member;
-  if (finished_.has(member.id())) return FinishReply();
-  if (absl::Status status = InPhase({PREPARING, TRAINING}); !status.ok()) return status;
-  if (absl::Status status = finished_.Add(member, request); !status.ok()) return status;
-  last_event_ = now;
-  SaveIfAllHaveFinished(now);
-  TellWatchers(replies);
-  return FinishReply();
-}
-
-absl::StatusOr<ReportCheckpointFileReply> CoordinatorCore::ReportCheckpointFile(
-    const ReportCheckpointFileRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
-  if (!caller.ok()) return caller.status();
-  const Member& member = (*caller)->member;
-  if (absl::Status status = InPhase({SAVING, FINISHED}); !status.ok()) return status;
-  if (!request.error().empty()) {
-    if (life_.phase() == SAVING && request.step() == progress_.step() &&
-        !checkpoint_.reported(member.ordinal())) {
-      FailMember(member,
-                 absl::StrCat("the checkpoint of step ", request.step(),
-                              " could not be written: ", request.error()),
-                 /*preempted=*/false, now);
-      TellWatchers(replies);
-    }
-    return ReportCheckpointFileReply();
-  }
-  if (absl::Status status = checkpoint_.Add(member, request); !status.ok()) return status;
-  last_event_ = now;
-  if (auto work = checkpoint_.CommitIfComplete()) {
-    file_work_.push_back(*std::move(work));
-    ++revision_;  // the order is off
-    TellWatchers(replies);
-  }
-  return ReportCheckpointFileReply();
-}
-
-absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl::Time now,
-                                                Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kCaller, now);
-  if (!caller.ok()) return caller.status();
-  FailMember((*caller)->member, request.reason(), request.preempted(), now);
-  TellWatchers(replies);
-  return FailReply();
-}
-
-absl::StatusOr<LeaveReply> CoordinatorCore::Leave(const LeaveRequest& request, absl::Time now,
-                                                  Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kCaller, now);
-  if (!caller.ok()) return caller.status();
-  members_.Leave(**caller);
-  FailMember((*caller)->member, "left before the end of the job", /*preempted=*/false, now);
-  watchers_.Refuse((*caller)->member.id(), absl::AbortedError("the member has left"), replies);
-  TellWatchers(replies);
-  return LeaveReply();
-}
-
-void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
-  if (now - last_tick_ > options_.liveness / 2) {
-    members_.GrantLeases(now);
-    resumed_at_ = now;
-  }
-  last_tick_ = now;
-  if (generation_ != 0 && !life_.ended()) {
-    if (const Caller* lost = members_.Expired(now)) {
-      EndJob(LostMember(lost->member, lost->heard_at, now, progress_.step()), now);
-    } else {
-      EndStall(now);
-    }
-  }
-  TellWatchers(replies);
-  if (watchers_.AnyDue(now)) watchers_.Expire(now, State(), replies);
-}
-
 void CoordinatorCore::FailItself(const std::string& reason, bool preempted, absl::Time now,
                                  Replies& replies) {
   EndJob(OfCoordinator(address_, reason, preempted, progress_.step()), now);
@@ -310,12 +99,6 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     Enter(FINISHED, now);
   }
   TellWatchers(replies);
-}
-
-bool CoordinatorCore::MayExit(absl::Time now) const {
-  if (!life_.ended()) return false;
-  if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) return true;
-  return members_.AllGone(now);
 }
 
 bool CoordinatorCore::Enter(Phase phase, absl::Time now) {
@@ -400,36 +183,6 @@ void CoordinatorCore::EndJob(FirstCause cause, absl::Time now) {
 void CoordinatorCore::FailMember(const Member& member, const std::string& reason, bool preempted,
                                  absl::Time now) {
   EndJob(ReportedBy(member, reason, preempted, progress_.step()), now);
-}
-
-void CoordinatorCore::EndStall(absl::Time now) {
-  if (life_.phase() == TRAINING) {
-    // The one that has stood still for longest; the others may only wait for it.
-    const Caller* stalled = nullptr;
-    absl::Time since = now - options_.stall_timeout;
-    for (const Caller* entry : members_.Holders()) {
-      if (entry->member.role() != WORKER || finished_.has(entry->member.id())) continue;
-      const absl::Time moved = std::max({entry->progressed_at, training_since_, resumed_at_});
-      if (moved > since || (stalled != nullptr && moved >= since)) continue;
-      stalled = entry;
-      since = moved;
-    }
-    if (stalled != nullptr) {
-      EndJob(StalledMember(stalled->member, since, now, progress_.step()), now);
-      return;
-    }
-    if (finished_.count() != members_.places(WORKER)) return;
-  }
-  const Missing missing = WhatIsMissing();
-  absl::Time moved = std::max(last_event_, resumed_at_);
-  for (const Caller* entry : missing.are_awaited) moved = std::max(moved, entry->progressed_at);
-  if (now - moved < options_.stall_timeout) return;
-  EndJob(OfCoordinator(address_,
-                       absl::StrCat("has waited in vain since ", FormatUtc(moved), " (",
-                                    absl::ToInt64Seconds(now - moved),
-                                    " s): ", absl::StrJoin(missing.who, "; ")),
-                       /*preempted=*/false, progress_.step()),
-         now);
 }
 
 void CoordinatorCore::TellWatchers(Replies& replies) {

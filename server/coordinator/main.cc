@@ -1,4 +1,6 @@
 // parley-coordinator: the coordinator of one job as a process.
+#include <grpcpp/client_context.h>
+
 #include <csignal>
 #include <filesystem>
 #include <memory>
@@ -7,12 +9,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "client/grpc_connector.h"
 #include "common/daemon/daemon.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+#include "proto/coordinator.grpc.pb.h"
 #include "server/coordinator/checkpoint_files.h"
 #include "server/coordinator/coordinator_metrics.h"
 #include "server/coordinator/in_process.h"
@@ -24,21 +27,18 @@
 namespace parley {
 namespace {
 
-// Whether a coordinator of the job answers at an address, within `patience`.
+// Whether a coordinator of the job answers at an address, within `patience`. A blocking call, on
+// main's thread before the server is up: where the last channel of the callback API goes on gRPC's
+// own thread, as it may after a callback, gRPC 1.51 aborts.
 absl::Status AskForJob(const std::string& job, absl::Duration patience,
                        const std::string& address) {
-  const std::unique_ptr<Connector> connector = MakeGrpcConnector();
   GetStatusRequest request;
   request.set_job(job);
-  absl::Status answer;
-  absl::Notification answered;
-  connector->ConnectCoordinator(address)->GetStatus(request, absl::Now() + patience,
-                                                    [&](absl::StatusOr<GetStatusReply> reply) {
-                                                      answer = reply.status();
-                                                      answered.Notify();
-                                                    });
-  answered.WaitForNotification();  // at the deadline at the latest
-  return answer;
+  GetStatusReply reply;
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+  const auto stub = Coordinator::NewStub(MakeChannel(address));
+  return FromGrpc(stub->GetStatus(&context, request, &reply), address);
 }
 
 // How long the status can still be asked for when everybody has gone.
@@ -94,9 +94,8 @@ class Reporter {
 };
 
 // Until the job is over and everybody has gone.
-void RunJob(Daemon& daemon, FileSystem& files, JobDirectory& directory,
+void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
             InProcessCoordinator& coordinator) {
-  Reporter reporter(daemon, directory);
   const absl::Duration period = Liveness(daemon.job()) / 20;
   Ticker ticker(period, [&] { coordinator.Tick(); });
   daemon.OnSignal([&](int signal) {
@@ -178,6 +177,9 @@ int Main(int argc, char** argv) {
   const auto generation = directory.Claim(address);
   if (!generation.ok()) return daemon.Exit(kFailed, generation.status());
   coordinator->Open(*generation, address);
+  Reporter reporter(daemon, directory);
+  reporter.Report(*coordinator);
+  // The last of the files: who sees it finds the others too.
   if (auto status = directory.WriteAddress(address); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
@@ -185,7 +187,7 @@ int Main(int argc, char** argv) {
                                               {"generation", absl::StrCat(*generation)},
                                               {"address_file", directory.address_file()}});
 
-  RunJob(daemon, *files, directory, *coordinator);
+  RunJob(daemon, *files, reporter, *coordinator);
 
   // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
   absl::SleepFor(kLastStatus);

@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+"""parley-coordinator as a process: exit codes, last lines, and what it writes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+PROGRAM = os.path.abspath("server/coordinator/parley-coordinator")
+
+JOB = """
+name: "digits"
+model { simple_cnn {} }
+data { idx { directory: "/usr/share/datasets/fashion-mnist" } batch: 10 }
+optimizer { sgd { rate: 0.1 } }
+epochs: 1
+liveness: "1s"
+%s
+"""
+
+
+class MainTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory(dir="/tmp")
+        self.out = os.path.join(self.folder.name, "out")
+        self.job = self.write("job.textproto", JOB % "")
+        self.started = []
+
+    def tearDown(self):
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            _, errors = process.communicate()
+            if self._outcome.result.failures or self._outcome.result.errors:
+                print("%s exited with %s:\n%s" % (process.args, process.returncode, errors))
+        self.folder.cleanup()
+
+    def write(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def read(self, path):
+        with open(path) as file:
+            return file.read().strip()
+
+    def start(self, *flags, job=None, out=None):
+        process = subprocess.Popen(
+            [PROGRAM, "--job=" + (job or self.job), "--out=" + (out or self.out), *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.started.append(process)
+        return process
+
+    def fails(self, code, *needles, **kwargs):
+        process = self.start(*kwargs.pop("flags", []), **kwargs)
+        _, errors = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, code, errors)
+        last = errors.rstrip("\n").split("\n")[-1]
+        for needle in needles:
+            self.assertIn(needle, last)
+
+    def await_address(self):
+        path = os.path.join(self.out, "coordinator.address")
+        deadline = time.time() + 30
+        while time.time() < deadline:
+            if os.path.exists(path):
+                return self.read(path)
+            time.sleep(0.02)
+        self.fail("no address file")
+
+    def test_a_second_coordinator_goes_and_writes_nothing(self):
+        first = self.start()
+        address = self.await_address()
+        before = sorted(os.listdir(self.out))
+        self.fails(1, "runs already", address)
+        self.assertEqual(sorted(os.listdir(self.out)), before)
+        self.assertIsNone(first.poll())
+
+    def test_of_several_started_at_once_one_stays(self):
+        all_of_them = [self.start() for _ in range(4)]
+        deadline = time.time() + 30
+        while time.time() < deadline and sum(p.poll() is None for p in all_of_them) > 1:
+            time.sleep(0.05)
+        self.await_address()
+        alive = [p for p in all_of_them if p.poll() is None]
+        self.assertEqual(len(alive), 1)
+        self.assertEqual({p.returncode for p in all_of_them if p is not alive[0]}, {1})
+        records = [name for name in os.listdir(self.out) if name.startswith("generation-")]
+        self.assertEqual(records, ["generation-00000001"])
+
+    def test_a_killed_ones_address_is_replaced(self):
+        for generation in range(1, 6):
+            process = self.start()
+            record = os.path.join(self.out, "generation-%08d" % generation)
+            deadline = time.time() + 30
+            while time.time() < deadline and process.poll() is None and not (
+                    os.path.exists(record) and self.await_address() in self.read(record)):
+                time.sleep(0.02)
+            self.assertIsNone(process.poll())
+            self.assertIn(self.await_address(), self.read(record))
+            process.kill()
+            process.wait()
+
+    def test_signals_end_the_job_as_preempted(self):
+        for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")):
+            process = self.start()
+            address = self.await_address()
+            targets = json.loads(self.read(os.path.join(self.out, "targets.json")))
+            self.assertEqual(targets[0]["labels"], {"job": "digits"})
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 75, errors)
+            self.assertEqual(errors.rstrip("\n").split("\n")[-1],
+                             "coordinator at %s: preempted by %s; last decided step 0"
+                             % (address, name))
+            self.assertFalse(os.path.exists(os.path.join(self.out, "coordinator.address")))
+
+    def test_an_earlier_runs_checkpoint_is_not_overwritten(self):
+        self.write("out/checkpoints/step-00000007/manifest.json", "{}")
+        self.fails(2, "step-00000007", "start_from")
+
+    def test_a_checkpoint_to_start_from_must_be_there(self):
+        job = self.write("from.textproto", JOB % 'checkpoint { start_from: "nowhere" }')
+        self.fails(2, "nowhere", job=job)
+
+    def test_an_unwritable_output_directory_is_wrong_usage(self):
+        self.write("file", "")
+        self.fails(2, "--out", out=os.path.join(self.folder.name, "file", "out"))
+
+    def test_a_port_in_use_is_wrong_usage(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = "127.0.0.1:%d" % taken.getsockname()[1]
+            self.fails(2, address, flags=["--listen=" + address])
+
+    def test_missing_flags_and_a_bad_job_are_wrong_usage(self):
+        self.fails(2, "colour", job=self.write("bad.textproto", JOB % "colour: 3"))
+        process = subprocess.run([PROGRAM, "--job=" + self.job], capture_output=True, text=True)
+        self.assertEqual(process.returncode, 2)
+        self.assertIn("--out", process.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
