@@ -95,8 +95,8 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
     rows[slice.shard()] += SliceRow(tensor, slice);
   }
   for (uint32_t i = 0; i < shards; ++i) {
-    absl::StrAppendFormat(&text, "\nshard %d: %d slices, %s\n%s", i, memory[i].slices,
-                          BytesText(memory[i].values), rows[i]);
+    absl::StrAppendFormat(&text, "\nshard %d: %s in slices: %d\n%s", i, BytesText(memory[i].values),
+                          memory[i].slices, rows[i]);
   }
 
   text += "\nmemory for tensors, beside what a process needs anyway\n";

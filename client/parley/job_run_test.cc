@@ -1,0 +1,205 @@
+// The whole of `parley run` around shell scripts instead of our programs, and a scripted status
+// instead of a coordinator.
+#include "client/parley/job_run.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/parley/log_tail.h"
+
+namespace parley {
+namespace {
+
+// Answers GetStatus by a function; nobody calls the rest.
+class ScriptedCoordinator final : public CoordinatorClient {
+ public:
+  explicit ScriptedCoordinator(std::function<GetStatusReply()> status)
+      : status_(std::move(status)) {}
+  void GetStatus(const GetStatusRequest&, absl::Time, Done<GetStatusReply> done) override {
+    done(status_());
+  }
+  void Join(const JoinRequest&, absl::Time, Done<JoinReply>) override {}
+  void Heartbeat(const HeartbeatRequest&, absl::Time, Done<HeartbeatReply>) override {}
+  void Watch(const WatchRequest&, absl::Time, Done<WatchReply>) override {}
+  void RegisterModel(const RegisterModelRequest&, absl::Time, Done<RegisterModelReply>) override {}
+  void ReportReady(const ReportReadyRequest&, absl::Time, Done<ReportReadyReply>) override {}
+  void ReportVerdicts(const ReportVerdictsRequest&, absl::Time,
+                      Done<ReportVerdictsReply>) override {}
+  void ReportEvaluation(const ReportEvaluationRequest&, absl::Time,
+                        Done<ReportEvaluationReply>) override {}
+  void Finish(const FinishRequest&, absl::Time, Done<FinishReply>) override {}
+  void ReportCheckpointFile(const ReportCheckpointFileRequest&, absl::Time,
+                            Done<ReportCheckpointFileReply>) override {}
+  void Fail(const FailRequest&, absl::Time, Done<FailReply>) override {}
+  void Leave(const LeaveRequest&, absl::Time, Done<LeaveReply>) override {}
+
+ private:
+  const std::function<GetStatusReply()> status_;
+};
+
+class ScriptedConnector final : public Connector {
+ public:
+  explicit ScriptedConnector(std::function<GetStatusReply()> status)
+      : coordinator_(std::make_shared<ScriptedCoordinator>(std::move(status))) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string&) override {
+    return coordinator_;
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string&) override { return nullptr; }
+
+ private:
+  const std::shared_ptr<CoordinatorClient> coordinator_;
+};
+
+SignalInbox& Signals() {
+  static SignalInbox inbox;
+  return inbox;
+}
+
+class JobRunTest : public testing::Test {
+ protected:
+  JobRunTest() {
+    Signals();
+    char name[] = "/tmp/parley-run.XXXXXX";
+    out_ = mkdtemp(name);
+    job_.set_name("small");
+    job_.mutable_cluster()->set_shards(2);
+    job_.mutable_cluster()->set_workers(1);
+    job_.set_liveness("2s");
+  }
+  ~JobRunTest() override { std::filesystem::remove_all(out_); }
+
+  // A program that writes its pid into OUT/KIND.PID.pid, says "up", and goes on as `rest` says.
+  std::string Program(const std::string& kind, const std::string& rest) const {
+    const std::string path = absl::StrCat(out_, "/", kind, ".sh");
+    std::ofstream(path) << "#!/bin/sh\ncd " << out_ << "\necho $$ up >&2\n> " << kind << ".$$.pid\n"
+                        << rest << "\n";
+    chmod(path.c_str(), 0755);
+    return path;
+  }
+  JobRun::Programs Programs(const std::string& rest) const {
+    return {Program("coordinator", "echo 127.0.0.1:1 > coordinator.address\n" + rest),
+            Program("shard", rest), Program("worker", rest)};
+  }
+  std::vector<int> Pids(const std::string& kind) const {
+    std::vector<int> pids;
+    for (const auto& entry : std::filesystem::directory_iterator(out_)) {
+      const std::string name = entry.path().filename();
+      if (name.rfind(kind + ".", 0) == 0 && entry.path().extension() == ".pid") {
+        pids.push_back(std::atoi(name.c_str() + kind.size() + 1));
+      }
+    }
+    std::sort(pids.begin(), pids.end());
+    return pids;
+  }
+  // Ordinals against the order of the starts.
+  GetStatusReply Joined() const {
+    GetStatusReply status;
+    const std::vector<int> shards = Pids("shard");
+    const std::vector<int> workers = Pids("worker");
+    const bool all = shards.size() == 2 && workers.size() == 1;
+    status.set_phase(all ? TRAINING : GATHERING);
+    for (size_t i = 0; i < shards.size(); ++i) {
+      Member* member = status.add_members()->mutable_member();
+      member->set_role(SHARD);
+      member->set_ordinal(shards.size() - 1 - i);
+      member->set_pid(shards[i]);
+    }
+    for (const int pid : workers) {
+      Member* member = status.add_members()->mutable_member();
+      member->set_role(WORKER);
+      member->set_pid(pid);
+    }
+    return status;
+  }
+  JobRun::Result Run(const JobRun::Programs& programs, std::function<GetStatusReply()> status) {
+    ScriptedConnector connector(std::move(status));
+    const std::unique_ptr<std::FILE, int (*)(std::FILE*)> sink(std::fopen("/dev/null", "w"),
+                                                               &std::fclose);
+    ProgressDisplay display(sink.get(), /*terminal=*/false);
+    const auto files = PosixFileSystem();
+    JobRun run(job_, programs, out_, *files, connector, Signals(), display);
+    return run.Run();
+  }
+  void ExpectAllGone() const {
+    for (const char* kind : {"coordinator", "shard", "worker"}) {
+      for (const int pid : Pids(kind)) EXPECT_NE(kill(pid, 0), 0) << kind << " " << pid;
+    }
+  }
+
+  std::string out_;
+  JobConfig job_;
+};
+
+TEST_F(JobRunTest, LogsHaveTheOrdinalsThatTheCoordinatorGave) {
+  bool told = false;
+  const auto result = Run(Programs("while [ ! -e end ]; do sleep 0.02; done"), [&] {
+    if (told) std::ofstream(out_ + "/end");
+    GetStatusReply status = Joined();
+    told = status.phase() == TRAINING;
+    return status;
+  });
+  EXPECT_EQ(result.outcome.code, kFinished) << result.outcome.last_line;
+  const std::vector<int> shards = Pids("shard");
+  ASSERT_EQ(shards.size(), 2u);
+  EXPECT_EQ(LastLineOfFile(out_ + "/shard-0.log"), absl::StrCat(shards[1], " up"));
+  EXPECT_EQ(LastLineOfFile(out_ + "/shard-1.log"), absl::StrCat(shards[0], " up"));
+  EXPECT_EQ(LastLineOfFile(out_ + "/worker-0.log"), absl::StrCat(Pids("worker")[0], " up"));
+}
+
+TEST_F(JobRunTest, AnInterruptEndsEvenThoseThatIgnoreTerm) {
+  bool sent = false;
+  absl::Time began;
+  const auto result = Run(Programs("trap '' TERM INT; while :; do sleep 0.1; done"), [&] {
+    GetStatusReply status = Joined();
+    if (status.phase() == TRAINING && !sent) {
+      sent = true;
+      began = absl::Now();
+      kill(getpid(), SIGINT);
+    }
+    return status;
+  });
+  EXPECT_LT(absl::Now() - began, absl::Seconds(5));
+  EXPECT_EQ(result.outcome.code, kFailed);
+  EXPECT_EQ(result.outcome.last_line, "interrupted by SIGINT");
+  ExpectAllGone();
+}
+
+TEST_F(JobRunTest, WhoFailsBeforeTheJobIsUpGivesStatusAndLastLine) {
+  JobRun::Programs programs = Programs("sleep 1000");
+  programs.shard = Program("shard", "echo cannot listen on 127.0.0.1:80 >&2; exit 2");
+  const auto result = Run(programs, [] {
+    GetStatusReply status;
+    status.set_phase(GATHERING);
+    return status;
+  });
+  EXPECT_EQ(result.outcome.code, kWrongUsage);
+  EXPECT_EQ(result.outcome.last_line, "cannot listen on 127.0.0.1:80");
+  ExpectAllGone();
+}
+
+TEST_F(JobRunTest, ACoordinatorThatFailsAtOnceLetsNothingElseStart) {
+  JobRun::Programs programs = Programs("sleep 1000");
+  programs.coordinator = Program("coordinator", "echo the port is in use >&2; exit 2");
+  const auto result = Run(programs, [] { return GetStatusReply(); });
+  EXPECT_EQ(result.outcome.code, kWrongUsage);
+  EXPECT_EQ(result.outcome.last_line, "the port is in use");
+  EXPECT_TRUE(Pids("shard").empty() && Pids("worker").empty());
+}
+
+}  // namespace
+}  // namespace parley
