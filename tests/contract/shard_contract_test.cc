@@ -17,7 +17,8 @@ class ShardContract : public ContractTest {
     header.set_job("contract");
     header.set_job_epoch(1);
     header.set_view_epoch(1);
-    for (const MemberStatus& status : cluster.Status().members()) {
+    const GetStatusReply job = cluster.Status();
+    for (const MemberStatus& status : job.members()) {
       if (status.member().role() != WORKER || status.member().ordinal() != ordinal) continue;
       header.set_member(status.member().id());
       header.set_incarnation(status.member().incarnation());
