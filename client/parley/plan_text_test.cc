@@ -35,7 +35,7 @@ TensorSpec Tensor(const std::string& name, std::initializer_list<int64_t> shape,
 
 ModelDescription Model() {
   return {.tensors = {Tensor("fc.weight", {1024, 1024}, false), Tensor("fc.bias", {1024}, false),
-                      Tensor("bn.mean", {8}, true)},
+                      Tensor("bn.mean", {262144}, true)},
           .training_samples = 1000,
           .test_samples = 200};
 }
@@ -58,11 +58,11 @@ TEST(PlanText, ShowsStepsAndWhereEverySliceLies) {
 TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAreKept) {
   JobConfig job = Job();
   job.mutable_cluster()->set_shards(1);
-  // 1,049,600 parameters and 8 elements of a buffer, 4 bytes each; Adam has two states.
+  // 1,049,600 parameters and 262,144 elements of a buffer, 4 bytes each; Adam has two states.
   ExpectWords(*PlanText(job, Model()),
-              {"two versions 8.01 MiB, open step 4.00 MiB, optimizer 8.01 MiB"});
+              {"two versions 10.0 MiB, open step 5.00 MiB, optimizer 8.01 MiB"});
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);
-  ExpectWords(*PlanText(job, Model()), {"open step 8.01 MiB"});
+  ExpectWords(*PlanText(job, Model()), {"open step 10.0 MiB"});
   job.mutable_optimizer()->mutable_sgd()->set_rate(0.1);
   ExpectWords(*PlanText(job, Model()), {"optimizer 0 B"});
 }
