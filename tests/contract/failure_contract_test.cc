@@ -41,6 +41,8 @@ TEST_P(FailureContract, EveryMemberTellsTheReasonThatOneGave) {
       if (step == 3 && session.ordinal() == 0) third_step.Notify();
       if (step == 3 && session.ordinal() == 1) {
         third_step.WaitForNotification();
+        while (cluster->Status().step() < 2) {  // as the coordinator knows it
+        }
         Heard(session.Fail("the disk is full", false).text());
         return;
       }
