@@ -12,6 +12,7 @@ namespace {
 
 constexpr absl::Duration kWindow = absl::Seconds(30);
 constexpr int kBar = 24;
+constexpr int kSmallestBar = 4;
 
 double Ratio(uint64_t part, uint64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -74,11 +75,16 @@ std::string ProgressBar(const GetStatusReply& status, std::optional<absl::Durati
   std::string text = ProgressLine(status, left);
   if (status.total_steps() != 0) {
     const double share = std::min(1.0, Ratio(status.step(), status.total_steps()));
-    const int filled = static_cast<int>(std::floor(share * kBar));
-    text = absl::StrFormat("[%s%s] %3.0f%%  %s", std::string(filled, '#'),
-                           std::string(kBar - filled, '-'), std::floor(share * 100), text);
+    text = absl::StrFormat("%3.0f%%  %s", std::floor(share * 100), text);
+    // The numbers say more than the bar: it takes the room that they leave.
+    const int room = std::min(kBar, columns - static_cast<int>(text.size()) - 3);
+    if (room >= kSmallestBar) {
+      const int filled = static_cast<int>(std::floor(share * room));
+      text =
+          absl::StrCat("[", std::string(filled, '#'), std::string(room - filled, '-'), "] ", text);
+    }
   }
-  if (columns > 0 && text.size() > static_cast<size_t>(columns)) text.resize(columns);
+  if (text.size() > static_cast<size_t>(std::max(columns, 0))) text.resize(std::max(columns, 0));
   return text;
 }
 

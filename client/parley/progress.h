@@ -33,7 +33,7 @@ class TimeLeft {
 // while it does not train yet.
 std::string ProgressLine(const GetStatusReply& status, std::optional<absl::Duration> left);
 
-// The same with a bar before it, cut to `columns` characters.
+// The same with a bar before it, as long as the rest leaves room, in `columns` characters.
 std::string ProgressBar(const GetStatusReply& status, std::optional<absl::Duration> left,
                         int columns);
 

@@ -63,7 +63,10 @@ TEST(ProgressBar, FillsWithTheStepsAndFitsTheTerminal) {
   EXPECT_EQ(ProgressBar(Training(1500), std::nullopt, 200).substr(0, 33),
             "[########################] 100%  ");
   EXPECT_EQ(ProgressBar(Training(1499), std::nullopt, 200).substr(27, 4), " 99%");
-  for (int columns = 1; columns < 120; ++columns) {
+  // On 80 columns the bar gets shorter, and nothing is cut.
+  EXPECT_EQ(ProgressBar(Training(750), absl::Seconds(83), 80),
+            "[###----]  50%  epoch 3/5  step 750/1500  loss 0.4123  1923 samples/s  1:23 left");
+  for (int columns = 0; columns < 120; ++columns) {
     EXPECT_LE(ProgressBar(Training(750), absl::Hours(3), columns).size(),
               static_cast<size_t>(columns));
   }
