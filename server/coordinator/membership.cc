@@ -32,7 +32,8 @@ absl::Status MemberTable::Check(const JoinRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("role ", static_cast<int>(request.role()), " does not join a job"));
   }
-  if (request.job_fingerprint() != fingerprint_) {
+  // A client in another language need not know how to compute it.
+  if (!request.job_fingerprint().empty() && request.job_fingerprint() != fingerprint_) {
     return absl::InvalidArgumentError(
         absl::StrCat("job '", job_, "' here has fingerprint ", fingerprint_, ", the caller's has ",
                      request.job_fingerprint(), ": start all processes with the same job file"));

@@ -48,9 +48,9 @@ class MemberTable {
   // Takes the caller in: the lowest free ordinal of its role, an id that nobody had before. A new
   // incarnation at the address of a member of the same role takes its ordinal and fences it.
   //   NOT_FOUND           the job is another one
-  //   INVALID_ARGUMENT    no such role, incarnation 0, or another job file (names both
-  //   fingerprints) RESOURCE_EXHAUSTED  the role has all its members ABORTED             this
-  //   incarnation has been fenced
+  //   INVALID_ARGUMENT    no such role, incarnation 0, or another job file (both fingerprints)
+  //   RESOURCE_EXHAUSTED  the role has all its members
+  //   ABORTED             this incarnation has been fenced
   absl::StatusOr<JoinResult> Join(const JoinRequest& request, absl::Time now);
 
   // The member that calls; renews its lease. NOT_FOUND: another job; ABORTED: no member, or fenced.

@@ -11,10 +11,10 @@ from support.jobs import Run, main, scrape, small_job, wait_for
 
 PROMTOOL = os.environ.get("PARLEY_TEST_PROMTOOL", os.path.expanduser("~/.cache/parley/tools/promtool"))
 
-EVERYWHERE = ["parley_build_info", "parley_step", "parley_job_epoch", "parley_view_epoch", "process_cpu_seconds_total", "process_resident_memory_bytes"]
+EVERYWHERE = ["parley_build_info", "parley_step", "process_cpu_seconds_total", "process_resident_memory_bytes"]
 BY_ROLE = {
-    "coordinator": ["parley_members", "parley_samples_total", "parley_loss", 'parley_verdicts_total{outcome="apply"', "parley_rpc_duration_seconds_count"],
-    "shard": ['parley_pushes_total{outcome="added"', "parley_push_bytes_total", "parley_pull_bytes_total", 'parley_rpc_duration_seconds_count{code="OK",method="Push"'],
+    "coordinator": ["parley_members", "parley_job_epoch", "parley_view_epoch", "parley_samples_total", "parley_loss", 'parley_verdicts_total{outcome="apply"', "parley_rpc_duration_seconds_count"],
+    "shard": ["parley_job_epoch", "parley_view_epoch", 'parley_pushes_total{outcome="added"', "parley_push_bytes_total", "parley_pull_bytes_total", 'parley_rpc_duration_seconds_count{code="OK",method="Push"'],
     "worker": [
         "parley_samples_total", "parley_loss", "parley_push_bytes_total", "parley_pull_bytes_total",
         *(f'parley_step_phase_duration_seconds_count{{phase="{phase}"' for phase in ("data", "forward", "backward", "push", "wait", "pull")),
@@ -27,12 +27,17 @@ def value(text, name):
     return sum(float(line.rsplit(" ", 1)[1]) for line in text.splitlines() if re.match(rf"{name}(\{{|\s)", line))
 
 
+def role_of(text):
+    return re.search(r'^parley_build_info{.*role="(\w+)"', text, re.M).group(1)
+
+
 def every_endpoint_is_accepted_and_moves(where, runs):
     run = Run(small_job(where, epochs=100000))
     runs.append(run)
     run.wait_for_step(5)
     groups = json.loads((run.out / "targets.json").read_text())
-    targets = [(group["labels"]["role"], target) for group in groups for target in group["targets"]]
+    assert all(group["labels"]["job"] == "small" for group in groups), groups
+    targets = [(role_of(scrape(target)), target) for group in groups for target in group["targets"]]
     assert sorted(role for role, _ in targets) == ["coordinator", "shard", "shard", "worker", "worker"], groups
     before = {}
     for role, target in targets:

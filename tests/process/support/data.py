@@ -8,12 +8,15 @@ import numpy as np
 
 
 def images(count, seed):
-    """Ten easy classes: noise with a bright bar whose place tells the class. uint8 [count, 28, 28], labels."""
+    """Ten classes: noise with a bright bar whose place tells the class, but for one label in ten, which is
+    drawn at random: no network gets them all right. uint8 [count, 28, 28] and [count]."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, 10, count).astype(np.uint8)
     pixels = rng.integers(0, 60, (count, 28, 28)).astype(np.uint8)
     for image, label in zip(pixels, labels):
         image[2 * label + 3 : 2 * label + 6, 4:24] = 230
+    wrong = rng.random(count) < 0.1
+    labels[wrong] = rng.integers(0, 10, count).astype(np.uint8)[wrong]
     return pixels, labels
 
 
