@@ -127,6 +127,12 @@ void LockedShard::Fail(const FirstCause& cause) {
   });
 }
 
+void LockedShard::Stop() {
+  With([&](Shard* shard, Replies& replies) {
+    if (shard != nullptr) shard->Stop(replies);
+  });
+}
+
 void LockedShard::Tick(absl::Time now) {
   With([&](Shard* shard, Replies& replies) {
     if (shard != nullptr) shard->Tick(now, replies);

@@ -49,6 +49,7 @@ class LockedShard {
   absl::Status SetView(const ClusterView& view, absl::Time now);
   absl::Status StartSlice(uint32_t slice, const SliceStart& start, absl::Time now);
   void Fail(const FirstCause& cause);
+  void Stop();
   void Tick(absl::Time now);
   void OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
                     absl::Time now);

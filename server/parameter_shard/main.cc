@@ -28,7 +28,7 @@ int main(int argc, char** argv) {
   if (absl::Status status = daemon.LoadJob(); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  const std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  std::unique_ptr<Connector> connector = MakeGrpcConnector();
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   ShardProcess::End end;
   {
@@ -38,9 +38,10 @@ int main(int argc, char** argv) {
       return daemon.Exit(kWrongUsage, status);
     }
     end = process.Run(join);
-    // No call may reach the process when it goes.
-    daemon.OnSignal(nullptr);
+    process.Stop();
+    // No call and no answer may reach the process when it goes.
     daemon.server().Shutdown(absl::Milliseconds(500));
+    connector.reset();
   }
   return daemon.Exit(end.code, end.last_line);
 }

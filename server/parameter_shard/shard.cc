@@ -230,6 +230,14 @@ void Shard::Fail(const FirstCause& cause, Replies& replies) {
   why_failed_.clear();
 }
 
+void Shard::Stop(Replies& replies) {
+  stopped_ = true;
+  const absl::Status status = FenceMember(CallHeader());
+  RefuseParked(status, replies);
+  for (auto& parked : why_failed_) replies.Add<WhyFailedReply>(std::move(parked.done), status);
+  why_failed_.clear();
+}
+
 void Shard::RefuseParked(const absl::Status& status, Replies& replies) {
   for (auto& parked : completes_) replies.Add<CompleteReply>(std::move(parked.done), status);
   for (auto& parked : pulls_) replies.Add<PulledVersion>(std::move(parked.done), status);

@@ -73,6 +73,9 @@ class Shard {
   // The job has failed: WhyFailed is answered, everything else refused.
   void Fail(const FirstCause& cause, Replies& replies);
 
+  // The process ends: parked calls and later ones are answered Unavailable.
+  void Stop(Replies& replies);
+
   // --- Calls of members
   // ----------------------------------------------------------------------------
 
@@ -200,6 +203,7 @@ class Shard {
 
   std::optional<std::string> error_;
   std::optional<FirstCause> cause_;
+  bool stopped_ = false;
   ShardCounts counts_;
 };
 

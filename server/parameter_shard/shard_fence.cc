@@ -5,6 +5,7 @@
 namespace parley {
 
 absl::Status Shard::FenceMember(const CallHeader& header) const {
+  if (stopped_) return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " has ended"));
   if (header.job() != job_.name()) {
     return absl::NotFoundError(
         absl::StrCat("this shard serves job '", job_.name(), "', not '", header.job(), "'"));

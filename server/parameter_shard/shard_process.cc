@@ -56,9 +56,14 @@ ShardProcess::ShardProcess(Daemon* daemon, Connector* connector, FileSystem* fil
   outgoing_ = Outgoing::Make(std::move(options));
 }
 
-ShardProcess::~ShardProcess() {
+ShardProcess::~ShardProcess() { Stop(); }
+
+void ShardProcess::Stop() {
+  daemon_->OnSignal(nullptr);
   outgoing_->Stop();
   timers_.Stop();
+  membership_.reset();
+  shard_.Stop();
 }
 
 template <class Change>

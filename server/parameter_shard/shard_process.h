@@ -32,7 +32,7 @@ class ShardProcess {
     std::string last_line;  // why, unless kFinished
   };
 
-  // After daemon.LoadJob; all must outlive it.
+  // After daemon.LoadJob; daemon and files must outlive it, the connector until Stop.
   ShardProcess(Daemon* daemon, Connector* connector, FileSystem* files);
   ~ShardProcess();
 
@@ -41,6 +41,11 @@ class ShardProcess {
 
   // After daemon.Serve. Returns when the job has ended.
   End Run(absl::Duration join_timeout);
+
+  // After Run: no thread uses the daemon or the connector from here on, and no call stays parked,
+  // so that the server can shut down. Then the connector may go, and must before this object:
+  // answers that it still holds come back here.
+  void Stop();
 
  private:
   // What the main thread has to see to; later states replace earlier ones.

@@ -333,6 +333,33 @@ TEST(ShardTest, TheReducedGradientIsClippedToItsGlobalNorm) {
   EXPECT_EQ(cluster.Values("b", 1)[0], -(4 * scale));
 }
 
+TEST(ShardTest, WhatIsClippedIsTheMean) {
+  JobConfig job = MeanJob();
+  job.mutable_optimizer()->set_clip_norm(100);  // not reached
+  ShardCluster cluster(job, MakeView({.workers = 2}));
+  for (uint32_t worker : {0, 1}) {
+    cluster.PushAll(worker, 1, 0, 2 + 4 * worker);
+    cluster.Complete(cluster.MakeComplete(worker, 1, 0));
+  }
+  EXPECT_EQ(cluster.reported()[0].gradient_norm(), 8);  // of four elements, each 4
+  EXPECT_EQ(cluster.Values("w", 1), Floats(4, -4));
+}
+
+TEST(ShardTest, ASumThatHoldsWhatDoesNotCountFailsTheJob) {
+  ShardCluster cluster(SummingJob(),
+                       MakeView({.tensors = {{"a", 2}, {"b", 2}}, .shards = 2, .workers = 2}));
+  for (uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
+  DecideRequest decide;  // as no leader sends it
+  *decide.mutable_header() = HeaderOf(cluster.view(), 101);
+  decide.mutable_verdict()->set_step(1);
+  decide.mutable_verdict()->set_outcome(Verdict::APPLY);
+  decide.mutable_verdict()->add_shares()->set_contributor(0);
+  Replies replies;
+  const absl::Status status = cluster.shard(1).Decide(decide, cluster.now(), replies).status();
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_EQ(cluster.shard(1).version(), 0u);
+}
+
 TEST(ShardTest, ABufferIsTakenFromTheLowestContributorWithData) {
   ShardCluster cluster(MeanJob(),
                        MakeView({.tensors = {{"n", 1, true, I64}, {"w", 1}}, .workers = 3}));
@@ -406,6 +433,25 @@ TEST(ShardTest, TheFirstCauseIsToldToThoseWhoAskAndEverythingElseIsRefused) {
   EXPECT_EQ(CodeOf(parked), absl::StatusCode::kUnavailable);
   EXPECT_TRUE(
       absl::IsUnavailable(cluster.Push(cluster.MakePush(0, 1, 0, 0, {1, 1, 1, 1})).status()));
+}
+
+TEST(ShardTest, WhenTheProcessEndsNoCallStaysParked) {
+  ShardCluster cluster(SummingJob(), MakeView({.workers = 2}));
+  auto complete = cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  auto pull = cluster.Pull(0, 0, 1);
+  absl::Status told;
+  WhyFailedRequest ask;
+  *ask.mutable_header() = cluster.worker(1);
+  {
+    Replies replies;
+    cluster.leader().WhyFailed(ask, {cluster.now()}, replies,
+                               [&](auto reply) { told = reply.status(); });
+    cluster.leader().Stop(replies);
+  }
+  EXPECT_TRUE(absl::IsUnavailable(told));
+  EXPECT_EQ(CodeOf(complete), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::IsUnavailable((*pull)->status()));
+  EXPECT_TRUE(absl::IsUnavailable((*cluster.Pull(0, 0, 0))->status()));
 }
 
 // --- A contributor is removed half-way ---------------------------------------------------------
