@@ -53,13 +53,13 @@ std::vector<at::Tensor> Values(const Network& network) {
 
 // What a worker of this process ends with.
 std::vector<at::Tensor> TrainOneWorker(const JobConfig& job, const std::string& coordinator,
-                                       const Datasets& data) {
+                                       const Datasets& data, const std::string& address) {
   const auto connector = MakeGrpcConnector();
   Session::Options options;
   options.job = job;
   options.coordinator = coordinator;
-  options.address = "127.0.0.1:1";
-  options.metrics_address = "127.0.0.1:1";
+  options.address = address;
+  options.metrics_address = address;
   const auto session = Session::Join(options, *connector);
   if (!session.ok()) {
     ADD_FAILURE() << session.status();
@@ -132,9 +132,11 @@ TEST(BitwiseTest, TwoWorkersAreAPlainLoopThatAddsInOrderAndDividesOnce) {
     const Datasets data = Images();
     std::vector<at::Tensor> workers[2];
     std::vector<std::thread> threads;
-    for (auto& values : workers) {
-      threads.emplace_back(
-          [&] { values = TrainOneWorker(cluster.job(), cluster.coordinator(), data); });
+    for (int i = 0; i < 2; ++i) {
+      threads.emplace_back([&, i] {
+        workers[i] = TrainOneWorker(cluster.job(), cluster.coordinator(), data,
+                                    "127.0.0.1:" + std::to_string(i + 1));
+      });
     }
     for (std::thread& thread : threads) thread.join();
     const std::vector<at::Tensor> plain = TrainPlainly(cluster.job(), data);

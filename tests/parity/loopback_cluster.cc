@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "absl/time/clock.h"
 #include "common/job/job_file.h"
 #include "tests/parity/job_text.h"
 
@@ -42,11 +43,19 @@ LoopbackCluster::~LoopbackCluster() {
 }
 
 std::vector<int> LoopbackCluster::Wait() {
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
   std::vector<int> codes;
   for (const pid_t process : processes_) {
     int status = 0;
-    waitpid(process, &status, 0);
-    codes.push_back(WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status));
+    pid_t ended = 0;
+    while ((ended = waitpid(process, &status, WNOHANG)) == 0 && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+    if (ended == 0) {
+      kill(process, SIGKILL);
+      waitpid(process, nullptr, 0);
+    }
+    codes.push_back(ended == process && WIFEXITED(status) ? WEXITSTATUS(status) : -1);
   }
   processes_.clear();
   return codes;

@@ -25,7 +25,8 @@ class LoopbackCluster {
   // What Session::Options::coordinator takes.
   std::string coordinator() const { return "file:" + directory_ + "/out/coordinator.address"; }
 
-  // Waits for all processes to end by themselves; their exit codes, the coordinator's first.
+  // Waits for all processes to end by themselves, at most a minute; their exit codes, the
+  // coordinator's first, -1 where one had to be killed.
   std::vector<int> Wait();
 
  private:

@@ -1,4 +1,5 @@
 // Bar 5: the shard's optimizers against torch::optim, 200 steps in float32.
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adagrad.h>
@@ -77,6 +78,7 @@ class ShardOptimizer {
 };
 
 Parameters InitialValues() {
+  at::set_num_threads(1);
   torch::manual_seed(5);
   Parameters parameters;
   for (const auto& [name, shape] : kShapes) parameters.push_back(torch::randn(shape) * 0.3);
@@ -87,10 +89,27 @@ double Difference(const Tensor& ours, const Tensor& theirs) {
   return ((ours - theirs).abs().max() / theirs.abs().max()).item<double>();
 }
 
-// A gradient as training has them: noise, and a pull towards 0.
-Tensor Gradient(const Tensor& parameter) {
-  return torch::randn_like(parameter) * 0.1 + parameter * 0.2;
-}
+// The gradients of a small training: (w - target) / 2 and noise. Noise and target are the same on
+// both sides, w is each side's own, so that differences feed back as they do in a real training.
+class Gradients {
+ public:
+  Gradients() {
+    torch::manual_seed(6);
+    for (const auto& [name, shape] : kShapes) targets_.push_back(torch::randn(shape) + 1);
+  }
+  void DrawNoise() {
+    noise_.clear();
+    for (const Tensor& target : targets_) noise_.push_back(torch::randn_like(target) * 0.5);
+  }
+  Tensor At(size_t i, const Tensor& parameter) const {
+    const torch::NoGradGuard no_grad;
+    return (parameter - targets_[i]) * 0.5 + noise_[i];
+  }
+
+ private:
+  std::vector<Tensor> targets_;
+  std::vector<Tensor> noise_;
+};
 
 std::unique_ptr<torch::optim::Optimizer> Sgd(Parameters parameters,
                                              const torch::optim::SGDOptions& options) {
@@ -174,16 +193,18 @@ TEST_P(OptimizerParityTest, TwoHundredStepsAreTorchs) {
   ShardOptimizer shard(job);
   Parameters ours = InitialValues();
   Parameters theirs = InitialValues();
+  Gradients gradients;
   const auto optimizer = GetParam().torch(theirs);
   for (int step = 1; step <= kSteps; ++step) {
+    gradients.DrawNoise();
     for (size_t i = 0; i < ours.size(); ++i) {
       // "odd" has no gradient in every third step: grad is None.
       if (kShapes[i].first == "odd" && step % 3 == 0) {
         theirs[i].mutable_grad() = Tensor();
         continue;
       }
-      theirs[i].mutable_grad() = Gradient(theirs[i]);
-      shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], theirs[i].grad());
+      theirs[i].mutable_grad() = gradients.At(i, theirs[i]);
+      shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], gradients.At(i, ours[i]));
     }
     optimizer->step();
   }
@@ -224,22 +245,25 @@ TEST(ClippingParityTest, ClippedTrainingIsTorchs) {
   ShardOptimizer shard(job);
   Parameters ours = InitialValues();
   Parameters theirs = InitialValues();
+  Gradients gradients;
   const auto optimizer = Adam(theirs, torch::optim::AdamOptions(0.003));
   int clipped = 0;
   for (int step = 1; step <= kSteps; ++step) {
-    std::vector<Tensor> gradients;
-    for (Tensor& parameter : theirs) {
-      // Large and small gradients in turn, so that some steps are clipped and some are not.
-      parameter.mutable_grad() = Gradient(parameter) * (step % 2 == 0 ? 1.0 : 0.01);
-      gradients.push_back(parameter.grad().clone());
+    gradients.DrawNoise();
+    // Large and small gradients in turn, so that some steps are clipped and some are not.
+    const double size = step % 2 == 0 ? 1.0 : 0.001;
+    std::vector<Tensor> own;
+    for (size_t i = 0; i < ours.size(); ++i) {
+      theirs[i].mutable_grad() = gradients.At(i, theirs[i]) * size;
+      own.push_back(gradients.At(i, ours[i]) * size);
     }
     const double norm = torch::nn::utils::clip_grad_norm_(theirs, 5.0);
-    EXPECT_NEAR(Norm(gradients) / norm, 1, 1e-5);
-    const double scale = ClipScale(Norm(gradients), 5.0);
+    EXPECT_NEAR(Norm(own) / norm, 1, 1e-5);
+    const double scale = ClipScale(Norm(own), 5.0);
     clipped += scale < 1;
     for (size_t i = 0; i < ours.size(); ++i) {
       shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i],
-                 scale < 1 ? gradients[i] * static_cast<float>(scale) : gradients[i]);
+                 scale < 1 ? own[i] * static_cast<float>(scale) : own[i]);
     }
     optimizer->step();
   }
@@ -256,15 +280,17 @@ TEST(OverrideParityTest, FrozenParametersAndOwnSettingsAreParameterGroups) {
   ShardOptimizer shard(job);
   Parameters ours = InitialValues();
   Parameters theirs = InitialValues();
+  Gradients gradients;
   const Tensor large = theirs[4].clone();
   using torch::optim::AdamWOptions;
   torch::optim::AdamW rest({theirs[2], theirs[3]}, AdamWOptions(0.003).weight_decay(0.05));
   torch::optim::AdamW late({theirs[0]}, AdamWOptions(0.003).weight_decay(0.05));
   torch::optim::AdamW bias({theirs[1]}, AdamWOptions(0.0003).weight_decay(0));
   for (int step = 1; step <= kSteps; ++step) {
+    gradients.DrawNoise();
     for (size_t i = 0; i < ours.size(); ++i) {
-      theirs[i].mutable_grad() = Gradient(theirs[i]);
-      shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], theirs[i].grad());
+      theirs[i].mutable_grad() = gradients.At(i, theirs[i]);
+      shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], gradients.At(i, ours[i]));
     }
     rest.step();
     bias.step();
@@ -285,11 +311,13 @@ void ExpectScheduleIs(const std::string& schedule, const SetRate& set_rate) {
   ShardOptimizer shard(job);
   Parameters ours = InitialValues();
   Parameters theirs = InitialValues();
+  Gradients gradients;
   const auto optimizer = Sgd(theirs, torch::optim::SGDOptions(0.1).momentum(0.9));
   for (int step = 1; step <= kSteps; ++step) {
+    gradients.DrawNoise();
     for (size_t i = 0; i < ours.size(); ++i) {
-      theirs[i].mutable_grad() = Gradient(theirs[i]);
-      shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], theirs[i].grad());
+      theirs[i].mutable_grad() = gradients.At(i, theirs[i]);
+      shard.Step(static_cast<uint64_t>(step), kShapes[i].first, ours[i], gradients.At(i, ours[i]));
     }
     set_rate(*optimizer, step);
     optimizer->step();
@@ -321,9 +349,8 @@ TEST(ScheduleParityTest, StepDecayIsStepLR) {
                    [&](torch::optim::Optimizer& optimizer, int step) {
                      if (step == 1) {
                        scheduler = std::make_unique<torch::optim::StepLR>(optimizer, 30, 0.7);
-                     } else {
-                       scheduler->step();
                      }
+                     scheduler->step();  // in C++, before the optimizer's step
                    });
   // torch.optim.lr_scheduler.StepLR(SGD(lr=0.1), 30, 0.7), read before each optimizer.step().
   ExpectRates("step_decay { every_steps: 30 gamma: 0.7 }", {{1, 0.1},
