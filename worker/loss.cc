@@ -9,13 +9,14 @@
 #include <algorithm>
 
 namespace parley {
-namespace {
+
+Loss LossOf(const JobConfig& job) {
+  return job.loss() == LOSS_UNSPECIFIED ? CROSS_ENTROPY : job.loss();
+}
 
 bool AreClassNumbers(const at::Tensor& y) {
   return c10::isIntegralType(y.scalar_type(), /*includeBool=*/false);
 }
-
-}  // namespace
 
 at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y) {
   TORCH_CHECK(outputs.dim() > 0 && y.dim() > 0 && outputs.size(0) == y.size(0), "the model gives ",

@@ -8,6 +8,12 @@
 
 namespace parley {
 
+// The job's loss, or the default.
+Loss LossOf(const JobConfig& job);
+
+// Whether `y` are class numbers rather than values or probabilities.
+bool AreClassNumbers(const at::Tensor& y);
+
 // The mean loss over the samples of a batch (for MEAN_SQUARED_ERROR over their elements too). For
 // CROSS_ENTROPY `outputs` are logits [samples, classes, ...] and `y` class numbers of any integer
 // type, or class probabilities; for MEAN_SQUARED_ERROR both have the same shape. Throws c10::Error

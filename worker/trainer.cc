@@ -2,7 +2,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -11,9 +10,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/torch/dtype.h"
 #include "client/torch/torch_status.h"
 #include "common/seed.h"
+#include "worker/batch_tensors.h"
 #include "worker/loss.h"
 #include "worker/threads.h"
 
@@ -26,17 +25,6 @@ size_t PrefetchedBatches(const JobConfig& job) {
 
 size_t EvaluationBatch(const JobConfig& job) {
   return job.data().evaluation_batch() > 0 ? job.data().evaluation_batch() : 500;
-}
-
-Loss LossOf(const JobConfig& job) {
-  return job.loss() == LOSS_UNSPECIFIED ? CROSS_ENTROPY : job.loss();
-}
-
-// A tensor over a batch's memory, valid as long as that.
-at::Tensor View(const SampleLayout& layout, size_t samples, absl::Span<std::byte> bytes) {
-  std::vector<int64_t> shape = {static_cast<int64_t>(samples)};
-  shape.insert(shape.end(), layout.shape.begin(), layout.shape.end());
-  return at::from_blob(bytes.data(), shape, at::TensorOptions().dtype(*ToScalarType(layout.dtype)));
 }
 
 // Whatever draws random numbers in forward (dropout) draws the same ones whenever this microbatch
@@ -146,8 +134,8 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       SeedGenerator(DeriveSeed(parts_.job.seed(), "step",
                                {plan.data_epoch, plan.step, microbatch, parts_.session.ordinal()}));
-      const at::Tensor x = View(parts_.data.train->x(), samples.size(), (*batch)->x.span());
-      const at::Tensor y = View(parts_.data.train->y(), samples.size(), (*batch)->y.span());
+      const at::Tensor x = BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span());
+      const at::Tensor y = BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span());
       loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);
       loss_sum += loss.item().toDouble() * static_cast<double>(samples.size());
       // The mean over the step's samples is the microbatches' means, each times its share of them.
@@ -185,8 +173,8 @@ absl::Status Trainer::Evaluate(uint64_t version, uint64_t data_epochs) {
       if (!batch.ok()) return batch.status();
       status.Update(CatchTorch(absl::StrCat("evaluation of version ", version), [&] {
         const c10::NoGradGuard no_grad;
-        const at::Tensor x = View(parts_.data.test->x(), samples.size(), (*batch)->x.span());
-        const at::Tensor y = View(parts_.data.test->y(), samples.size(), (*batch)->y.span());
+        const at::Tensor x = BatchTensor(parts_.data.test->x(), samples.size(), (*batch)->x.span());
+        const at::Tensor y = BatchTensor(parts_.data.test->y(), samples.size(), (*batch)->y.span());
         AddToEvaluation(LossOf(parts_.job), parts_.network.Forward(x), y, evaluation);
       }));
       if (!status.ok()) return status;

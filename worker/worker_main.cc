@@ -13,6 +13,7 @@
 #include "common/job/job_file.h"
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
+#include "worker/fit.h"
 #include "worker/models/network.h"
 #include "worker/preemption.h"
 #include "worker/trainer.h"
@@ -32,6 +33,7 @@ absl::StatusOr<Workload> Prepare(const JobConfig& job) {
   if (!data.ok()) return data.status();
   auto network = MakeNetwork(job, data->train->x());
   if (!network.ok()) return network.status();
+  if (absl::Status status = CheckFit(job, **network, *data); !status.ok()) return status;
   return Workload{*std::move(data), *std::move(network)};
 }
 
@@ -80,7 +82,12 @@ int Train(Daemon& daemon, Preemption& preemption) {
     if (session.ok()) (*session)->Fail(std::string(workload.status().message()), false);
     return daemon.Exit(kWrongUsage, workload.status());
   }
-  if (!session.ok()) return daemon.Exit(kFailed, session.status());
+  if (!session.ok()) {
+    // Another job, or another job file: what this worker was told is wrong.
+    const bool wrong =
+        absl::IsNotFound(session.status()) || absl::IsInvalidArgument(session.status());
+    return daemon.Exit(wrong ? kWrongUsage : kFailed, session.status());
+  }
   daemon.Joined((*session)->ordinal());
   preemption.BreakOffBy([&](const std::string& signal) {
     (*session)->Fail("preempted by " + signal, /*preempted=*/true);
@@ -118,7 +125,7 @@ int Main(int argc, char** argv) {
   Daemon daemon(WORKER, flags);
   if (absl::Status status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   if (absl::Status status = daemon.Serve({}); !status.ok()) {
-    return daemon.Exit(absl::IsInvalidArgument(status) ? kWrongUsage : kFailed, status);
+    return daemon.Exit(kWrongUsage, status);
   }
   return Train(daemon, preemption);
 }

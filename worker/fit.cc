@@ -1,0 +1,90 @@
+#include "worker/fit.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/torch/torch_status.h"
+#include "worker/batch_tensors.h"
+#include "worker/data/batch.h"
+#include "worker/loss.h"
+
+namespace parley {
+namespace {
+
+// Samples looked at together: bounds the memory of the check.
+constexpr uint64_t kAtOnce = 1000;
+
+// PyTorch's cross-entropy leaves such samples out.
+constexpr int64_t kIgnored = -100;
+
+absl::Status Read(const DataSource& set, uint64_t begin, uint64_t end, Batch& batch) {
+  batch.samples.resize(end - begin);
+  std::iota(batch.samples.begin(), batch.samples.end(), begin);
+  batch.x.Resize(batch.samples.size() * set.x().bytes());
+  batch.y.Resize(batch.samples.size() * set.y().bytes());
+  return set.Fill(batch.samples, batch.x.span(), batch.y.span());
+}
+
+// The first sample through network and loss; gives the number of classes where y are class numbers.
+absl::StatusOr<std::optional<int64_t>> Classes(const JobConfig& job, Network& network,
+                                               const std::string& name, const DataSource& set) {
+  Batch batch;
+  if (absl::Status status = Read(set, 0, 1, batch); !status.ok()) return status;
+  std::optional<int64_t> classes;
+  absl::Status status = CatchTorch(absl::StrCat("the model and the ", name, " data"), [&] {
+    const c10::NoGradGuard no_grad;
+    network.SetTraining(false);
+    const at::Tensor outputs = network.Forward(BatchTensor(set.x(), 1, batch.x.span()));
+    const at::Tensor y = BatchTensor(set.y(), 1, batch.y.span());
+    if (LossOf(job) == CROSS_ENTROPY && AreClassNumbers(y) && outputs.dim() > 1) {
+      classes = outputs.size(1);
+    } else {
+      ComputeLoss(LossOf(job), outputs, y);
+    }
+    network.SetTraining(true);
+  });
+  if (!status.ok()) return status;
+  return classes;
+}
+
+absl::Status CheckClassNumbers(const std::string& name, const DataSource& set, int64_t classes) {
+  Batch batch;
+  for (uint64_t begin = 0; begin < set.size(); begin += kAtOnce) {
+    const uint64_t end = std::min(set.size(), begin + kAtOnce);
+    if (absl::Status status = Read(set, begin, end, batch); !status.ok()) return status;
+    const at::Tensor y =
+        BatchTensor(set.y(), end - begin, batch.y.span()).to(at::kLong).reshape({-1});
+    const auto each = static_cast<uint64_t>(y.numel()) / (end - begin);
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      const int64_t number = y.const_data_ptr<int64_t>()[i];
+      if ((number >= 0 && number < classes) || number == kIgnored) continue;
+      return absl::InvalidArgumentError(absl::StrCat(
+          "sample ", begin + static_cast<uint64_t>(i) / each, " of the ", name, " data has class ",
+          number, ", but the model has ", classes, " classes, 0 to ", classes - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status CheckFit(const JobConfig& job, Network& network, const Datasets& data) {
+  const auto check = [&](const std::string& name, const DataSource* set) -> absl::Status {
+    if (set == nullptr || set->size() == 0) return absl::OkStatus();
+    const auto classes = Classes(job, network, name, *set);
+    if (!classes.ok()) return classes.status();
+    if (!classes->has_value()) return absl::OkStatus();
+    return CheckClassNumbers(name, *set, **classes);
+  };
+  if (absl::Status status = check("training", data.train.get()); !status.ok()) return status;
+  return check("test", data.test.get());
+}
+
+}  // namespace parley

@@ -1,0 +1,19 @@
+#ifndef PARLEY_WORKER_FIT_H_
+#define PARLEY_WORKER_FIT_H_
+
+#include "absl/status/status.h"
+#include "proto/job.pb.h"
+#include "worker/data/datasets.h"
+#include "worker/models/network.h"
+
+namespace parley {
+
+// Whether network, data and loss fit each other: a sample of each set goes through the network and
+// the loss, and each class number is one of the network's. A job that would fail in its first step,
+// or in the middle of an epoch, so fails before it starts. InvalidArgument, naming the set and the
+// sample. Leaves the network as it was, in training.
+absl::Status CheckFit(const JobConfig& job, Network& network, const Datasets& data);
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_FIT_H_
