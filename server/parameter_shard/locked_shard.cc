@@ -13,6 +13,10 @@ auto Mark(const Shard& shard) {
                          shard.error().has_value());
 }
 
+uint64_t StepsDecided(const Shard& shard) {
+  return shard.counts().verdicts_apply + shard.counts().verdicts_skip;
+}
+
 }  // namespace
 
 absl::Status LockedShard::NotJoined() {
@@ -36,10 +40,11 @@ void LockedShard::With(Call call) {
       call(nullptr, replies);
     } else {
       const auto before = Mark(*shard_);
+      const uint64_t decided_before = StepsDecided(*shard_);
       const absl::Time begin = absl::Now();
       call(shard_.get(), replies);
       spent = absl::Now() - begin;
-      decided = std::get<0>(before) != shard_->version();
+      decided = decided_before != StepsDecided(*shard_);
       news = before != Mark(*shard_) || shard_->has_outgoing();
     }
   }

@@ -9,10 +9,16 @@
 
 namespace parley {
 
+// All methods by callbacks, Pull on bytes.
+using CallbackParameterShard =
+    ParameterShard::WithRawCallbackMethod_Pull<ParameterShard::WithCallbackMethod_Initialize<
+        ParameterShard::WithCallbackMethod_Push<ParameterShard::WithCallbackMethod_Complete<
+            ParameterShard::WithCallbackMethod_Close<ParameterShard::WithCallbackMethod_Decide<
+                ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>;
+
 // The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
 // none of which waits. Pull answers with the memory of the slices itself.
-class ShardService final
-    : public ParameterShard::WithRawCallbackMethod_Pull<ParameterShard::CallbackService> {
+class ShardService final : public CallbackParameterShard {
  public:
   // `shard` must outlive the server.
   explicit ShardService(LockedShard* shard) : shard_(shard) {}
