@@ -1,6 +1,7 @@
 #ifndef PARLEY_COMMON_RPC_REPLY_H_
 #define PARLEY_COMMON_RPC_REPLY_H_
 
+#include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
 #include <chrono>

@@ -21,18 +21,19 @@ namespace parley {
 //
 // The transitions of the open step:
 //
-//   Open    --Complete, contributors missing--------------------------> Open
-//   Open    --Complete, quorum, norms asked for-----------------------> Closing, Close to all
-//   shards Open    --Complete, quorum, no norms------------------------------> next step, verdict
-//   APPLY Closing --CloseReply, others missing------------------------------> Closing Closing
-//   --last CloseReply, finite or not checked------------------> next step, verdict APPLY Closing
-//   --last CloseReply, not finite-----------------------------> next step, verdict SKIP Open
-//   --Change: a complete one is gone--------------------------> Open (it counts) Open    --Remove,
-//   incomplete, nothing of it is in a sum-----------> Open without it; perhaps its quorum Open
-//   --Change: an incomplete one is gone, may be in a sum------> Open, attempt + 1, verdict RETRY
-//   Closing --Remove, whoever-----------------------------------------> Closing (those that count
-//   are fixed) Open    --Add-----------------------------------------------------> Open, one more
-//   to wait for
+// clang-format off
+//   Open    --Complete, contributors missing-------------------> Open
+//   Open    --Complete, quorum, norms asked for----------------> Closing, Close to all shards
+//   Open    --Complete, quorum, no norms-----------------------> next step, verdict APPLY
+//   Closing --CloseReply, others missing-----------------------> Closing
+//   Closing --last CloseReply, finite or not checked-----------> next step, verdict APPLY
+//   Closing --last CloseReply, not finite----------------------> next step, verdict SKIP
+//   Open    --Change: a complete one is gone-------------------> Open (it counts)
+//   Open    --Change: an incomplete one, nothing in a sum------> Open without it; perhaps its quorum
+//   Open    --Change: an incomplete one, may be in a sum-------> Open, attempt + 1, verdict RETRY
+//   Open    --Change: one more---------------------------------> Open, one more to wait for
+//   Closing --Change, whoever----------------------------------> Closing (those that count are fixed)
+// clang-format on
 class StepGate {
  public:
   struct Options {

@@ -31,7 +31,8 @@ absl::StatusOr<Datasets> Open(const Data& settings) {
       return OpenSafetensors(settings.safetensors(), *PosixFileSystem());
     case Data::kOwn:
       return absl::InvalidArgumentError(
-          "data: own {} is read by a program of your own (client/example); parley-worker reads idx, "
+          "data: own {} is read by a program of your own (client/example); parley-worker reads "
+          "idx, "
           "cifar10 and safetensors");
     default:
       return absl::InvalidArgumentError("data: idx, cifar10 or safetensors must be set");

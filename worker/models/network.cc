@@ -13,7 +13,8 @@ absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const JobConfig& job, const
       return MakeSimpleCnn(job.model().simple_cnn(), job.seed(), x);
     case Model::kOwn:
       return absl::InvalidArgumentError(
-          "model: own {} is trained by a program of your own (client/example); parley-worker trains "
+          "model: own {} is trained by a program of your own (client/example); parley-worker "
+          "trains "
           "simple_cnn and torchscript");
     default:
       return absl::InvalidArgumentError("model: simple_cnn or torchscript must be set");
