@@ -53,9 +53,12 @@ void StartGrpcCall(const std::shared_ptr<OpenCalls>& calls, Stub* stub,
     } else {
       ended->done(FromGrpc(status, ended->peer));
     }
-    ended->done = nullptr;  // what it holds goes before the connector may
+    // The context goes before the call counts as gone: it holds the channel, and a channel whose
+    // last holder is a thread of its own gRPC callbacks ends the process (seen with gRPC 1.51.1).
     const std::shared_ptr<OpenCalls> open = ended->calls;
-    open->Remove(&ended->context);
+    open->Ended(&ended->context);
+    ended.reset();
+    open->Gone();
   });
 }
 

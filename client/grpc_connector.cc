@@ -1,5 +1,11 @@
 #include "client/grpc_connector.h"
 
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "client/grpc_coordinator_client.h"
 #include "client/grpc_shard_client.h"
 #include "client/open_calls.h"
@@ -12,14 +18,25 @@ class GrpcConnector final : public Connector {
   ~GrpcConnector() override { calls_->Close(absl::Seconds(5)); }
 
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
-    return MakeGrpcCoordinatorClient(address, calls_);
+    return Keep(MakeGrpcCoordinatorClient(address, calls_));
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return MakeGrpcShardClient(address, calls_);
+    return Keep(MakeGrpcShardClient(address, calls_));
   }
 
  private:
+  // Channels live until no call is left, so that none is destroyed by a thread of its own
+  // callbacks.
+  template <class Client>
+  std::shared_ptr<Client> Keep(std::shared_ptr<Client> client) {
+    absl::MutexLock lock(&mu_);
+    clients_.push_back(client);
+    return client;
+  }
+
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
+  absl::Mutex mu_;
+  std::vector<std::shared_ptr<void>> clients_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace

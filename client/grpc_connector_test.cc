@@ -144,5 +144,20 @@ TEST_F(GrpcConnectorTest, ItsEndEndsWhatIsOpen) {
   EXPECT_EQ(Heartbeat(*client, 0).code(), absl::StatusCode::kCancelled);
 }
 
+// With gRPC 1.51.1 a channel that is destroyed by a thread of its own callbacks ends the process.
+TEST(GrpcConnector, AClientMayGoWhileItsCallRunsAndTheConnectorRightAfter) {
+  for (int round = 0; round < 200; ++round) {
+    absl::Notification ended;
+    {
+      auto connector = MakeGrpcConnector();
+      connector->ConnectCoordinator("127.0.0.1:1")
+          ->GetStatus(GetStatusRequest(), absl::Now() + absl::Seconds(5),
+                      [&](const absl::StatusOr<GetStatusReply>&) { ended.Notify(); });
+      if (round % 2 == 0) ended.WaitForNotification();
+    }
+    ASSERT_TRUE(ended.HasBeenNotified());
+  }
+}
+
 }  // namespace
 }  // namespace parley

@@ -9,9 +9,15 @@ bool OpenCalls::Add(grpc::ClientContext* call) {
   return true;
 }
 
-void OpenCalls::Remove(grpc::ClientContext* call) {
+void OpenCalls::Ended(grpc::ClientContext* call) {
   absl::MutexLock lock(&mu_);
   calls_.erase(call);
+  ++ending_;
+}
+
+void OpenCalls::Gone() {
+  absl::MutexLock lock(&mu_);
+  --ending_;
 }
 
 void OpenCalls::Close(absl::Duration timeout) {
@@ -19,10 +25,7 @@ void OpenCalls::Close(absl::Duration timeout) {
   closed_ = true;
   // Cancelling only starts the call's end, `done` comes on another thread.
   for (grpc::ClientContext* call : calls_) call->TryCancel();
-  mu_.AwaitWithTimeout(
-      absl::Condition(
-          +[](std::unordered_set<grpc::ClientContext*>* calls) { return calls->empty(); }, &calls_),
-      timeout);
+  mu_.AwaitWithTimeout(absl::Condition(this, &OpenCalls::NoneLeft), timeout);
 }
 
 }  // namespace parley

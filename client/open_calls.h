@@ -17,16 +17,23 @@ class OpenCalls {
  public:
   // False once closed: the call must not be made.
   bool Add(grpc::ClientContext* call);
-  // After the call's last use of anything of the caller's.
-  void Remove(grpc::ClientContext* call);
+  // The call has ended and cannot be cancelled any more; it still counts as open.
+  void Ended(grpc::ClientContext* call);
+  // After Ended, when nothing is left of the call, its context included.
+  void Gone();
 
-  // Refuses further calls and cancels the open ones; waits for their ends, at most `timeout`.
+  // Refuses further calls and cancels the open ones; waits until they are gone, at most `timeout`.
   void Close(absl::Duration timeout);
 
  private:
+  bool NoneLeft() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return calls_.empty() && ending_ == 0;
+  }
+
   absl::Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::unordered_set<grpc::ClientContext*> calls_ ABSL_GUARDED_BY(mu_);
+  int ending_ ABSL_GUARDED_BY(mu_) = 0;  // between Ended and Gone
 };
 
 }  // namespace parley

@@ -34,7 +34,7 @@ OptimizerSettings SettingsFor(const JobConfig& job, const std::string& parameter
 
 // The tensors of optimizer state beside a parameter, by PyTorch's names ("momentum_buffer",
 // "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "grad_avg"); each has the
-// parameter's shape, float32.
+// parameter's shape and dtype.
 std::vector<std::string> OptimizerStateNames(const OptimizerSettings& settings);
 
 }  // namespace parley
