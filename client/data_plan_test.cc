@@ -52,7 +52,8 @@ TEST(DataPlan, EachSampleOfAnEpochIsInExactlyOneCountedShare) {
     std::vector<DataPlan> plans;
     for (uint32_t i = 0; i < workers; ++i) plans.emplace_back(Job(epochs, batch), view, i);
     std::vector<std::multiset<uint64_t>> seen(epochs);
-    while (true) {
+    for (int steps = 0;; ++steps) {
+      ASSERT_LT(steps, 10'000) << "seed " << seed;
       std::vector<StepPlan> step;
       for (DataPlan& plan : plans) {
         const auto next = plan.Next();
