@@ -21,7 +21,8 @@ std::string BytesText(uint64_t bytes) {
     value /= 1024;
     unit = next;
   }
-  return absl::StrFormat(value < 10 ? "%.2f %s" : value < 100 ? "%.1f %s" : "%.0f %s", value, unit);
+  const int decimals = value < 10 ? 2 : value < 100 ? 1 : 0;
+  return absl::StrFormat("%.*f %s", decimals, value, unit);
 }
 
 }  // namespace parley
