@@ -29,6 +29,9 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
       return InPhase({});
     }
   }
+  // The last shard may come after all workers have registered.
+  MakeViewIfAllAreHere(now);
+  TellWatchers(replies);
   JoinReply reply;
   reply.set_member(joined->entry->member.id());
   reply.set_ordinal(joined->entry->member.ordinal());

@@ -76,6 +76,17 @@ TEST(CoordinatorTest, JoinRepeatedByTheSameIncarnationGivesTheSameAnswer) {
   EXPECT_EQ(worker.header.member(), before.member());
 }
 
+TEST(CoordinatorTest, TheLastShardMayJoinAfterAllWorkersHaveRegistered) {
+  CoordinatorFixture job(2, 2);
+  job.StartAndJoin(SHARD);
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(job.Register(job.StartAndJoin(WORKER)).ok());
+  auto& watcher = job.StartAndJoin(SHARD);
+  EXPECT_EQ(job.core.phase(), PREPARING);
+  job.Watch(watcher);
+  ASSERT_TRUE(watcher.watched.has_value() && watcher.watched->ok());
+  EXPECT_GT((*watcher.watched)->view().slices_size(), 0);
+}
+
 TEST(CoordinatorTest, AFullRoleTakesNobodyElse) {
   CoordinatorFixture job(1, 1);
   job.StartAndJoin(WORKER);
