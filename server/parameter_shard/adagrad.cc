@@ -12,13 +12,15 @@ void Adagrad(const OptimizerSettings& settings, double rate, uint64_t step_count
   const T epsilon = static_cast<T>(settings.epsilon);
   const T decay = static_cast<T>(settings.weight_decay);
   const bool decays = settings.weight_decay != 0;
-  for (size_t i = 0; i < count; ++i) {
-    T g = gradient[i];
-    if (decays) g = g + decay * parameter[i];
-    const T squares = sum[i] + g * g;
-    sum[i] = squares;
-    parameter[i] = parameter[i] + minus_step * g / (std::sqrt(squares) + epsilon);
-  }
+  Run([=]() PARLEY_KERNEL {
+    for (size_t i = 0; i < count; ++i) {
+      T g = gradient[i];
+      if (decays) g = Fma(decay, parameter[i], g);
+      const T squares = Fma(g, g, sum[i]);
+      sum[i] = squares;
+      parameter[i] = parameter[i] + minus_step * g / (std::sqrt(squares) + epsilon);
+    }
+  });
 }
 
 template void Adagrad<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*,

@@ -10,6 +10,7 @@ template <class T>
 struct Scalars {
   T minus_step;
   T correction2_root;
+  T beta1;
   T weight1;
   T beta2;
   T weight2;
@@ -20,27 +21,29 @@ struct Scalars {
 };
 
 // What varies inside is known when compiling, or the loop would not be vectorised.
-template <bool kMaximum, bool kSmallWeight, class T>
+template <bool kMaximum, class T>
 void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
           T* __restrict parameter, T* __restrict exp_avg, T* __restrict exp_avg_sq,
           T* __restrict max_exp_avg_sq) {
-  for (size_t i = 0; i < count; ++i) {
-    T g = gradient[i];
-    const T p = parameter[i] * s.shrink;
-    if (s.coupled_decay) g = g + s.decay * p;
-    const T mean = Lerp<kSmallWeight>(exp_avg[i], g, s.weight1);
-    T square = exp_avg_sq[i] * s.beta2 + s.weight2 * g * g;
-    exp_avg[i] = mean;
-    exp_avg_sq[i] = square;
-    if constexpr (kMaximum) {
-      // As torch.maximum, a NaN on either side stays.
-      const T largest = max_exp_avg_sq[i];
-      square = square >= largest || square != square ? square : largest;
-      max_exp_avg_sq[i] = square;
+  Run([=]() PARLEY_KERNEL {
+    for (size_t i = 0; i < count; ++i) {
+      T g = gradient[i];
+      const T p = parameter[i] * s.shrink;
+      if (s.coupled_decay) g = Fma(s.decay, p, g);
+      const T mean = Fma(s.weight1, g, exp_avg[i] * s.beta1);
+      T square = Fma(s.weight2 * g, g, exp_avg_sq[i] * s.beta2);
+      exp_avg[i] = mean;
+      exp_avg_sq[i] = square;
+      if constexpr (kMaximum) {
+        // As torch.maximum, a NaN on either side stays.
+        const T largest = max_exp_avg_sq[i];
+        square = square >= largest || square != square ? square : largest;
+        max_exp_avg_sq[i] = square;
+      }
+      const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
+      parameter[i] = p + s.minus_step * mean / denominator;
     }
-    const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
-    parameter[i] = p + s.minus_step * mean / denominator;
-  }
+  });
 }
 
 }  // namespace
@@ -56,6 +59,7 @@ void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, s
   Scalars<T> s;
   s.minus_step = static_cast<T>(-(rate / correction1));
   s.correction2_root = static_cast<T>(std::sqrt(correction2));
+  s.beta1 = static_cast<T>(settings.beta1);
   s.weight1 = static_cast<T>(1 - settings.beta1);
   s.beta2 = static_cast<T>(settings.beta2);
   s.weight2 = static_cast<T>(1 - settings.beta2);
@@ -64,10 +68,7 @@ void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, s
   s.shrink = static_cast<T>(decoupled ? 1 - rate * settings.weight_decay : 1);
   s.coupled_decay = !decoupled && settings.weight_decay != 0;
 
-  const bool small = s.weight1 < T(0.5);
-  const bool maximum = max_exp_avg_sq != nullptr;
-  const auto loop = maximum ? (small ? Loop<true, true, T> : Loop<true, false, T>)
-                            : (small ? Loop<false, true, T> : Loop<false, false, T>);
+  const auto loop = max_exp_avg_sq != nullptr ? Loop<true, T> : Loop<false, T>;
   loop(s, count, gradient, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 

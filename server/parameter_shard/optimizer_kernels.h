@@ -31,10 +31,30 @@ void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
              const float* __restrict gradient, T* __restrict parameter, T* __restrict square_avg,
              T* __restrict grad_avg, T* __restrict momentum_buffer);
 
-// torch.lerp: the form depends on the weight, so that lerp(a, b, 1) is b. kSmall: weight < 0.5.
-template <bool kSmall, class T>
-inline T Lerp(T from, T to, T weight) {
-  return kSmall ? from + weight * (to - from) : to - (to - from) * (T(1) - weight);
+// a * b + c with one rounding, as LibTorch's kernels compute add(alpha), addcmul and their like.
+template <class T>
+[[gnu::always_inline]] inline T Fma(T a, T b, T c) {
+  if constexpr (sizeof(T) == sizeof(float)) return __builtin_fmaf(a, b, c);
+  return __builtin_fma(a, b, c);
+}
+
+// Runs `loop`, a lambda marked PARLEY_KERNEL, compiled for the instruction set of this machine. The
+// bits are the same on every one: where there is no instruction for Fma, libm computes it, slowly.
+#define PARLEY_KERNEL __attribute__((always_inline))
+
+#if defined(__x86_64__)
+template <class Loop>
+__attribute__((target("avx2,fma"))) void RunWithAvx2(const Loop& loop) {
+  loop();
+}
+#endif
+
+template <class Loop>
+void Run(const Loop& loop) {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return RunWithAvx2(loop);
+#endif
+  loop();
 }
 
 }  // namespace parley::kernels

@@ -19,14 +19,16 @@ struct StateTensor {
 };
 
 // One optimizer step over a range of a parameter, in place, as torch.optim (single tensor, no
-// foreach) defines it: the same operations in the same order in T, scalars computed in double and
-// rounded to T where PyTorch does; a multiply and an add are two roundings. Every operation is
-// elementwise, so the result does not depend on how a tensor is cut.
+// foreach) of LibTorch defines it: the same operations in the same order in T, scalars computed in
+// double and rounded to T where LibTorch does, and one rounding (fused) where LibTorch's kernels
+// multiply and add at once. So SGD is LibTorch's bit for bit, the others but for the last bit of a
+// square root (tests/parity). Every operation is elementwise: the result does not depend on how a
+// tensor is cut, nor on the machine.
 //
-//   rate        the learning rate of this step, schedule and overrides applied (settings.rate is
-//   not read) step_count  the optimizer's own count of steps of this parameter, this one included:
-//   from 1 gradient    reduced and clipped; as long as `parameter` state       all of
-//   OptimizerStateNames(settings), in any order, each as long as `parameter`
+//   rate        of this step, schedule and overrides applied; settings.rate is not read
+//   step_count  the optimizer's own count of steps of this parameter, this one included: from 1
+//   gradient    reduced and clipped; as long as `parameter`
+//   state       all of OptimizerStateNames(settings), in any order, each as long as `parameter`
 //
 // T: float or double. Kinds: SGD with momentum (Sutskever et al. 2013), Adam (Kingma and Ba 2015,
 // AMSGrad: Reddi et al. 2018), AdamW (Loshchilov and Hutter 2019), Adagrad (Duchi et al. 2011),

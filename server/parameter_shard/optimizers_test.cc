@@ -57,15 +57,14 @@ OptimizerSettings SettingsOf(Kind kind) {
   return settings;
 }
 
-TEST(OptimizersTest, PlainSgdIsTwoRoundings) {
+TEST(OptimizersTest, PlainSgdIsOneFusedMultiplyAdd) {
   std::mt19937_64 random(1);
   Trainee<float> trainee(SettingsOf(Kind::kSgd), RandomFloats(random, 1001));
   std::vector<float> expected = trainee.values;
   for (int step = 0; step < 20; ++step) {
     const std::vector<float> gradient = RandomFloats(random, 1001);
     for (size_t i = 0; i < expected.size(); ++i) {
-      const volatile float product = 0.01f * gradient[i];
-      expected[i] = expected[i] - product;
+      expected[i] = std::fma(-0.01f, gradient[i], expected[i]);
     }
     ASSERT_TRUE(trainee.Step(gradient).ok());
     ASSERT_EQ(trainee.values, expected);
@@ -148,7 +147,7 @@ TEST(OptimizersTest, AdamAdamWAndAmsgrad) {
   for (const Kind kind : {Kind::kAdam, Kind::kAdamW}) {
     for (const bool amsgrad : {false, true}) {
       for (const double decay : {0.0, 0.05}) {
-        for (const double beta1 : {0.9, 0.3}) {  // 0.3: the other form of lerp
+        for (const double beta1 : {0.9, 0.3}) {
           OptimizerSettings settings = SettingsOf(kind);
           settings.amsgrad = amsgrad;
           settings.weight_decay = decay;

@@ -18,30 +18,32 @@ struct Scalars {
 };
 
 // What varies inside is known when compiling, or the loop would not be vectorised.
-template <bool kCentered, bool kSmallWeight, bool kMomentum, class T>
+template <bool kCentered, bool kMomentum, class T>
 void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
           T* __restrict parameter, T* __restrict square_avg, T* __restrict grad_avg,
           T* __restrict momentum_buffer) {
-  for (size_t i = 0; i < count; ++i) {
-    const T p = parameter[i];
-    T g = gradient[i];
-    if (s.decays) g = g + s.decay * p;
-    T square = square_avg[i] * s.alpha + s.fresh * g * g;
-    square_avg[i] = square;
-    if constexpr (kCentered) {
-      const T mean = Lerp<kSmallWeight>(grad_avg[i], g, s.fresh);
-      grad_avg[i] = mean;
-      square = square - mean * mean;
+  Run([=]() PARLEY_KERNEL {
+    for (size_t i = 0; i < count; ++i) {
+      const T p = parameter[i];
+      T g = gradient[i];
+      if (s.decays) g = Fma(s.decay, p, g);
+      T square = Fma(s.fresh * g, g, square_avg[i] * s.alpha);
+      square_avg[i] = square;
+      if constexpr (kCentered) {
+        const T mean = Fma(s.fresh, g, grad_avg[i] * s.alpha);
+        grad_avg[i] = mean;
+        square = Fma(-mean, mean, square);
+      }
+      const T root = std::sqrt(square) + s.epsilon;
+      if constexpr (kMomentum) {
+        const T buffer = momentum_buffer[i] * s.momentum + g / root;
+        momentum_buffer[i] = buffer;
+        parameter[i] = Fma(-s.step, buffer, p);
+      } else {
+        parameter[i] = p + -s.step * g / root;
+      }
     }
-    const T root = std::sqrt(square) + s.epsilon;
-    if constexpr (kMomentum) {
-      const T buffer = momentum_buffer[i] * s.momentum + g / root;
-      momentum_buffer[i] = buffer;
-      parameter[i] = p - s.step * buffer;
-    } else {
-      parameter[i] = p + -s.step * g / root;
-    }
-  }
+  });
 }
 
 }  // namespace
@@ -59,12 +61,9 @@ void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
   s.momentum = static_cast<T>(settings.momentum);
   s.decays = settings.weight_decay != 0;
 
-  const bool small = s.fresh < T(0.5);
   const bool momentum = momentum_buffer != nullptr;
-  const auto loop = grad_avg == nullptr
-                        ? (momentum ? Loop<false, true, true, T> : Loop<false, true, false, T>)
-                    : small ? (momentum ? Loop<true, true, true, T> : Loop<true, true, false, T>)
-                            : (momentum ? Loop<true, false, true, T> : Loop<true, false, false, T>);
+  const auto loop = grad_avg != nullptr ? (momentum ? Loop<true, true, T> : Loop<true, false, T>)
+                                        : (momentum ? Loop<false, true, T> : Loop<false, false, T>);
   loop(s, count, gradient, parameter, square_avg, grad_avg, momentum_buffer);
 }
 

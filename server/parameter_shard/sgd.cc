@@ -12,24 +12,27 @@ void Sgd(const OptimizerSettings& settings, double rate, uint64_t step_count, si
   const bool decays = settings.weight_decay != 0;
 
   if (settings.momentum == 0) {
-    for (size_t i = 0; i < count; ++i) {
-      T g = gradient[i];
-      if (decays) g = g + decay * parameter[i];
-      parameter[i] = parameter[i] - step * g;
-    }
-    return;
+    return Run([=]() PARLEY_KERNEL {
+      for (size_t i = 0; i < count; ++i) {
+        T g = gradient[i];
+        if (decays) g = Fma(decay, parameter[i], g);
+        parameter[i] = Fma(-step, g, parameter[i]);
+      }
+    });
   }
   // PyTorch starts the buffer with the first gradient itself, without dampening.
   const bool first = step_count == 1;
   const bool nesterov = settings.nesterov;
-  for (size_t i = 0; i < count; ++i) {
-    T g = gradient[i];
-    if (decays) g = g + decay * parameter[i];
-    const T buffer = first ? g : momentum_buffer[i] * momentum + fresh * g;
-    momentum_buffer[i] = buffer;
-    g = nesterov ? g + momentum * buffer : buffer;
-    parameter[i] = parameter[i] - step * g;
-  }
+  Run([=]() PARLEY_KERNEL {
+    for (size_t i = 0; i < count; ++i) {
+      T g = gradient[i];
+      if (decays) g = Fma(decay, parameter[i], g);
+      const T buffer = first ? g : Fma(fresh, g, momentum_buffer[i] * momentum);
+      momentum_buffer[i] = buffer;
+      g = nesterov ? Fma(momentum, buffer, g) : buffer;
+      parameter[i] = Fma(-step, g, parameter[i]);
+    }
+  });
 }
 
 template void Sgd<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*, float*,

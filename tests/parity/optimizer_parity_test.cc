@@ -85,10 +85,6 @@ Parameters InitialValues() {
   torch::manual_seed(5);
   Parameters parameters;
   for (const auto& [name, shape] : kShapes) parameters.push_back(torch::randn(shape) * 0.3);
-  // A bar on |difference| / |largest value| asks of a single element that it stays away from 0.
-  for (size_t i = 0; i < kShapes.size(); ++i) {
-    if (kShapes[i].second.empty()) parameters[i].fill_(1);
-  }
   return parameters;
 }
 
@@ -96,21 +92,28 @@ double Difference(const Tensor& ours, const Tensor& theirs) {
   return ((ours - theirs).abs().max() / theirs.abs().max()).item<double>();
 }
 
-// The gradients of a small training: a pull to a target, and noise of about its size, as
-// minibatches have it. (Without noise centered RMSprop is ill-conditioned: its variance is then a
-// difference of equal numbers.) Noise and target are the same on both sides, w is each side's own,
-// so that differences feed back as in a real training.
+// LibTorch's kernels fuse multiply and add where the machine can, as ours always do. Its sqrt
+// (MKL's) is off by a last bit now and then, so only what takes no root is the same bit for bit.
+bool IsBitwise(const Case& c) {
+  return c.name.rfind("Sgd", 0) == 0 && __builtin_cpu_supports("avx2") != 0 &&
+         __builtin_cpu_supports("fma") != 0;
+}
+
+// The gradients of a small training: a pull to a target, and some noise. Noise and target are the
+// same on both sides, w is each side's own, so that differences feed back as in a real training.
+// (Centered RMSprop, whose variance is a difference of nearly equal numbers, turns one differing
+// rounding into more than the bar: only the same operations in the same order pass.)
 class Gradients {
  public:
   Gradients() {
     torch::manual_seed(6);
     for (const auto& [name, shape] : kShapes) {
-      targets_.push_back(shape.empty() ? torch::full({}, 2.0F) : torch::randn(shape) + 1);
+      targets_.push_back(torch::randn(shape) + 1);
     }
   }
   void DrawNoise() {
     noise_.clear();
-    for (const Tensor& target : targets_) noise_.push_back(torch::randn_like(target) * 0.5);
+    for (const Tensor& target : targets_) noise_.push_back(torch::randn_like(target) * 0.02);
   }
   Tensor At(size_t i, const Tensor& parameter) const {
     const torch::NoGradGuard no_grad;
@@ -222,7 +225,7 @@ TEST_P(OptimizerParityTest, TwoHundredStepsAreTorchs) {
   for (size_t i = 0; i < ours.size(); ++i) {
     const double difference = Difference(ours[i], theirs[i]);
     std::printf("%s %s: %.2g\n", GetParam().name.c_str(), kShapes[i].first.c_str(), difference);
-    EXPECT_LE(difference, kBar) << kShapes[i].first;
+    EXPECT_LE(difference, IsBitwise(GetParam()) ? 0 : kBar) << kShapes[i].first;
   }
 }
 
