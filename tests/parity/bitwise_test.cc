@@ -5,17 +5,17 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/randint.h>
-#include <ATen/ops/randn.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
+#include <torch/optim/sgd.h>
 
-#include <cstring>
+#include <numeric>
 #include <thread>
 
 #include "client/grpc_connector.h"
 #include "common/job/data_division.h"
 #include "tests/parity/loopback_cluster.h"
+#include "worker/data/idx.h"
 #include "worker/data/in_memory_source.h"
 #include "worker/trainer.h"
 
@@ -28,20 +28,25 @@ namespace {
 constexpr uint64_t kSamples =
     530;  // the last step of an epoch has 64 and 18 samples: unequal weights
 constexpr uint64_t kSteps = 100;
-constexpr float kRate = 0.05F;
+constexpr double kRate = 0.05;
 
-std::vector<std::byte> BytesOf(const at::Tensor& tensor) {
-  std::vector<std::byte> bytes(tensor.nbytes());
-  std::memcpy(bytes.data(), tensor.const_data_ptr(), bytes.size());
-  return bytes;
-}
-
-Datasets Images() {
-  const at::Tensor x = at::randn({static_cast<int64_t>(kSamples), 1, 16, 16});
-  const at::Tensor y = at::randint(10, {static_cast<int64_t>(kSamples)}, at::kLong);
-  return {std::make_shared<RowSource>(kSamples, SampleLayout{F32, {1, 16, 16}},
-                                      SampleLayout{I64, {}}, BytesOf(x), BytesOf(y)),
-          nullptr};
+// The first images of Fashion-MNIST, which deploy/bootstrap installs.
+absl::StatusOr<Datasets> Images() {
+  Idx idx;
+  idx.set_directory("/usr/share/datasets/fashion-mnist");
+  const auto files = OpenIdx(idx);
+  if (!files.ok()) return files.status();
+  const DataSource& all = *files->train;
+  std::vector<uint64_t> samples(kSamples);
+  std::iota(samples.begin(), samples.end(), 0);
+  std::vector<std::byte> x(kSamples * 28 * 28 * sizeof(float));
+  std::vector<std::byte> y(kSamples * sizeof(int64_t));
+  if (const absl::Status filled = all.Fill(samples, absl::MakeSpan(x), absl::MakeSpan(y));
+      !filled.ok()) {
+    return filled;
+  }
+  return Datasets{
+      std::make_shared<RowSource>(kSamples, all.x(), all.y(), std::move(x), std::move(y)), nullptr};
 }
 
 std::vector<at::Tensor> Values(const Network& network) {
@@ -78,13 +83,15 @@ std::vector<at::Tensor> TrainOneWorker(const JobConfig& job, const std::string& 
 std::vector<at::Tensor> TrainPlainly(const JobConfig& job, const Datasets& data) {
   at::set_num_threads(1);
   const auto network = *MakeNetwork(job, data.train->x());
-  std::vector<NamedTensor> tensors = network->Tensors();
+  std::vector<at::Tensor> parameters;
+  for (const NamedTensor& named : network->Tensors()) parameters.push_back(named.tensor);
+  torch::optim::SGD optimizer(parameters, torch::optim::SGDOptions(kRate));
   DataPosition position;
   for (uint64_t step = 1; step <= kSteps; ++step) {
     const uint64_t epoch = position.epoch();
     const auto order = EpochOrder(job.seed(), epoch, kSamples, true);
     const auto division = Divide(position, kSamples, 2, NominalSamples(job));
-    std::vector<at::Tensor> sums(tensors.size());
+    std::vector<at::Tensor> sums(parameters.size());
     double total_weight = 0;
     for (const std::vector<SampleRange>& ranges : division) {
       if (ranges.empty()) continue;
@@ -93,7 +100,7 @@ std::vector<at::Tensor> TrainPlainly(const JobConfig& job, const Datasets& data)
         for (uint64_t i = range.begin(); i < range.end(); ++i) samples.push_back(order[i]);
       }
       const auto count = static_cast<int64_t>(samples.size());
-      at::Tensor x = at::empty({count, 1, 16, 16});
+      at::Tensor x = at::empty({count, 1, 28, 28});
       at::Tensor y = at::empty({count}, at::kLong);
       const absl::Status filled =
           data.train->Fill(samples, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
@@ -103,8 +110,8 @@ std::vector<at::Tensor> TrainPlainly(const JobConfig& job, const Datasets& data)
       const double weight = static_cast<double>(count) / static_cast<double>(NominalSamples(job));
       total_weight += weight;
       const c10::NoGradGuard no_grad;
-      for (size_t i = 0; i < tensors.size(); ++i) {
-        at::Tensor& gradient = tensors[i].tensor.mutable_grad();
+      for (size_t i = 0; i < parameters.size(); ++i) {
+        at::Tensor& gradient = parameters[i].mutable_grad();
         if (weight != 1) gradient.mul_(static_cast<float>(weight));
         sums[i] = sums[i].defined() ? sums[i].add(gradient) : gradient.clone();
         gradient = at::Tensor();
@@ -112,15 +119,18 @@ std::vector<at::Tensor> TrainPlainly(const JobConfig& job, const Datasets& data)
       EXPECT_TRUE(MarkUsed(position, epoch, ranges, kSamples).ok());
     }
     const c10::NoGradGuard no_grad;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      const at::Tensor mean = sums[i].div(static_cast<float>(total_weight));
-      tensors[i].tensor.sub_(mean.mul(kRate));
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      parameters[i].mutable_grad() = sums[i].div(static_cast<float>(total_weight));
     }
+    optimizer.step();
+    optimizer.zero_grad();
   }
   return Values(*network);
 }
 
 TEST(BitwiseTest, TwoWorkersAreAPlainLoopThatAddsInOrderAndDividesOnce) {
+  const absl::StatusOr<Datasets> data = Images();
+  ASSERT_TRUE(data.ok()) << data.status() << "; deploy/bootstrap installs them";
   for (const int shards : {1, 3}) {
     LoopbackCluster cluster(coordinator_program, shard_program,
                             "seed: 3\nmodel { simple_cnn {} }\ndata { own {} batch: 64 }\n"
@@ -129,17 +139,16 @@ TEST(BitwiseTest, TwoWorkersAreAPlainLoopThatAddsInOrderAndDividesOnce) {
                             "steps: 100\ncheckpoint { at_end: false }\n"
                             "cluster { workers: 2 shards: " +
                                 std::to_string(shards) + " }");
-    const Datasets data = Images();
     std::vector<at::Tensor> workers[2];
     std::vector<std::thread> threads;
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([&, i] {
-        workers[i] = TrainOneWorker(cluster.job(), cluster.coordinator(), data,
+        workers[i] = TrainOneWorker(cluster.job(), cluster.coordinator(), *data,
                                     "127.0.0.1:" + std::to_string(i + 1));
       });
     }
     for (std::thread& thread : threads) thread.join();
-    const std::vector<at::Tensor> plain = TrainPlainly(cluster.job(), data);
+    const std::vector<at::Tensor> plain = TrainPlainly(cluster.job(), *data);
     for (const auto& values : workers) {
       ASSERT_EQ(values.size(), plain.size());
       for (size_t i = 0; i < plain.size(); ++i) {

@@ -2,7 +2,7 @@
 // optimizer and thread count. Coordinator and shard are processes of their own; the two loops take
 // turns, some steps each, so that what else the machine does meets both.
 //
-//   step_benchmark COORDINATOR SHARD [threads=1] [steps=400] [batch=100]
+//   step_benchmark COORDINATOR SHARD [threads=1] [steps=200] [batch=100]
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -133,6 +133,9 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
       begin = absl::Now();
       plain.Run(kTurn);
       plain_rates.push_back(images / absl::ToDoubleSeconds(absl::Now() - begin));
+      std::fprintf(stderr, "step %d of %d: parley %.0f, plain %.0f images/s\n",
+                   static_cast<int>(step - 1), static_cast<int>(job.steps()), parley_rates.back(),
+                   plain_rates.back());
     }
     begin = absl::Now();
     return std::string();
@@ -164,6 +167,6 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: step_benchmark COORDINATOR SHARD [threads] [steps] [batch]\n");
     return 2;
   }
-  return parley::Run(argv[1], argv[2], argc > 3 ? argv[3] : "1", argc > 4 ? argv[4] : "400",
+  return parley::Run(argv[1], argv[2], argc > 3 ? argv[3] : "1", argc > 4 ? argv[4] : "200",
                      argc > 5 ? argv[5] : "100");
 }
