@@ -113,6 +113,13 @@ class Session {
     double pull_seconds = 0;
   };
   virtual Traffic traffic() const = 0;
+
+  // Of the newest view that this worker knows; 0 before the first one.
+  struct Epochs {
+    uint64_t job = 0;
+    uint64_t view = 0;
+  };
+  virtual Epochs epochs() const = 0;
 };
 
 }  // namespace parley

@@ -91,6 +91,11 @@ std::string WorkerSession::WhatIsMissing() {
   return text.empty() ? "" : absl::StrCat("; missing: ", text);
 }
 
+Session::Epochs WorkerSession::epochs() const {
+  const CallHeader header = membership_->header();
+  return {.job = header.job_epoch(), .view = header.view_epoch()};
+}
+
 Session::Traffic WorkerSession::traffic() const {
   absl::MutexLock lock(&traffic_mu_);
   return traffic_;

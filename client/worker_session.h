@@ -56,6 +56,7 @@ class WorkerSession final : public Session {
   FirstCause Fail(const std::string& reason, bool preempted) override;
   std::optional<FirstCause> failure() const override { return membership_->failure(); }
   Traffic traffic() const override;
+  Epochs epochs() const override;
 
  private:
   // Runs answers until done() holds. While it waits the process counts as making progress: what it

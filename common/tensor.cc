@@ -35,6 +35,8 @@ bool IsFloat(DataType dtype) {
   return dtype == F32 || dtype == F64 || dtype == F16 || dtype == BF16;
 }
 
+bool IsTrainable(DataType dtype) { return dtype == F32 || dtype == F64; }
+
 std::string_view DataTypeName(DataType dtype) {
   for (const TypeRow& row : kTypes) {
     if (row.dtype == dtype) return row.name;

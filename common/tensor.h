@@ -16,6 +16,9 @@ size_t ElementBytes(DataType dtype);
 // F32, F64, F16 or BF16: what gradients can be.
 bool IsFloat(DataType dtype);
 
+// F32 or F64: what the shards' optimizers train. Buffers may be of any type.
+bool IsTrainable(DataType dtype);
+
 // "F32", as in safetensors files; "?" for no type.
 std::string_view DataTypeName(DataType dtype);
 

@@ -72,6 +72,7 @@ absl::Status Trainer::Train() {
   absl::Status status =
       binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
   if (!status.ok()) return status;
+  parts_.metrics.SetEpochs(parts_.session.epochs());
   parts_.log.Info("training", {{"tensors", absl::StrCat(binding_->specs().size())},
                                {"samples", absl::StrCat(parts_.data.train->size())},
                                {"threads", absl::StrCat(threads)}});
@@ -115,6 +116,7 @@ absl::Status Trainer::Step(const StepPlan& plan) {
   const absl::StatusOr<Verdict> verdict = binding_->Complete(loss_sum);
   if (!verdict.ok()) return verdict.status();
   if (absl::Status status = binding_->Pull(); !status.ok()) return status;
+  parts_.metrics.SetEpochs(parts_.session.epochs());
   parts_.metrics.StepDone(*verdict, plan.samples.size(), parts_.session.traffic());
   return absl::OkStatus();
 }

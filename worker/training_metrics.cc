@@ -10,6 +10,8 @@ constexpr std::array<const char*, kStepPhases> kNames = {"data", "forward", "bac
 
 TrainingMetrics::TrainingMetrics(Metrics& metrics)
     : step_(metrics.Gauge("parley_step", "The last decided step that this process knows.")),
+      job_epoch_(metrics.Gauge("parley_job_epoch", "Rises with each rollback.")),
+      view_epoch_(metrics.Gauge("parley_view_epoch", "Rises with each change of membership.")),
       samples_(metrics.Counter("parley_samples_total", "Training samples that this worker used.")),
       loss_(metrics.Gauge("parley_loss", "Mean loss over all samples of the last decided step.")),
       pushed_(metrics.Counter("parley_push_bytes_total", "Gradient bytes sent to the shards.")),
@@ -53,6 +55,11 @@ void TrainingMetrics::StepDone(const Verdict& verdict, uint64_t own_samples,
   if (samples > 0) loss_.Set(loss / static_cast<double>(samples));
   samples_.Increment(static_cast<double>(own_samples));
   step_.Set(static_cast<double>(verdict.step()));
+}
+
+void TrainingMetrics::SetEpochs(const Session::Epochs& epochs) {
+  job_epoch_.Set(static_cast<double>(epochs.job));
+  view_epoch_.Set(static_cast<double>(epochs.view));
 }
 
 void TrainingMetrics::EvaluationDone() { Observe(StepPhase::kEvaluate); }

@@ -28,6 +28,9 @@ class TrainingMetrics {
   // The step is over: its phases become one observation each.
   void StepDone(const Verdict& verdict, uint64_t own_samples, const Session::Traffic& traffic);
 
+  // Those of the session, when they may have changed.
+  void SetEpochs(const Session::Epochs& epochs);
+
   // An evaluation is over.
   void EvaluationDone();
 
@@ -45,6 +48,8 @@ class TrainingMetrics {
   std::array<PhaseTime, kStepPhases> phases_;
   Session::Traffic seen_;  // counted already
   prometheus::Gauge& step_;
+  prometheus::Gauge& job_epoch_;
+  prometheus::Gauge& view_epoch_;
   prometheus::Counter& samples_;
   prometheus::Gauge& loss_;
   prometheus::Counter& pushed_;

@@ -3,6 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <string>
+
+#include "client/parley/describe_job.h"
+#include "common/daemon/exit_code.h"
 
 namespace parley {
 
@@ -16,6 +20,13 @@ Command AddRun(CLI::App& subcommand);
 Command AddPlan(CLI::App& subcommand);
 Command AddStatus(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);
+
+// For those that work on a job: adds JOB and --set. `argument` is filled in before the command
+// runs.
+void AddJobArgument(CLI::App& subcommand, JobArgument& argument);
+
+// Says on stderr why the command ends, and gives its exit status.
+int Exit(ExitCode code, const std::string& message);
 
 }  // namespace parley
 

@@ -59,15 +59,13 @@ ExitCode ToExitCode(const ChildExit& exit) {
   return exit.signal == 0 && exit.code == kWrongUsage ? kWrongUsage : kFailed;
 }
 
-}  // namespace
+struct Description {
+  ExitCode code = kFinished;
+  std::string error;
+  ModelDescription model;
+};
 
-std::string JobText(const JobConfig& job) {
-  std::string text;
-  google::protobuf::TextFormat::PrintToString(job, &text);
-  return text;
-}
-
-DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals) {
+Description DescribeModel(const JobConfig& job, SignalInbox& signals) {
   const auto worker = SiblingProgram("parley-worker");
   if (!worker.ok()) return {kFailed, std::string(worker.status().message()), {}};
   MemoryFile file("job");
@@ -82,7 +80,7 @@ DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals) {
   if (!child.ok()) return {kFailed, std::string(child.status().message()), {}};
 
   const absl::Time deadline = absl::Now() + StallTimeout(job);
-  DescribedJob described;
+  Description described;
   while (!child->TryWait()) {
     const int signal = signals.Wait(absl::Milliseconds(100));
     if (signal == 0 && absl::Now() < deadline) continue;
@@ -115,6 +113,22 @@ DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals) {
   if (!model.ok()) return {kFailed, std::string(model.status().message()), {}};
   described.model = *std::move(model);
   return described;
+}
+
+}  // namespace
+
+std::string JobText(const JobConfig& job) {
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(job, &text);
+  return text;
+}
+
+DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals) {
+  auto job = LoadJob(argument.file, argument.overrides);
+  if (!job.ok()) return {kWrongUsage, std::string(job.status().message()), {}, {}};
+  Description description = DescribeModel(*job, signals);
+  return {description.code, std::move(description.error), *std::move(job),
+          std::move(description.model)};
 }
 
 }  // namespace parley

@@ -2,6 +2,7 @@
 #define PARLEY_CLIENT_PARLEY_DESCRIBE_JOB_H_
 
 #include <string>
+#include <vector>
 
 #include "client/parley/model_description.h"
 #include "client/parley/signal_inbox.h"
@@ -13,17 +14,24 @@ namespace parley {
 // The job as a file that LoadJob reads.
 std::string JobText(const JobConfig& job);
 
+// The job that a command is given: the file JOB, changed by each --set.
+struct JobArgument {
+  std::string file;
+  std::vector<std::string> overrides;
+};
+
 struct DescribedJob {
   ExitCode code = kFinished;
   std::string error;  // for stderr, where code is not kFinished: may have several lines
+  JobConfig job;
   ModelDescription model;
 };
 
-// Lets a worker read model and data of the job and say what it found: `parley-worker --describe`,
-// which knows LibTorch. What is wrong with the job's files shows here, before anything is started.
-// Runs on the main thread, which it holds until the worker has ended, stall_timeout has passed or a
-// signal has come.
-DescribedJob DescribeJob(const JobConfig& job, SignalInbox& signals);
+// Loads the job, and lets a worker read its model and data and say what it found: `parley-worker
+// --describe`, which knows LibTorch. What is wrong with the job or its files shows here, before
+// anything is started. Runs on the main thread, which it holds until the worker has ended,
+// stall_timeout has passed or a signal has come.
+DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals);
 
 }  // namespace parley
 

@@ -6,39 +6,26 @@
 #include <string>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/parley/command.h"
-#include "client/parley/describe_job.h"
 #include "client/parley/final_table.h"
 #include "client/parley/job_run.h"
 #include "client/parley/programs.h"
 #include "client/parley/status_query.h"
-#include "common/daemon/exit_code.h"
 #include "common/file_system.h"
-#include "common/job/job_file.h"
+#include "server/coordinator/job_start.h"
 
 namespace parley {
 namespace {
 
 struct Options {
-  std::string job;
-  std::vector<std::string> overrides;
+  JobArgument job;
   std::string out;
 };
-
-int Exit(ExitCode code, const std::string& message) {
-  std::fprintf(stderr, "%s\n", message.c_str());
-  return code;
-}
-
-int Exit(ExitCode code, const absl::Status& status) {
-  return Exit(code, std::string(status.message()));
-}
 
 absl::StatusOr<JobRun::Programs> FindPrograms() {
   JobRun::Programs programs;
@@ -58,32 +45,28 @@ std::string OutDirectory(const Options& options, const JobConfig& job) {
                       absl::FormatTime("%Y%m%d-%H%M%S", absl::Now(), absl::LocalTimeZone()));
 }
 
-// Makes the job's directory with the job as it runs. FailedPrecondition where another run has it.
-absl::Status PrepareDirectory(FileSystem& files, Connector& connector, const std::string& out,
-                              const Options& options, const JobConfig& job) {
-  const std::string address_file = absl::StrCat(out, "/coordinator.address");
-  if (files.Exists(address_file)) {
-    const auto other =
-        QueryStatus(connector, files, absl::StrCat("file:", address_file), absl::Seconds(2));
-    if (other.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("--out=", out, " belongs to the job '", other->job(),
-                       "' that runs now: its coordinator answers at the address in ", address_file,
-                       "; give another --out, or wait for that job's end"));
-    }
-  }
+// Whether the job may start in the directory, as its coordinator will decide (AlreadyExists where
+// another one runs there): asked here first, since logs and job.textproto are written before there
+// is a coordinator.
+absl::StatusOr<JobStart> CheckDirectory(FileSystem& files, Connector& connector,
+                                        const JobConfig& job, const std::string& out) {
+  return CheckJobStart(files, job, out, [&](const std::string& address) {
+    return QueryStatus(connector, files, address, absl::Seconds(2)).status();
+  });
+}
+
+absl::Status WriteJob(FileSystem& files, const std::string& out, const JobArgument& argument,
+                      const JobConfig& job) {
   if (auto made = files.CreateDirectories(out); !made.ok()) return made;
   return WriteFileAtomically(files, absl::StrCat(out, "/job.textproto"),
-                             absl::StrCat("# Written by parley run from ", options.job,
+                             absl::StrCat("# Written by parley run from ", argument.file,
                                           ": all defaults are filled in.\n", JobText(job)));
 }
 
 // Of the last whole checkpoint; empty if there is none.
-std::string CheckpointFolder(FileSystem& files, const std::string& out, const JobConfig& job,
+std::string CheckpointFolder(FileSystem& files, const std::string& folder, const JobConfig& job,
                              const GetStatusReply& status) {
   if (!status.checkpoint_directory().empty()) return status.checkpoint_directory();
-  const std::string folder =
-      (std::filesystem::path(out) / job.checkpoint().directory()).lexically_normal().string();
   const auto latest = ReadWholeFile(files, folder + "/latest", 4096);
   if (!job.checkpoint().at_end() || !latest.ok()) return "";
   return absl::StrCat(folder, "/", std::string(absl::StripAsciiWhitespace(*latest)));
@@ -91,37 +74,41 @@ std::string CheckpointFolder(FileSystem& files, const std::string& out, const Jo
 
 int Run(const Options& options) {
   SignalInbox signals;  // before any other thread
-  const auto job = LoadJob(options.job, options.overrides);
-  if (!job.ok()) return Exit(kWrongUsage, job.status());
-  const auto programs = FindPrograms();
-  if (!programs.ok()) return Exit(kFailed, programs.status());
-  const DescribedJob described = DescribeJob(*job, signals);
+  const DescribedJob described = DescribeJob(options.job, signals);
   if (described.code != kFinished) return Exit(described.code, described.error);
+  const JobConfig& job = described.job;
+  const auto programs = FindPrograms();
+  if (!programs.ok()) return Exit(kFailed, std::string(programs.status().message()));
 
   std::error_code error;
   const std::string out =
-      std::filesystem::absolute(OutDirectory(options, *job), error).lexically_normal().string();
+      std::filesystem::absolute(OutDirectory(options, job), error).lexically_normal().string();
   if (error) return Exit(kWrongUsage, absl::StrCat("--out: ", error.message()));
   const auto files = PosixFileSystem();
   const auto connector = MakeGrpcConnector();
-  if (auto status = PrepareDirectory(*files, *connector, out, options, *job); !status.ok()) {
-    return Exit(absl::IsFailedPrecondition(status) ? kFailed : kWrongUsage, status);
+  const auto start = CheckDirectory(*files, *connector, job, out);
+  if (!start.ok()) {
+    return Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
+                std::string(start.status().message()));
+  }
+  if (auto status = WriteJob(*files, out, options.job, job); !status.ok()) {
+    return Exit(kWrongUsage, std::string(status.message()));
   }
 
   ProgressDisplay display(stderr, isatty(STDERR_FILENO) != 0);
-  display.Say(absl::StrCat("job ", job->name(), ": coordinator, shards: ", job->cluster().shards(),
-                           ", workers: ", job->cluster().workers(), "; all in ", out));
-  JobRun run(*job, *programs, out, *files, *connector, signals, display);
+  display.Say(absl::StrCat("job ", job.name(), ": coordinator, shards: ", job.cluster().shards(),
+                           ", workers: ", job.cluster().workers(), "; all in ", out));
+  JobRun run(job, *programs, out, *files, *connector, signals, display);
   const JobRun::Result result = run.Run();
   if (result.outcome.code != kFinished) {
     return Exit(result.outcome.code, result.outcome.last_line);
   }
-  const std::string table =
-      FinalTable(result.status, job->cluster().workers(),
-                 {.job = out + "/job.textproto",
-                  .targets = out + "/targets.json",
-                  .logs = out + "/*.log",
-                  .checkpoint = CheckpointFolder(*files, out, *job, result.status)});
+  const std::string table = FinalTable(
+      result.status, job.cluster().workers(),
+      {.job = out + "/job.textproto",
+       .targets = out + "/targets.json",
+       .logs = out + "/*.log",
+       .checkpoint = CheckpointFolder(*files, start->checkpoint_directory, job, result.status)});
   std::fputs(table.c_str(), stdout);
   return std::fflush(stdout) == 0 ? kFinished : kFailed;
 }
@@ -130,11 +117,7 @@ int Run(const Options& options) {
 
 Command AddRun(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
-  subcommand.add_option("JOB", options->job, "The job file (textproto of JobConfig)")->required();
-  subcommand
-      .add_option("--set", options->overrides,
-                  "PATH=VALUE: a field of the job, e.g. cluster.workers=4; may be repeated")
-      ->allow_extra_args(false);
+  AddJobArgument(subcommand, options->job);
   subcommand.add_option("--out", options->out,
                         "Directory for logs, targets, address file and checkpoints; default "
                         "runs/NAME-DATE-TIME");

@@ -55,15 +55,17 @@ absl::Status CheckpointReader::AddFile(FileSystem& files, const CheckpointFile& 
         code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument;
     return lost ? absl::DataLossError(opened.status().message()) : opened.status();
   }
-  const SafetensorsReader& reader = **opened;
-  if (reader.file_bytes() != file.bytes()) {
-    return Damaged(path, absl::StrCat("it has ", reader.file_bytes(), " bytes where ", file.bytes(),
-                                      " were written"));
+  DataFile& data = *files_.emplace_back(std::make_unique<DataFile>());
+  data.reader = *std::move(opened);
+  data.written = &file;
+  const uint64_t size = data.reader->file().size();
+  if (size != file.bytes()) {
+    return Damaged(path,
+                   absl::StrCat("it has ", size, " bytes where ", file.bytes(), " were written"));
   }
-  for (const SafetensorsEntry& entry : reader.header().tensors) {
-    if (absl::Status status = AddPiece(reader, entry); !status.ok()) return status;
+  for (const SafetensorsEntry& entry : data.reader->header().tensors) {
+    if (absl::Status status = AddPiece(data, entry); !status.ok()) return status;
   }
-  files_.push_back(*std::move(opened));
   return absl::OkStatus();
 }
 
@@ -81,15 +83,14 @@ CheckpointReader::Entry* CheckpointReader::EntryFor(const std::string& name, Dat
   return &entry;
 }
 
-absl::Status CheckpointReader::AddPiece(const SafetensorsReader& file,
-                                        const SafetensorsEntry& entry) {
+absl::Status CheckpointReader::AddPiece(const DataFile& file, const SafetensorsEntry& entry) {
   const TensorSpec& lying = entry.tensor;
   // A tensor whose own name looks like a piece's comes first.
   const PieceName name = tensors_.contains(lying.name()) ? PieceName{lying.name(), std::nullopt}
                                                          : ParsePieceName(lying.name());
   Entry* whole = EntryFor(name.name, lying.dtype());
   if (whole == nullptr) {
-    return Damaged(file.path(), absl::StrCat("'", lying.name(), "' is part of no tensor"));
+    return Damaged(file.reader->path(), absl::StrCat("'", lying.name(), "' is part of no tensor"));
   }
   const uint64_t elements = ElementCount(whole->tensor);
   const Piece piece = {name.range.has_value() ? name.range->begin : 0,
@@ -98,7 +99,7 @@ absl::Status CheckpointReader::AddPiece(const SafetensorsReader& file,
                                                  ElementCount(lying) == piece.end - piece.begin
                                            : SameShape(lying, whole->tensor);
   if (!fits || lying.dtype() != whole->tensor.dtype()) {
-    return Damaged(file.path(),
+    return Damaged(file.reader->path(),
                    absl::StrCat("'", lying.name(), "' does not fit the tensor's shape or type"));
   }
   whole->pieces.push_back(piece);
@@ -113,7 +114,7 @@ absl::Status CheckpointReader::CheckCoverage() {
     uint64_t end = 0;
     for (const Piece& piece : entry.pieces) {
       if (piece.begin < end) {
-        return Damaged(piece.file->path(),
+        return Damaged(piece.file->reader->path(),
                        absl::StrCat("elements ", piece.begin, " to ", std::min(end, piece.end),
                                     " of '", name, "' are there twice"));
       }
@@ -162,12 +163,30 @@ absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uin
   for (; begin < end; ++piece) {
     const uint64_t to = std::min(end, piece->end);
     const absl::Span<std::byte> part = bytes.subspan(0, (to - begin) * size);
-    if (absl::Status status = piece->file->Read(*piece->entry, (begin - piece->begin) * size, part);
-        !status.ok()) {
+    const uint64_t offset = (begin - piece->begin) * size;
+    const DataFile& file = *piece->file;
+    if (absl::Status status = file.reader->Read(*piece->entry, offset, part); !status.ok()) {
       return status;
+    }
+    {
+      absl::MutexLock lock(&file.mu);
+      file.sum.Add(piece->entry->begin + offset, part);
     }
     bytes.remove_prefix(part.size());
     begin = to;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::VerifyRead() const {
+  for (const auto& file : files_) {
+    absl::MutexLock lock(&file->mu);
+    if (file->sum.empty()) continue;
+    if (absl::Status status =
+            file->sum.Check(file->reader->file(), file->reader->path(), *file->written);
+        !status.ok()) {
+      return status;
+    }
   }
   return absl::OkStatus();
 }

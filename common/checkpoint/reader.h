@@ -9,9 +9,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/checkpoint/file_sum.h"
 #include "common/file_system.h"
 #include "common/safetensors/reader.h"
 #include "proto/checkpoint.pb.h"
@@ -25,8 +28,8 @@ class CheckpointReader {
  public:
   // path: as ResolveCheckpoint takes it. Reads the manifest and the headers of all files, and
   // checks that the files have their sizes and that every element of every tensor is there exactly
-  // once; sums are checked by VerifyCheckpoint alone. NotFound where there is no checkpoint;
-  // DataLoss, with the file's name, where it is damaged.
+  // once; sums are checked by VerifyRead, and by VerifyCheckpoint for all files. NotFound where
+  // there is no checkpoint; DataLoss, with the file's name, where it is damaged.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& files,
                                                                 const std::string& path);
 
@@ -45,11 +48,23 @@ class CheckpointReader {
   absl::Status Read(const std::string& name, uint64_t begin, uint64_t end,
                     absl::Span<std::byte> bytes) const;
 
+  // Whether all that Read has copied so far is what was written. A file has one sum, so this reads
+  // the rest of every file of which something was read, but no tensor twice. DataLoss names the
+  // first damaged file, and the sums.
+  absl::Status VerifyRead() const;
+
  private:
+  // One of the manifest's.
+  struct DataFile {
+    std::unique_ptr<SafetensorsReader> reader;
+    const CheckpointFile* written = nullptr;
+    mutable absl::Mutex mu;
+    mutable FileSum sum ABSL_GUARDED_BY(mu);  // of what was read so far
+  };
   struct Piece {  // elements [begin, end) of a tensor
     uint64_t begin = 0;
     uint64_t end = 0;
-    const SafetensorsReader* file = nullptr;
+    const DataFile* file = nullptr;
     const SafetensorsEntry* entry = nullptr;
   };
   struct Entry {
@@ -62,16 +77,16 @@ class CheckpointReader {
   // Where pieces of this name go; nullptr if it is neither a tensor's nor a state's.
   Entry* EntryFor(const std::string& name, DataType dtype);
   absl::Status AddFile(FileSystem& files, const CheckpointFile& file);
-  absl::Status AddPiece(const SafetensorsReader& file, const SafetensorsEntry& entry);
+  absl::Status AddPiece(const DataFile& file, const SafetensorsEntry& entry);
   absl::Status CheckCoverage();
 
-  // Constant after Open.
+  // Constant after Open, but for the sums in files_.
   const std::string folder_;
   const Manifest manifest_;
   std::map<std::string, const TensorSpec*> tensors_;     // of the manifest
   std::map<std::string, std::set<std::string>> states_;  // tensor -> names of its state
   std::map<std::string, Entry> entries_;                 // tensors and states
-  std::vector<std::unique_ptr<SafetensorsReader>> files_;
+  std::vector<std::unique_ptr<DataFile>> files_;
 };
 
 }  // namespace parley

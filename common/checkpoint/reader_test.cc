@@ -92,6 +92,7 @@ TEST_F(Checkpoint, AnyCutReadsBackBitwiseInAnyOtherCut) {
           ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), value.begin() + begin * size))
               << tensor.name() << " " << begin << ":" << end << " of " << shards << " shards";
         }
+        EXPECT_TRUE((*reader)->VerifyRead().ok()) << (*reader)->VerifyRead();
       }
     }
   }
@@ -192,8 +193,12 @@ TEST_F(Checkpoint, DamagedFilesAreFoundByNameAndNeverCrash) {
       ASSERT_EQ(reader.status().code(), absl::StatusCode::kDataLoss) << reader.status();
       return;
     }
+    EXPECT_TRUE((*reader)->VerifyRead().ok()) << "nothing was read so far";
     std::vector<std::byte> bytes(8000);
     ASSERT_TRUE((*reader)->Read("fc1.weight", 0, 2000, absl::MakeSpan(bytes)).ok());
+    const absl::Status sums = (*reader)->VerifyRead();
+    ASSERT_EQ(sums.code(), absl::StatusCode::kDataLoss) << "both files have a part of fc1.weight";
+    ASSERT_TRUE(absl::StrContains(sums.message(), "shard-1.safetensors")) << sums;
   };
   for (size_t size = 0; size < good.size(); size += 1 + random() % 64) check(good.substr(0, size));
   for (size_t at = 0; at < good.size(); at += at < 2000 ? 7 : 97) {
@@ -218,7 +223,8 @@ TEST_F(Checkpoint, NamesEveryDamagedFile) {
   EXPECT_TRUE(absl::StrContains(status.message(), "shard-0.safetensors")) << status;
   EXPECT_FALSE(absl::StrContains(status.message(), "shard-1.safetensors")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "shard-2.safetensors")) << status;
-  EXPECT_TRUE(CheckpointReader::Open(*files_, folder_).ok()) << "sums are for Verify";
+  EXPECT_TRUE(CheckpointReader::Open(*files_, folder_).ok())
+      << "sums are for VerifyRead and Verify";
 }
 
 }  // namespace

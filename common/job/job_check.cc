@@ -101,6 +101,11 @@ class Checker {
     Between(0, data.prefetch(), kMostPrefetched, "data.prefetch");
     Require(job_.loss() == CROSS_ENTROPY || job_.loss() == MEAN_SQUARED_ERROR, "loss",
             "must be CROSS_ENTROPY or MEAN_SQUARED_ERROR");
+    Require(job_.loss() != MEAN_SQUARED_ERROR || (!data.has_idx() && !data.has_cifar10()), "loss",
+            absl::StrCat("MEAN_SQUARED_ERROR needs targets like the network's outputs, but the "
+                         "labels of data.",
+                         data.has_idx() ? "idx" : "cifar10",
+                         " are class numbers: must be CROSS_ENTROPY or left out"));
   }
 
   void AdamIsRight(const Adam& adam, const std::string& path) {
@@ -242,6 +247,15 @@ class Checker {
   void Times() {
     DurationIsRight(job_.liveness(), absl::Seconds(1), absl::Hours(24), "liveness");
     DurationIsRight(job_.stall_timeout(), absl::Seconds(1), absl::Hours(24 * 365), "stall_timeout");
+    // A process counts as dead before anybody could see that it gets nowhere.
+    absl::Duration liveness;
+    absl::Duration stall_timeout;
+    Require(!absl::ParseDuration(job_.liveness(), &liveness) ||
+                !absl::ParseDuration(job_.stall_timeout(), &stall_timeout) ||
+                stall_timeout >= liveness,
+            "stall_timeout",
+            absl::StrCat("must be at least liveness, ", job_.liveness(), ", not ",
+                         job_.stall_timeout()));
     absl::Duration autonomy;
     const bool parsed = absl::ParseDuration(job_.autonomy(), &autonomy);
     Require(parsed && autonomy == absl::ZeroDuration(), "autonomy",

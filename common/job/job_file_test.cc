@@ -64,17 +64,74 @@ const std::vector<WrongJob>& WrongJobs() {
   const std::string adam = "adam { rate: 0.001 }";
   static const auto& table = *new std::vector<WrongJob>{
       {"unknown field", "", "colour: \"red\"", {"job.textproto:11: colour: ", "optimizer"}},
-      {"unknown inner field", "shards: 2", "sharps: 2", {"textproto:7: sharps", "workers, shards"}},
+      {"unknown inner field",
+       "shards: 2",
+       "sharps: 2",
+       {"textproto:7: cluster.sharps: ", "workers, shards"}},
       {"wrong type", "seed: 3", "seed: \"three\"", {"textproto:3: seed: ", "whole number"}},
       {"text without quotes", "\"small\"", "small", {"textproto:2: name: ", "in quotes"}},
-      {"wrong truth", "", "checkpoint { at_end: 7 }", {"textproto:11: at_end: ", "true or false"}},
+      {"wrong truth",
+       "",
+       "checkpoint { at_end: 7 }",
+       {"textproto:11: checkpoint.at_end: ", "true or false"}},
       {"no block", "{ simple_cnn {} }", ": 3", {"textproto:4: model: ", "simple_cnn"}},
       {"no colon", "seed: 3", "seed 3", {"textproto:3: seed"}},
-      {"a number too large", "batch: 20", "batch: 5000000000", {"textproto:5: batch"}},
+      {"a number too large", "batch: 20", "batch: 5000000000", {"textproto:5: data.batch: "}},
       {"twice", "", "seed: 4", {"textproto:11: seed: ", "more than once"}},
-      {"two optimizers", adam, adam + " sgd { rate: 1 }", {"textproto:6: sgd", "adam"}},
-      {"no brace", "shards: 2 }", "shards: 2", {"textproto:"}},
-      {"unknown value", "", "device: GPU", {"textproto:11: device", "CPU, CUDA, AUTO"}},
+      {"two optimizers",
+       adam,
+       adam + " sgd { rate: 1 }",
+       {"textproto:6: optimizer.sgd: ", "together with optimizer.adam"}},
+      {"no brace",
+       "shards: 2 }",
+       "shards: 2",
+       {"textproto:8: cluster.threads: ", "workers, shards"}},
+      {"unknown value", "", "device: GPU", {"textproto:11: device: ", "GPU", "CPU, CUDA, AUTO"}},
+      {"unknown value before another field",
+       "seed: 3",
+       "device: GPU\nseed: 3",
+       {"textproto:3: device: ", "CPU, CUDA, AUTO"}},
+      {"unknown value before the same field",
+       "seed: 3",
+       "loss: BAD\nloss: CROSS_ENTROPY",
+       {"textproto:3: loss: there is no value BAD", "CROSS_ENTROPY"}},
+      {"unknown value at the end of a block",
+       "",
+       "consistency { sync {\nreduction: MAX\n}\n}",
+       {"textproto:12: consistency.sync.reduction: there is no value MAX", "MEAN, SUM"}},
+      {"unknown value before a comment",
+       "seed: 3",
+       "precision: HALF  # device: CPU {\n\n\nseed: 3",
+       {"textproto:3: precision: ", "FLOAT32"}},
+      {"no value", "seed: 3", "device:\nseed: 3", {"textproto:3: device: ", "CPU, CUDA, AUTO"}},
+      {"a number that is missing", "seed: 3", "seed:", {"textproto:3: seed: ", "whole number"}},
+      {"a wrong type in a list's element",
+       adam,
+       adam + "\noverrides { pattern: \"*\" }\noverrides { pattern: 7 }",
+       {"textproto:8: optimizer.overrides[1].pattern: ", "in quotes"}},
+      {"after a number with an exponent",
+       "rate: 0.001",
+       "rate: 1e-3 beta1: \"x\"",
+       {"textproto:6: optimizer.adam.beta1: ", "a number"}},
+      {"a text that does not end", "\"small\"", "\"small", {"textproto:2: name: "}},
+      {"a brace in a text",
+       "\"small\"",
+       "\"a{b}c{\" cluster { shards: x }",
+       {"2: cluster.shards: "}},
+      {"a brace too many", "shards: 2 }", "shards: 2 } }", {"textproto:7: a field is expected"}},
+      {"a number for a name", "shards: 2", "2", {"7: cluster: a field or }", "workers, shards"}},
+      {"class numbers as targets",
+       "",
+       "loss: MEAN_SQUARED_ERROR",
+       {"textproto:11: loss: ", "data.idx are class numbers", "CROSS_ENTROPY"}},
+      {"class numbers as targets",
+       "idx { directory: \"data\" } batch: 20 }",
+       "cifar10 { directory: \"data\" } batch: 20 }\nloss: MEAN_SQUARED_ERROR",
+       {"textproto:6: loss: ", "data.cifar10 are class numbers"}},
+      {"stall_timeout below liveness",
+       "",
+       "stall_timeout: \"9999ms\"",
+       {"textproto:11: stall_timeout: must be at least liveness, 10s, not 9999ms"}},
       {"number of no value", "", "loss: 17", {"textproto:11: loss", "CROSS_ENTROPY"}},
       {"missing name", "name: \"small\"", "", {"textproto: name: is missing"}},
       {"empty name", "\"small\"", "\"\"", {"textproto:2: name: "}},
@@ -100,7 +157,7 @@ const std::vector<WrongJob>& WrongJobs() {
       {"a mean that is none", "\"data\"", "\"data\" mean: nan", {"textproto:5: data.idx.mean"}},
       {"no cifar10", "idx { directory: \"data\" }", "cifar10 {}", {"5: data.cifar10.directory"}},
       {"no train", "idx { directory: \"data\" }", "safetensors {}", {"5: data.safetensors.train"}},
-      {"negative batch", "batch: 20", "batch: -20", {"textproto:5: batch: ", "from 0 on"}},
+      {"negative batch", "batch: 20", "batch: -20", {"textproto:5: data.batch: ", "from 0 on"}},
       {"zero batch", "batch: 20", "batch: 0", {"textproto:5: data.batch: ", "at least 1"}},
       {"missing batch", "batch: 20", "", {"textproto:5: data.batch: ", "at least 1"}},
       {"zero test batch",
@@ -289,10 +346,10 @@ TEST_F(JobFile, PathsAreRelativeToTheFile) {
 }
 
 TEST_F(JobFile, OverridesReplaceFields) {
-  const auto job =
-      Load(kGood, {"cluster.workers=4", "optimizer.sgd.rate=0.5", "name=my-job.1", "steps=9",
-                   "data.shuffle=false", "loss=MEAN_SQUARED_ERROR", "data.idx.directory='/x y'",
-                   "cluster.workers=5", "learning_rate={warmup_steps: 3 cosine {}}"});
+  const auto job = Load(
+      kGood, {"cluster.workers=4", "optimizer.sgd.rate=0.5", "name=my-job.1", "steps=9",
+              "data.shuffle=false", "consistency.sync.reduction=SUM", "data.idx.directory='/x y'",
+              "cluster.workers=5", "learning_rate={warmup_steps: 3 cosine {}}"});
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->cluster().workers(), 5U);
   EXPECT_EQ(job->cluster().min_workers(), 5U);
@@ -302,29 +359,31 @@ TEST_F(JobFile, OverridesReplaceFields) {
   EXPECT_FALSE(job->has_epochs());
   EXPECT_EQ(job->steps(), 9U);
   EXPECT_FALSE(job->data().shuffle());
-  EXPECT_EQ(job->loss(), MEAN_SQUARED_ERROR);
+  EXPECT_EQ(job->consistency().sync().reduction(), SUM);
   EXPECT_EQ(job->data().idx().directory(), "/x y");
   EXPECT_EQ(job->learning_rate().warmup_steps(), 3U);
 }
 
 TEST_F(JobFile, AWrongOverrideIsNamed) {
   const std::vector<std::pair<std::string, std::vector<std::string>>> table = {
-      {"cluster.sharps=3", {"--set cluster.sharps=3: sharps", "workers, shards"}},
+      {"cluster.sharps=3", {"--set cluster.sharps=3: cluster.sharps: ", "workers, shards"}},
       {"cluster.shards", {"--set cluster.shards: ", "FIELD=VALUE"}},
       {"=3", {"--set =3: "}},
       {"", {"--set : "}},
-      {"cluster.shards=", {"--set cluster.shards=: shards"}},
-      {"cluster.shards=many", {"--set cluster.shards=many: shards", "whole number"}},
-      {"cluster.shards=-1", {"--set cluster.shards=-1: shards"}},
+      {"cluster.shards=", {"--set cluster.shards=: cluster.shards: "}},
+      {"cluster.shards=many", {"--set cluster.shards=many: cluster.shards: ", "whole number"}},
+      {"cluster.shards=-1", {"--set cluster.shards=-1: cluster.shards: "}},
       {"cluster.shards=2 workers: 3", {"--set cluster.shards=2 workers: 3"}},
       {"cluster.shards=0", {"--set cluster.shards=0: cluster.shards: ", "at least 1"}},
       {"cluster={shards: 0}", {"--set cluster={shards: 0}: cluster.shards"}},
-      {"cluster=3", {"--set cluster=3: cluster"}},
-      {"cluster.shards.more=3", {"--set cluster.shards.more=3: shards: has no fields"}},
+      {"cluster=3", {"--set cluster=3: cluster: takes { ... }", "shards"}},
+      {"cluster={shards: x}", {"--set cluster={shards: x}: cluster.shards: ", "whole number"}},
+      {"consistency.sync={reduction: MAX}", {": consistency.sync.reduction: ", "MEAN, SUM"}},
+      {"cluster.shards.more=3", {"--set cluster.shards.more=3: cluster.shards: has no fields"}},
       {"cluster..shards=3", {"--set cluster..shards=3: "}},
       {"device=GPU", {"--set device=GPU: device", "CPU, CUDA, AUTO"}},
       {"liveness=soon", {"--set liveness=soon: liveness", "\"10s\""}},
-      {"optimizer.overrides={pattern: \"*\"}", {"overrides: is a list"}},
+      {"optimizer.overrides={pattern: \"*\"}", {"optimizer.overrides: is a list"}},
   };
   for (const auto& [override, words] : table) {
     const auto job = Load(kGood, {override});

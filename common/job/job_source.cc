@@ -33,19 +33,20 @@ bool IsBareString(const FieldDescriptor& field, const std::string& value) {
          (value.empty() || (value.front() != '"' && value.front() != '\''));
 }
 
-std::string SetValue(Message& message, const FieldDescriptor& field, const std::string& value) {
+// What is wrong with the value, and of which field; empty: nothing.
+std::string SetValue(Message& message, const FieldDescriptor& field, const std::string& path,
+                     const std::string& value) {
   message.GetReflection()->ClearField(&message, &field);
   if (IsBareString(field, value)) {
     message.GetReflection()->SetString(&message, &field, value);
     return "";
   }
-  FirstParseError error(value);
+  FirstParseError error(value, {.field = &field, .path = path});
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   if (parser.ParseFieldValueFromString(value, &field, &message)) return "";
-  const std::string expected = absl::StrCat("takes ", ValueText(field));
-  if (field.message_type() == nullptr) return absl::StrCat(expected, ", not '", value, "'");
-  return absl::StrCat(expected, " (", error.text(), ")");
+  if (field.message_type() != nullptr && !error.text().empty()) return error.text();
+  return absl::StrCat(path, ": takes ", ValueText(field), ", not '", value, "'");
 }
 
 }  // namespace
@@ -53,7 +54,7 @@ std::string SetValue(Message& message, const FieldDescriptor& field, const std::
 absl::StatusOr<std::unique_ptr<JobSource>> JobSource::Parse(const std::string& path,
                                                             const std::string& text) {
   std::unique_ptr<JobSource> source(new JobSource(path));
-  FirstParseError error(text);
+  FirstParseError error(text, {.type = JobConfig::descriptor()});
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   parser.WriteLocationsTo(&source->places_);
@@ -74,22 +75,24 @@ absl::Status JobSource::Override(const std::string& assignment) {
   const std::string path = assignment.substr(0, equals);
   Message* message = &job_;
   const std::vector<std::string> names = absl::StrSplit(path, '.');
+  std::string here;  // the path so far
   for (size_t i = 0; i < names.size(); ++i) {
+    absl::StrAppend(&here, i > 0 ? "." : "", names[i]);
     const Descriptor& type = *message->GetDescriptor();
     const FieldDescriptor* field = type.FindFieldByName(names[i]);
     if (field == nullptr) {
-      return error(names[i], ": there is no such field here; there are: ", FieldNames(type));
+      return error(here, ": there is no such field here; there are: ", FieldNames(type));
     }
     if (field->is_repeated()) {
-      return error(names[i], ": is a list, which can be changed in the job file only");
+      return error(here, ": is a list, which can be changed in the job file only");
     }
     if (i + 1 == names.size()) {
-      const std::string problem = SetValue(*message, *field, assignment.substr(equals + 1));
-      if (!problem.empty()) return error(names[i], ": ", problem);
+      const std::string problem = SetValue(*message, *field, here, assignment.substr(equals + 1));
+      if (!problem.empty()) return error(problem);
     } else if (field->message_type() != nullptr) {
       message = message->GetReflection()->MutableMessage(message, field);
     } else {
-      return error(names[i], ": has no fields");
+      return error(here, ": has no fields");
     }
   }
   // Exactly one of these is set in a job, so that the other one is what the user wants to replace.

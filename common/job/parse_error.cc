@@ -1,9 +1,9 @@
 #include "common/job/parse_error.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -12,12 +12,7 @@ namespace parley {
 namespace {
 
 using google::protobuf::Descriptor;
-using google::protobuf::DescriptorPool;
 using google::protobuf::FieldDescriptor;
-
-constexpr char kJob[] = "parley.JobConfig";
-
-bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '_'; }
 
 // What stands between the first and second, third and fourth, ... quote of a message.
 std::vector<std::string> Quoted(const std::string& message) {
@@ -27,45 +22,35 @@ std::vector<std::string> Quoted(const std::string& message) {
   return quoted;
 }
 
-// A field of this name in whichever message of the job file; nullptr if there is none. Those with
-// one name in several messages take alike values.
-const FieldDescriptor* FindField(const Descriptor& type, const std::string& name) {
-  if (const FieldDescriptor* field = type.FindFieldByName(name)) return field;
-  for (int i = 0; i < type.field_count(); ++i) {
-    if (type.field(i)->message_type() == nullptr) continue;
-    const FieldDescriptor* field = FindField(*type.field(i)->message_type(), name);
-    if (field != nullptr) return field;
-  }
-  return nullptr;
-}
-
-const FieldDescriptor* JobField(const std::string& name) {
-  const Descriptor* job = DescriptorPool::generated_pool()->FindMessageTypeByName(kJob);
-  return job == nullptr ? nullptr : FindField(*job, name);
-}
-
-// Protobuf's messages name types of C++; these say the same to who writes a job file. Empty: it is
-// clear as it is, but for the field.
-std::string Reworded(const std::string& message) {
+// Protobuf's messages about a field as a whole name types of C++; these say the same to who writes
+// a job file. Empty: the message is about something else.
+std::string Reworded(const std::string& message, const TextPlace& place) {
   const std::vector<std::string> quoted = Quoted(message);
-  const DescriptorPool* pool = DescriptorPool::generated_pool();
-  if (absl::StrContains(message, "has no field named") && quoted.size() == 2) {
-    const Descriptor* type = pool->FindMessageTypeByName(quoted[0]);
-    return absl::StrCat(quoted[1], ": there is no such field here; there are: ",
-                        type != nullptr ? FieldNames(*type) : quoted[0]);
+  if (absl::StrContains(message, "has no field named")) {
+    return absl::StrCat(place.path, ": there is no such field here; there are: ",
+                        place.type == nullptr ? "none" : FieldNames(*place.type));
   }
-  if (absl::StrContains(message, "is specified multiple times") && !quoted.empty()) {
-    return absl::StrCat(quoted[0], ": is given more than once");
+  if (absl::StrContains(message, "is specified multiple times")) {
+    return absl::StrCat(place.path, ": is given more than once");
   }
   if (absl::StrContains(message, "another member of oneof") && quoted.size() >= 2) {
-    return absl::StrCat(quoted[0], ": cannot be given together with ", quoted[1]);
+    return absl::StrCat(place.path, ": cannot be given together with ", place.block,
+                        place.block.empty() ? "" : ".", quoted[1]);
   }
-  if (absl::StrContains(message, "Unknown enumeration value") && quoted.size() == 2) {
-    const FieldDescriptor* field = JobField(quoted[1]);
-    return absl::StrCat(quoted[1], ": there is no value ", quoted[0], "; it takes ",
-                        field == nullptr ? "another one" : ValueText(*field));
+  if (absl::StrContains(message, "Unknown enumeration value") && !quoted.empty()) {
+    return absl::StrCat(place.path, ": there is no value ", quoted[0], "; it takes ",
+                        place.field == nullptr ? "another one" : ValueText(*place.field));
   }
   return "";
+}
+
+// What is wrong between the fields of a message.
+std::string BetweenFields(const std::string& message, const TextPlace& place) {
+  const std::string names =
+      place.type == nullptr ? "" : absl::StrCat("; there are: ", FieldNames(*place.type));
+  return place.block.empty() ? absl::StrCat("a field is expected here", names, " (", message, ")")
+                             : absl::StrCat(place.block, ": a field or } is expected here", names,
+                                            " (", message, ")");
 }
 
 }  // namespace
@@ -107,60 +92,39 @@ std::string ValueText(const FieldDescriptor& field) {
 void FirstParseError::AddError(int line, google::protobuf::io::ColumnNumber column,
                                const std::string& message) {
   if (line_ != 0) return;
-  line_ = line < 0 ? 1 : line + 1;
-  error_ = Reworded(message);
-  const size_t place = Place(line, column);
-  if (!error_.empty()) {
-    // The parser has read on, perhaps to a later line.
-    const size_t at = LastWord(error_.substr(0, error_.find(':')), place);
-    if (at != std::string_view::npos) {
-      line_ = 1 + static_cast<int>(std::count(text_.begin(), text_.begin() + at, '\n'));
-    }
+  const size_t offset = Offset(line, column);
+  const TextPlace place = FindPlace(text_, root_, offset);
+  // Where the parser stands when it finds a field wrong may be the next line, or the next field.
+  line_ = LineOf(place.begin);
+  if (place.in_field) error_ = Reworded(message, place);
+  if (!error_.empty()) return;
+  if (place.in_field && place.before_value) {
+    error_ = place.field == nullptr ? absl::StrCat(place.path, ": ", message)
+                                    : absl::StrCat(place.path, ": takes ", ValueText(*place.field),
+                                                   " (", message, ")");
     return;
   }
-  const std::string name = FieldBefore(place);
-  const FieldDescriptor* field = name.empty() ? nullptr : JobField(name);
-  error_ = field == nullptr ? absl::StrCat(name, name.empty() ? "" : ": ", message)
-                            : absl::StrCat(name, ": takes ", ValueText(*field), " (", message, ")");
+  line_ = LineOf(offset);
+  error_ = BetweenFields(message, place);
 }
 
-size_t FirstParseError::Place(int line, int column) const {
-  size_t place = 0;
+size_t FirstParseError::Offset(int line, int column) const {
+  size_t offset = 0;
   for (int i = 0; i < line; ++i) {
-    place = text_.find('\n', place);
-    if (place == std::string_view::npos) return text_.size();
-    ++place;
+    offset = text_.find('\n', offset);
+    if (offset == std::string_view::npos) return text_.size();
+    ++offset;
   }
   // The tokenizer counts a tab as the way to the next multiple of 8.
-  for (int at = 0; at < column && place < text_.size() && text_[place] != '\n'; ++place) {
-    at += text_[place] == '\t' ? 8 - at % 8 : 1;
+  for (int at = 0; at < column && offset < text_.size() && text_[offset] != '\n'; ++offset) {
+    at += text_[offset] == '\t' ? 8 - at % 8 : 1;
   }
-  return place;
+  return offset;
 }
 
-size_t FirstParseError::LastWord(std::string_view word, size_t place) const {
-  for (size_t at = text_.rfind(word, place); at != std::string_view::npos && !word.empty();
-       at = text_.rfind(word, at - 1)) {
-    const size_t end = at + word.size();
-    if ((at == 0 || !IsNameCharacter(text_[at - 1])) &&
-        (end == text_.size() || !IsNameCharacter(text_[end]))) {
-      return at;
-    }
-    if (at == 0) break;
-  }
-  return std::string_view::npos;
-}
-
-std::string FirstParseError::FieldBefore(size_t place) const {
-  size_t end = place;
-  while (end > 0 &&
-         (absl::ascii_isspace(text_[end - 1]) || text_[end - 1] == ':' || text_[end - 1] == '-')) {
-    --end;
-  }
-  size_t begin = end;
-  while (begin > 0 && IsNameCharacter(text_[begin - 1])) --begin;
-  if (begin == end || absl::ascii_isdigit(text_[begin])) return "";
-  return std::string(text_.substr(begin, end - begin));
+int FirstParseError::LineOf(size_t offset) const {
+  const auto end = text_.begin() + static_cast<std::ptrdiff_t>(offset);
+  return 1 + static_cast<int>(std::count(text_.begin(), end, '\n'));
 }
 
 }  // namespace parley

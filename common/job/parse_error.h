@@ -6,6 +6,9 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
+
+#include "common/job/text_place.h"
 
 namespace parley {
 
@@ -16,11 +19,11 @@ std::string FieldNames(const google::protobuf::Descriptor& type);
 std::string ValueText(const google::protobuf::FieldDescriptor& field);
 
 // Keeps the first error of protobuf's text parser, said in the terms of a job file: which line,
-// which field, what is wrong and what would be right.
+// which field (its whole path), what is wrong and what would be right.
 class FirstParseError : public google::protobuf::io::ErrorCollector {
  public:
-  // text: what is parsed; must outlive the object.
-  explicit FirstParseError(std::string_view text) : text_(text) {}
+  // text: what is parsed, as a `root`; must outlive the object.
+  FirstParseError(std::string_view text, TextRoot root) : text_(text), root_(std::move(root)) {}
 
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& message) override;
@@ -31,13 +34,11 @@ class FirstParseError : public google::protobuf::io::ErrorCollector {
 
  private:
   // Offset in the text of a line and column, both from 0.
-  size_t Place(int line, int column) const;
-  // Where the word stands last at or before the place; npos if nowhere.
-  size_t LastWord(std::string_view word, size_t place) const;
-  // The field whose value begins at this place; empty where none does.
-  std::string FieldBefore(size_t place) const;
+  size_t Offset(int line, int column) const;
+  int LineOf(size_t offset) const;  // from 1
 
   const std::string_view text_;
+  const TextRoot root_;
   int line_ = 0;
   std::string error_;
 };

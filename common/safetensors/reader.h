@@ -25,7 +25,7 @@ class SafetensorsReader {
 
   const SafetensorsHeader& header() const { return header_; }
   const std::string& path() const { return path_; }
-  uint64_t file_bytes() const { return file_->size(); }
+  const ReadableFile& file() const { return *file_; }
 
   // nullptr if there is no tensor of this name. Lives as long as the reader.
   const SafetensorsEntry* Find(const std::string& name) const;

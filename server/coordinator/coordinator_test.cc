@@ -233,6 +233,25 @@ TEST(CoordinatorTest, WorkersThatTrainDifferentModelsAreTold) {
   EXPECT_TRUE(job.Register(second).ok());
 }
 
+TEST(CoordinatorTest, ATrainedTensorOfATypeThatNoOptimizerKnowsIsRefusedWhenItIsRegistered) {
+  CoordinatorFixture job(1, 1);
+  auto& worker = job.StartAndJoin(WORKER);
+  for (const DataType dtype : {F16, BF16, I64, BOOL}) {
+    RegisterModelRequest model = CoordinatorFixture::Model();
+    model.mutable_tensors(1)->set_dtype(dtype);
+    const absl::Status status = job.Register(worker, model);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << DataType_Name(dtype);
+    EXPECT_NE(status.message().find(DataType_Name(dtype)), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("'fc1.bias'"), absl::string_view::npos) << status;
+    EXPECT_NE(status.message().find("F32 or F64"), absl::string_view::npos) << status;
+  }
+  RegisterModelRequest model = CoordinatorFixture::Model();
+  model.mutable_tensors(0)->set_dtype(F64);
+  model.mutable_tensors(1)->set_dtype(I64);
+  model.mutable_tensors(1)->set_buffer(true);
+  EXPECT_TRUE(job.Register(worker, model).ok()) << "a buffer may be of any type";
+}
+
 TEST(CoordinatorTest, StatusSaysWhoIsMissing) {
   CoordinatorFixture job(2, 1);
   EXPECT_EQ(job.Status().what_is_missing(),

@@ -45,8 +45,8 @@ absl::Status JobDirectory::CheckAddress(const std::string& address,
                                         const std::string& where) const {
   if (address.empty() || !ask_(address).ok()) return absl::OkStatus();
   return absl::AlreadyExistsError(
-      absl::StrCat("a coordinator of this job runs already: it answers at ", address, " (named in ",
-                   where, "); stop it first, or choose another --out"));
+      absl::StrCat("a coordinator runs already for this directory: it answers at ", address,
+                   " (named in ", where, "); stop it first, or choose another --out"));
 }
 
 absl::Status JobDirectory::Prepare() {

@@ -20,6 +20,7 @@
 #include "server/coordinator/coordinator_metrics.h"
 #include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
+#include "server/coordinator/job_start.h"
 #include "server/coordinator/service.h"
 #include "server/coordinator/targets.h"
 #include "server/coordinator/ticker.h"
@@ -133,12 +134,15 @@ int Main(int argc, char** argv) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(out, error).lexically_normal();
   if (error) return daemon.Exit(kWrongUsage, absl::StrCat("--out=", out, ": ", error.message()));
-  JobDirectory directory(*files, path.string(), [&](const std::string& address) {
+  const auto ask = [&](const std::string& address) {
     return AskForJob(job.name(), liveness, address);
-  });
-  if (auto status = directory.CheckNoOwner(); !status.ok()) {
-    return daemon.Exit(absl::IsAlreadyExists(status) ? kFailed : kWrongUsage, status);
+  };
+  auto start = CheckJobStart(*files, job, path.string(), ask);
+  if (!start.ok()) {
+    return daemon.Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
+                       start.status());
   }
+  JobDirectory directory(*files, path.string(), ask);
 
   CoordinatorCore::Options options;
   options.job = job;
@@ -146,21 +150,8 @@ int Main(int argc, char** argv) {
   options.liveness = liveness;
   options.stall_timeout = StallTimeout(job);
   options.job_directory = path.string();
-  options.checkpoint_directory = (path / job.checkpoint().directory()).lexically_normal().string();
-  if (!job.checkpoint().start_from().empty()) {
-    auto start = LoadStart(*files, job.checkpoint().start_from());
-    if (!start.ok()) {
-      return daemon.Exit(kWrongUsage, absl::StrCat("checkpoint.start_from: ",
-                                                   std::string(start.status().message())));
-    }
-    options.start = *std::move(start);
-  }
-  if (job.checkpoint().at_end()) {
-    if (auto status = CheckNoEarlierRun(*files, options.checkpoint_directory, options.start);
-        !status.ok()) {
-      return daemon.Exit(kWrongUsage, status);
-    }
-  }
+  options.checkpoint_directory = std::move(start->checkpoint_directory);
+  options.start = std::move(start->from);
   if (auto status = directory.Prepare(); !status.ok()) {
     return daemon.Exit(kWrongUsage, absl::StrCat("cannot write to --out=", out, ": ",
                                                  std::string(status.message())));

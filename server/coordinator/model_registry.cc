@@ -17,6 +17,19 @@ std::string InWords(const TensorSpec& tensor) {
                       absl::StrJoin(tensor.shape(), ", "), "]", tensor.buffer() ? " (buffer)" : "");
 }
 
+// The shards would refuse a view of others, when all have registered and nobody can say any more
+// who asked for them.
+absl::Status CheckTrainable(const std::vector<TensorSpec>& tensors) {
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.buffer() || IsTrainable(tensor.dtype())) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("tensor ", InWords(tensor),
+                     " cannot be trained: trained tensors are F32 or F64; convert it, or register "
+                     "it as a buffer if no optimizer is to change it"));
+  }
+  return absl::OkStatus();
+}
+
 std::vector<TensorSpec> TensorsOf(const RegisterModelRequest& request) {
   return {request.tensors().begin(), request.tensors().end()};
 }
@@ -37,6 +50,7 @@ std::optional<std::string> Difference(const std::vector<TensorSpec>& here,
 absl::Status ModelRegistry::Register(const Member& who, const RegisterModelRequest& request) {
   const std::vector<TensorSpec> registering = TensorsOf(request);
   if (absl::Status status = CheckTensors(registering); !status.ok()) return status;
+  if (absl::Status status = CheckTrainable(registering); !status.ok()) return status;
   if (request.training_samples() == 0) {
     return absl::InvalidArgumentError("the training set has no samples");
   }

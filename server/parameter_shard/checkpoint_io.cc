@@ -38,8 +38,9 @@ absl::StatusOr<std::string> ReadPiece(const CheckpointReader& reader, const std:
   return bytes;
 }
 
+// `last`: of the slices that are read; their sums are checked before it is started.
 absl::Status LoadSlice(
-    const CheckpointReader& reader, const TensorSpec& tensor, const Slice& slice,
+    const CheckpointReader& reader, const TensorSpec& tensor, const Slice& slice, bool last,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start_slice) {
   absl::StatusOr<std::string> values = ReadPiece(reader, tensor.name(), tensor, slice);
   if (!values.ok()) return values.status();
@@ -51,6 +52,9 @@ absl::Status LoadSlice(
       if (!bytes.ok()) return bytes.status();
       states.emplace_back(state, *std::move(bytes));
     }
+  }
+  if (last) {
+    if (absl::Status status = reader.VerifyRead(); !status.ok()) return status;
   }
   SliceStart start;
   start.values = *values;
@@ -75,7 +79,8 @@ absl::Status LoadCheckpoint(
                      ", but the view starts at ", routing.view().start_version()));
   }
   for (const uint32_t id : routing.own_slices()) {
-    absl::Status status = LoadSlice(**reader, routing.tensor(id), routing.slice(id), start);
+    const bool last = id == routing.own_slices().back();
+    absl::Status status = LoadSlice(**reader, routing.tensor(id), routing.slice(id), last, start);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -145,6 +145,37 @@ TEST_F(CheckpointIoTest, ACheckpointOfAnotherModelOrStepIsRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Load(other_step)));
 }
 
+TEST_F(CheckpointIoTest, AFlippedByteIsFoundWhileAShardLoadsAndTheShardDoesNotBecomeReady) {
+  ShardCluster first(AdamJob(), MakeView(Options(2, 5)));
+  Train(first, 1, 5);
+  Write(first, 5);
+  const std::string path = folder_ + "/shard-1.safetensors";
+  const auto good = ReadWholeFile(*files_, path);
+  ASSERT_EQ(good.status(), absl::OkStatus());
+  // In the tensors: the header has its own checks. Of as many shards and of one.
+  for (const uint32_t shards : {2, 1}) {
+    ClusterView view = MakeView(Options(shards, 5));
+    view.set_start_from(folder_);
+    view.set_start_version(5);
+    for (const size_t from_end : {size_t{1}, good->size() / 3}) {
+      std::string damaged = *good;
+      damaged[damaged.size() - from_end] ^= 0x10;
+      ASSERT_EQ(WriteFileAtomically(*files_, path, damaged), absl::OkStatus());
+      ShardCluster second(AdamJob(), view, /*start=*/false);
+      const absl::Status status = Load(second);
+      EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+      for (const char* word : {"shard-1.safetensors", "CRC-32", "was written"}) {
+        EXPECT_NE(status.message().find(word), absl::string_view::npos) << word << ": " << status;
+      }
+      EXPECT_FALSE(second.shard(shards - 1).ready());
+    }
+    ASSERT_EQ(WriteFileAtomically(*files_, path, *good), absl::OkStatus());
+    ShardCluster third(AdamJob(), view, /*start=*/false);
+    EXPECT_EQ(Load(third), absl::OkStatus());
+    EXPECT_TRUE(third.shard(shards - 1).ready());
+  }
+}
+
 TEST_F(CheckpointIoTest, AShardThatIsPastTheVersionSaysSo) {
   ShardCluster cluster(AdamJob(), MakeView(Options(1, 1)));
   Train(cluster, 1, 2);

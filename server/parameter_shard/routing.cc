@@ -78,7 +78,7 @@ absl::Status Routing::Index() {
   }
   for (const TensorSpec& tensor : view_.tensors()) {
     if (ElementBytes(tensor.dtype()) == 0) return bad(tensor.name(), " has no element type");
-    if (!tensor.buffer() && tensor.dtype() != F32 && tensor.dtype() != F64) {
+    if (!tensor.buffer() && !IsTrainable(tensor.dtype())) {
       return bad(tensor.name(), " is ", std::string(DataTypeName(tensor.dtype())),
                  ": trained tensors are F32 or F64");
     }

@@ -16,6 +16,7 @@ BY_ROLE = {
     "coordinator": ["parley_members", "parley_job_epoch", "parley_view_epoch", "parley_samples_total", "parley_loss", 'parley_verdicts_total{outcome="apply"', "parley_rpc_duration_seconds_count"],
     "shard": ["parley_job_epoch", "parley_view_epoch", 'parley_pushes_total{outcome="added"', "parley_push_bytes_total", "parley_pull_bytes_total", 'parley_rpc_duration_seconds_count{code="OK",method="Push"'],
     "worker": [
+        "parley_job_epoch", "parley_view_epoch",
         "parley_samples_total", "parley_loss", "parley_push_bytes_total", "parley_pull_bytes_total",
         *(f'parley_step_phase_duration_seconds_count{{phase="{phase}"' for phase in ("data", "forward", "backward", "push", "wait", "pull")),
     ],
@@ -54,6 +55,9 @@ def every_endpoint_is_accepted_and_moves(where, runs):
         after = scrape(target)
         for name in ("parley_step", MOVING[role]):
             assert value(after, name) > value(before[target], name), f"{role}: {name} does not move"
+    for name in ("parley_job_epoch", "parley_view_epoch"):
+        epochs = {target: value(text, name) for target, text in before.items()}
+        assert len(set(epochs.values())) == 1 and 0 not in epochs.values(), f"{name} is not the same everywhere: {epochs}"
     print(f"{len(targets)} endpoints accepted by promtool, all moving")
 
 

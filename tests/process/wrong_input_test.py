@@ -148,6 +148,10 @@ def strangers(where, runs):
     files = sorted(path.name for path in run.out.iterdir())
     refused("second coordinator", [program("parley-coordinator"), f"--job={where}/job.textproto", f"--out={run.out}"], 1, address)
     assert sorted(path.name for path in run.out.iterdir()) == files, "the second coordinator wrote nothing"
+    for name, started in (("job", f"{where}/job.textproto"), ("another job", str(other))):
+        refused(f"parley run of {name} into a running job's folder", [program("parley"), "run", started, "--out", str(run.out)], 1, address, "--out")
+        assert sorted(path.name for path in run.out.iterdir()) == files, "the refused run wrote nothing"
+        assert "epochs: 100000" in (run.out / "job.textproto").read_text(), "the refused run wrote nothing"
     refused("worker of another job", [program("parley-worker"), f"--job={other}", f"--coordinator={address}"], 2, "other", "small")
     refused("worker with another job file", [program("parley-worker"), f"--job={changed}", f"--coordinator={address}"], 2, "job file")
     refused("one worker too many", [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator={address}"], 1, "worker")
@@ -158,4 +162,25 @@ def strangers(where, runs):
     wait_for("nothing left running", lambda: not left_running(), 5)
 
 
-main(job_files, data_files, places, strangers)
+def content(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def a_finished_jobs_folder(where, runs):
+    job = small_job(where)
+    run = Run(job)
+    runs.append(run)
+    assert run.wait(120) == 0
+    before = content(run.out)
+    again = [program("parley"), "run", str(job), "--out", str(run.out)]
+    expect("a run into a finished job's folder", again, 2, "earlier run", "start_from", "--out")
+    expect("a run from nowhere", [*again, "--set", f"checkpoint.start_from={where}/nowhere"], 2, "checkpoint.start_from", f"{where}/nowhere")
+    assert content(run.out) == before, "the refused runs wrote nothing"
+    other = Run(job, "--set", f"checkpoint.start_from={run.out}/checkpoints", "--set", "epochs=2")
+    runs.append(other)
+    assert other.wait(120) == 0, "the same job goes on in another folder"
+    assert content(run.out) == before
+    wait_for("nothing left running", lambda: not left_running(), 5)
+
+
+main(job_files, data_files, places, strangers, a_finished_jobs_folder)

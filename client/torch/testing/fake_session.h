@@ -56,6 +56,7 @@ class FakeSession final : public Session {
   FirstCause Fail(const std::string& reason, bool preempted) override;
   std::optional<FirstCause> failure() const override { return failure_; }
   Traffic traffic() const override { return {}; }
+  Epochs epochs() const override { return {.job = 1, .view = 1}; }
 
  private:
   struct Memory {

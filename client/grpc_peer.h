@@ -1,0 +1,90 @@
+#ifndef PARLEY_CLIENT_GRPC_PEER_H_
+#define PARLEY_CLIENT_GRPC_PEER_H_
+
+#include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
+#include <grpcpp/support/status.h>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/open_calls.h"
+#include "common/replies.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/status.h"
+
+namespace parley {
+
+// The process at one address (host:port) that serves `Service`, a class that gRPC generated: the
+// channel to it, and how every call of it is made. Owned by a client; connects lazily; thread-safe.
+template <class Service>
+class GrpcPeer {
+ public:
+  using Stub = typename Service::StubInterface::async_interface;
+
+  GrpcPeer(std::string address, std::shared_ptr<OpenCalls> calls)
+      : address_(std::move(address)),
+        calls_(std::move(calls)),
+        stub_(Service::NewStub(MakeChannel(address_))) {}
+
+  // Makes one attempt of the unary call `method`. gRPC has read the request when this returns;
+  // `done` runs on a thread of gRPC, or here if this process is ending. Errors name the address.
+  template <class Request, class Reply>
+  void Call(void (Stub::*method)(grpc::ClientContext*, const Request*, Reply*,
+                                 std::function<void(grpc::Status)>),
+            const Request& request, absl::Time deadline, Done<Reply> done) const {
+    auto call = std::make_unique<OpenCall<Reply>>();
+    call->context.set_deadline(
+        absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Hours(1))));
+    if (!calls_->Add(&call->context)) {
+      return done(absl::CancelledError(absl::StrCat(address_, ": this process is ending")));
+    }
+    call->done = std::move(done);
+    call->address = address_;
+    call->calls = calls_;
+    OpenCall<Reply>* raw = call.release();  // until its end it belongs to gRPC
+    (stub_->async()->*method)(&raw->context, &request, &raw->reply,
+                              [raw](const grpc::Status& status) {
+                                OpenCall<Reply>::End(std::unique_ptr<OpenCall<Reply>>(raw), status);
+                              });
+  }
+
+ private:
+  // What a call needs until it has ended; the peer may have gone by then.
+  template <class Reply>
+  struct OpenCall {
+    static void End(std::unique_ptr<OpenCall> call, const grpc::Status& status) {
+      if (status.ok()) {
+        call->done(std::move(call->reply));
+      } else {
+        call->done(FromGrpc(status, call->address));
+      }
+      // The context goes before the call counts as gone: it holds the channel, and a channel whose
+      // last holder is a thread of its own gRPC callbacks ends the process (seen with gRPC 1.51.1).
+      const std::shared_ptr<OpenCalls> calls = call->calls;
+      calls->Ended(&call->context);
+      call.reset();
+      calls->Gone();
+    }
+
+    grpc::ClientContext context;
+    Reply reply;
+    Done<Reply> done;
+    std::string address;
+    std::shared_ptr<OpenCalls> calls;
+  };
+
+  const std::string address_;
+  const std::shared_ptr<OpenCalls> calls_;
+  const std::unique_ptr<typename Service::StubInterface> stub_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_GRPC_PEER_H_

@@ -1,0 +1,107 @@
+#include "server/coordinator/job_start.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "absl/strings/match.h"
+#include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
+
+namespace parley {
+namespace {
+
+class JobStartTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    char name[] = "/tmp/parley-start-XXXXXX";
+    ASSERT_NE(mkdtemp(name), nullptr);
+    path_ = name;
+    job_.set_name("digits");
+    job_.mutable_checkpoint()->set_directory("checkpoints");
+    job_.mutable_checkpoint()->set_at_end(true);
+  }
+  void TearDown() override { std::filesystem::remove_all(path_); }
+
+  // As a job that has ended leaves its directory.
+  std::string FinishedRun(const std::string& name, uint64_t step) {
+    const std::string directory = path_ + "/" + name;
+    const std::string folder = directory + "/checkpoints/" + StepFolderName(step);
+    std::filesystem::create_directories(folder);
+    Manifest manifest;
+    manifest.set_job_name("digits");
+    manifest.set_step(step);
+    EXPECT_TRUE(CommitCheckpoint(*files_, folder, manifest).ok());
+    EXPECT_TRUE(WriteFileAtomically(*files_, directory + "/job.textproto", "the job").ok());
+    return directory;
+  }
+
+  // A coordinator answers at `living`, and nobody anywhere else.
+  absl::StatusOr<JobStart> Check(const std::string& directory, const std::string& living = "") {
+    std::map<std::string, std::filesystem::file_time_type> before = Files();
+    auto start = CheckJobStart(*files_, job_, directory, [&](const std::string& address) {
+      return address == living ? absl::OkStatus() : absl::UnavailableError("connection refused");
+    });
+    EXPECT_EQ(Files(), before) << "it writes nothing";
+    return start;
+  }
+
+  std::map<std::string, std::filesystem::file_time_type> Files() const {
+    std::map<std::string, std::filesystem::file_time_type> files;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(path_)) {
+      files[entry.path().string()] = entry.last_write_time();
+    }
+    return files;
+  }
+
+  const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
+  std::string path_;
+  JobConfig job_;
+};
+
+TEST_F(JobStartTest, AJobMayStartInAFreshDirectory) {
+  const auto start = Check(path_ + "/new");
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->checkpoint_directory, path_ + "/new/checkpoints");
+  EXPECT_FALSE(start->from.has_value());
+}
+
+TEST_F(JobStartTest, TheDirectoryOfARunningJobIsRefusedWithItsAddress) {
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/coordinator.address", "127.0.0.1:7\n").ok());
+  const absl::Status status = Check(path_, "127.0.0.1:7").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(absl::StrContains(status.message(), "127.0.0.1:7")) << status;
+  EXPECT_TRUE(Check(path_).ok()) << "it has gone and left its address";
+}
+
+TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere) {
+  const std::string first = FinishedRun("first", 30);
+  const absl::Status status = Check(first).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "step-00000030")) << status;
+
+  job_.mutable_checkpoint()->set_start_from(first + "/checkpoints");
+  const auto goes_on = Check(first);
+  ASSERT_TRUE(goes_on.ok()) << goes_on.status();
+  EXPECT_EQ(goes_on->from->manifest.step(), 30u);
+  EXPECT_TRUE(Check(path_ + "/second").ok()) << "or elsewhere";
+}
+
+TEST_F(JobStartTest, WithoutACheckpointOfItsOwnAJobOverwritesNone) {
+  job_.mutable_checkpoint()->set_at_end(false);
+  EXPECT_TRUE(Check(FinishedRun("first", 30)).ok());
+}
+
+TEST_F(JobStartTest, WhatCannotBeStartedFromIsNamed) {
+  job_.mutable_checkpoint()->set_start_from(path_ + "/nowhere");
+  const absl::Status status = Check(path_ + "/new").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "checkpoint.start_from: ")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), path_ + "/nowhere")) << status;
+}
+
+}  // namespace
+}  // namespace parley
