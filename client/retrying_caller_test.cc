@@ -2,37 +2,16 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
-#include <map>
+#include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "client/manual_timers.h"
+
 namespace parley {
 namespace {
-
-// Virtual time.
-class ManualTimers final : public Timers {
- public:
-  absl::Time Now() const override { return now_; }
-  void RunAt(absl::Time when, std::function<void()> task) override {
-    tasks_.emplace(std::pair(when, calls_++), std::move(task));
-  }
-  // Runs the next task at its time; false if there is none.
-  bool RunNext() {
-    if (tasks_.empty()) return false;
-    now_ = std::max(now_, tasks_.begin()->first.first);
-    std::function<void()> task = std::move(tasks_.begin()->second);
-    tasks_.erase(tasks_.begin());
-    task();
-    return true;
-  }
-
- private:
-  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
-  int calls_ = 0;
-  std::map<std::pair<absl::Time, int>, std::function<void()>> tasks_;
-};
 
 struct Outcome {
   std::optional<absl::StatusOr<int>> reply;

@@ -24,10 +24,9 @@ class TimerThread final : public Timers {
   absl::Time Now() const override;
   void RunAt(absl::Time when, std::function<void()> task) override;
 
-  // Ends the thread and drops the tasks that have not begun; later ones are dropped too. Waits for
-  // the task that runs, unless that one calls it. Idempotent; the first call must have returned
-  // before the last owner goes.
-  void Stop();
+  // Ends the thread too. Waits for the task that runs, unless that one calls it. The first call
+  // must have returned before the last owner goes.
+  void Stop() override;
 
  private:
   using Key = std::pair<absl::Time, uint64_t>;  // when, and the call's number

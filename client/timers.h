@@ -17,6 +17,10 @@ class Timers {
   // Runs `task` once it is `when`, never inside this call. Tasks run one at a time, by time and
   // then in the order of the calls; they must not block for long.
   virtual void RunAt(absl::Time when, std::function<void()> task) = 0;
+
+  // Drops the tasks that have not begun, and later ones. No task runs after it, except one that
+  // calls it. Idempotent.
+  virtual void Stop() = 0;
 };
 
 }  // namespace parley

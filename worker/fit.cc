@@ -1,6 +1,6 @@
 #include "worker/fit.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -38,18 +38,21 @@ absl::StatusOr<std::optional<int64_t>> Classes(const JobConfig& job, Network& ne
   Batch batch;
   if (absl::Status status = Read(set, 0, 1, batch); !status.ok()) return status;
   std::optional<int64_t> classes;
-  absl::Status status = CatchTorch(absl::StrCat("the model and the ", name, " data"), [&] {
+  const std::string what = absl::StrCat("the model and the ", name, " data");
+  absl::Status status = CatchTorch(what, [&] {
     const c10::NoGradGuard no_grad;
     network.SetTraining(false);
     const at::Tensor outputs = network.Forward(BatchTensor(set.x(), 1, batch.x.span()));
     const at::Tensor y = BatchTensor(set.y(), 1, batch.y.span());
     if (LossOf(job) == CROSS_ENTROPY && AreClassNumbers(y) && outputs.dim() > 1) {
       classes = outputs.size(1);
+      // Only how many there are and where: each number is looked at later.
+      ComputeLoss(LossOf(job), outputs, at::zeros_like(y));
     } else {
       ComputeLoss(LossOf(job), outputs, y);
     }
-    network.SetTraining(true);
   });
+  status.Update(CatchTorch(what, [&] { network.SetTraining(true); }));
   if (!status.ok()) return status;
   return classes;
 }

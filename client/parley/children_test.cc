@@ -1,14 +1,19 @@
 #include "client/parley/children.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -21,6 +26,59 @@ SignalInbox& Signals() {
   static SignalInbox inbox;
   return inbox;
 }
+
+// A pipe with a name, from the processes that the test starts to the test, which waits for them
+// without looking again and again.
+class NamedPipe {
+ public:
+  explicit NamedPipe(std::string path) : path_(std::move(path)) {
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0);
+    fd_ = open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    EXPECT_GE(fd_, 0);
+  }
+  ~NamedPipe() { close(fd_); }
+  NamedPipe(const NamedPipe&) = delete;
+  NamedPipe& operator=(const NamedPipe&) = delete;
+
+  // For a script: keeps the pipe open as its descriptor 3 and says so.
+  std::string Hold() const { return "exec 3>" + path_ + "; echo $$ >&3; "; }
+
+  // The next line that one of them writes; "" where none comes in time, or can come.
+  std::string ReadLine() {
+    const absl::Time deadline = absl::Now() + kPatience;
+    while (text_.find('\n') == std::string::npos) {
+      if (!Wait(POLLIN, deadline)) return "";
+      char bytes[100];
+      const ssize_t count = read(fd_, bytes, sizeof(bytes));
+      if (count > 0) text_.append(bytes, static_cast<size_t>(count));
+    }
+    const size_t end = text_.find('\n');
+    const std::string line = text_.substr(0, end);
+    text_.erase(0, end + 1);
+    return line;
+  }
+
+  // Whether all that held it have ended in time; at least one has held it.
+  bool AwaitClosed() { return Wait(POLLHUP, absl::Now() + kPatience); }
+
+ private:
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+
+  bool Wait(short event, absl::Time deadline) {
+    while (true) {
+      const absl::Duration left = deadline - absl::Now();
+      if (left <= absl::ZeroDuration()) return false;
+      pollfd pipe = {fd_, static_cast<short>(event & POLLIN), 0};  // POLLHUP comes unasked
+      // A signal may end it early.
+      const auto most = static_cast<int>(absl::ToInt64Milliseconds(left) + 1);
+      if (poll(&pipe, 1, most) > 0) return (pipe.revents & event) != 0;
+    }
+  }
+
+  const std::string path_;
+  int fd_ = -1;
+  std::string text_;
+};
 
 class ChildrenTest : public testing::Test {
  protected:
@@ -38,15 +96,6 @@ class ChildrenTest : public testing::Test {
   void Start(Children& children, const std::string& name, const std::string& script) {
     const auto status = children.Start(name, Log(name), Shell(script));
     ASSERT_TRUE(status.ok()) << status;
-  }
-  // The first line of a file, once there is one.
-  static std::string WaitForLine(const std::string& path) {
-    for (int i = 0; i < 2000; ++i) {
-      std::string line;
-      if (std::getline(std::ifstream(path) >> std::ws, line) && !line.empty()) return line;
-      absl::SleepFor(absl::Milliseconds(5));
-    }
-    return "";
   }
   static void WaitForAll(Children& children) {
     for (int i = 0; i < 200 && !children.AllEnded(); ++i) {
@@ -85,10 +134,12 @@ TEST_F(ChildrenTest, AProgramThatIsNotThereIsNamed) {
 
 TEST_F(ChildrenTest, WhoIgnoresTermIsKilledAfterTheGrace) {
   Children children;
-  Start(children, "stubborn", "trap '' TERM; echo up >&2; while :; do sleep 0.1; done");
-  Start(children, "polite", "trap 'exit 75' TERM; echo up >&2; while :; do sleep 0.1; done");
-  ASSERT_EQ(WaitForLine(Log("stubborn")), "up");
-  ASSERT_EQ(WaitForLine(Log("polite")), "up");
+  NamedPipe pipe(folder_ + "/pipe");
+  const std::string work = pipe.Hold() + "while :; do sleep 0.1; done";
+  Start(children, "stubborn", "trap '' TERM; " + work);
+  Start(children, "polite", "trap 'exit 75' TERM; " + work);
+  ASSERT_NE(pipe.ReadLine(), "");
+  ASSERT_NE(pipe.ReadLine(), "");
   const absl::Time began = absl::Now();
   children.End(absl::Seconds(1), Signals());
   EXPECT_GE(absl::Now() - began, absl::Milliseconds(900));
@@ -98,21 +149,24 @@ TEST_F(ChildrenTest, WhoIgnoresTermIsKilledAfterTheGrace) {
 }
 
 TEST_F(ChildrenTest, TheGoingObjectTakesAllWithIt) {
+  NamedPipe pipe(folder_ + "/pipe");
   pid_t pid = 0;
   {
     Children children;
-    Start(children, "stubborn", "trap '' TERM; echo up >&2; sleep 1000");
-    ASSERT_EQ(WaitForLine(Log("stubborn")), "up");
+    Start(children, "stubborn", "trap '' TERM; " + pipe.Hold() + "sleep 1000");
+    ASSERT_NE(pipe.ReadLine(), "");
     pid = children.all()[0].process.pid();
     ASSERT_TRUE(Runs(pid));
   }
   EXPECT_FALSE(Runs(pid));
+  EXPECT_TRUE(pipe.AwaitClosed()) << "what it had started holds the pipe too";
 }
 
 TEST_F(ChildrenTest, ASignalForTheParentIsAnEventAndNotForTheChildren) {
   Children children;
-  Start(children, "one", "echo up >&2; exec sleep 1000");
-  ASSERT_EQ(WaitForLine(Log("one")), "up");
+  NamedPipe pipe(folder_ + "/pipe");
+  Start(children, "one", pipe.Hold() + "exec sleep 1000");
+  ASSERT_NE(pipe.ReadLine(), "");
   kill(getpid(), SIGINT);
   EXPECT_EQ(Signals().Wait(absl::Seconds(10)), SIGINT);
   children.Reap();
@@ -120,25 +174,26 @@ TEST_F(ChildrenTest, ASignalForTheParentIsAnEventAndNotForTheChildren) {
 }
 
 TEST_F(ChildrenTest, NothingIsLeftWhenTheParentIsKilled) {
+  NamedPipe pipe(folder_ + "/pipe");
   const pid_t parent = fork();
   if (parent == 0) {
     Children children;
     for (const char* name : {"one", "two"}) {
-      Start(children, name, "trap '' TERM INT HUP; echo $$ >&2; exec sleep 1000");
+      Start(children, name, "trap '' TERM INT HUP; " + pipe.Hold() + "exec sleep 1000");
     }
     while (true) pause();
   }
-  const pid_t one = std::atoi(WaitForLine(Log("one")).c_str());
-  const pid_t two = std::atoi(WaitForLine(Log("two")).c_str());
+  const pid_t one = std::atoi(pipe.ReadLine().c_str());
+  const pid_t two = std::atoi(pipe.ReadLine().c_str());
   ASSERT_GT(one, 1);
   ASSERT_GT(two, 1);
   ASSERT_TRUE(Runs(one) && Runs(two));
   kill(parent, SIGKILL);
   waitpid(parent, nullptr, 0);
-  for (int i = 0; i < 1000 && (Runs(one) || Runs(two)); ++i) absl::SleepFor(absl::Milliseconds(5));
-  const bool left = Runs(one) || Runs(two);
+  const bool gone = pipe.AwaitClosed();
+  EXPECT_TRUE(gone);
+  if (gone) return;
   for (const pid_t pid : {one, two}) kill(pid, SIGKILL);
-  EXPECT_FALSE(left);
 }
 
 TEST(LogTail, IsTheLastLineThatSaysSomething) {

@@ -3,14 +3,38 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
+#include "client/membership.h"
+#include "client/timer_thread.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon.h"
 #include "common/file_system.h"
+#include "common/job/job_file.h"
 #include "server/parameter_shard/service.h"
 #include "server/parameter_shard/shard_process.h"
+
+namespace parley {
+namespace {
+
+// Once it is served: its addresses are known then.
+Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeout) {
+  Membership::Options options;
+  options.job = daemon.job().name();
+  options.job_fingerprint = JobFingerprint(daemon.job());
+  options.role = SHARD;
+  options.coordinator = daemon.flags().coordinator;
+  options.address = daemon.server().address();
+  options.metrics_address = daemon.metrics().address();
+  options.liveness = Liveness(daemon.job());
+  options.join_timeout = join_timeout;
+  return options;
+}
+
+}  // namespace
+}  // namespace parley
 
 int main(int argc, char** argv) {
   using namespace parley;
@@ -32,12 +56,23 @@ int main(int argc, char** argv) {
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   ShardProcess::End end;
   {
-    ShardProcess process(&daemon, connector.get(), files.get());
+    TimerThread timers;
+    ShardProcess process(
+        {daemon.job(), &daemon.log(), &daemon.metrics(), connector.get(), files.get(), &timers});
     ShardService service(&process.shard());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);
     }
-    end = process.Run(join);
+    daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
+    end = process.Run([&](Membership::Listener listener) {
+      auto membership =
+          Membership::Join(MembershipOptions(daemon, join), *connector, std::move(listener));
+      if (membership.ok()) daemon.Joined((*membership)->ordinal());
+      return membership;
+    });
+    // Of a failed job nothing is parked any more, and those that ask still hear the cause.
+    if (end.code != kFinished) daemon.server().Shutdown(absl::Milliseconds(500));
+    daemon.OnSignal(nullptr);
     process.Stop();
     // No call and no answer may reach the process when it goes.
     daemon.server().Shutdown(absl::Milliseconds(500));

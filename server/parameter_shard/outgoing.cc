@@ -5,6 +5,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace parley {
+namespace {
+
+// Ends a call that would be tried again; nobody looks at it.
+absl::Status Stopped() { return absl::AbortedError("this shard sends nothing any more"); }
+
+}  // namespace
 
 std::shared_ptr<Outgoing> Outgoing::Make(Options options) {
   return std::shared_ptr<Outgoing>(new Outgoing(std::move(options)));
@@ -54,6 +60,11 @@ RetryOptions Outgoing::RetriesOf(const std::string& what) const {
   return retries;
 }
 
+bool Outgoing::stopped() const {
+  absl::MutexLock lock(&mu_);
+  return stopped_;
+}
+
 void Outgoing::SendFirst(uint32_t shard) {
   ToShard message;
   std::shared_ptr<ShardClient> client;
@@ -70,18 +81,14 @@ void Outgoing::SendFirst(uint32_t shard) {
   if (const auto* close = std::get_if<CloseRequest>(&message.request)) {
     caller_.Call<CloseReply>(
         RetriesOf(absl::StrCat("closing step ", close->step(), " on ", name)),
-        [client, request = *close](absl::Time deadline, Done<CloseReply> done) {
+        [self, client, request = *close](absl::Time deadline, Done<CloseReply> done) {
+          if (self->stopped()) return done(Stopped());
           client->Close(request, deadline, std::move(done));
         },
         [self, shard, request = *close](absl::StatusOr<CloseReply> reply) {
           if (reply.ok()) {
             absl::MutexLock answering(&self->answer_mu_);
-            bool stopped;
-            {
-              absl::MutexLock lock(&self->mu_);
-              stopped = self->stopped_;
-            }
-            if (!stopped) {
+            if (!self->stopped()) {
               self->options_.shard->OnCloseReply(shard, request, *reply,
                                                  self->options_.timers->Now());
             }
@@ -94,7 +101,8 @@ void Outgoing::SendFirst(uint32_t shard) {
   caller_.Call<DecideReply>(
       RetriesOf(
           absl::StrCat("sending the verdict of step ", decide.verdict().step(), " to ", name)),
-      [client, decide](absl::Time deadline, Done<DecideReply> done) {
+      [self, client, decide](absl::Time deadline, Done<DecideReply> done) {
+        if (self->stopped()) return done(Stopped());
         client->Decide(decide, deadline, std::move(done));
       },
       [self, shard](absl::StatusOr<DecideReply> reply) {
@@ -131,7 +139,6 @@ void Outgoing::Report(std::vector<Verdict> verdicts) {
 void Outgoing::ReportNext() {
   ReportVerdictsRequest request;
   std::shared_ptr<CoordinatorClient> coordinator;
-  std::function<CallHeader()> header;
   {
     absl::MutexLock lock(&mu_);
     if (stopped_ || reporting_ || coordinator_ == nullptr || verdicts_.empty()) return;
@@ -140,13 +147,21 @@ void Outgoing::ReportNext() {
     for (Verdict& verdict : verdicts_) *request.add_verdicts() = std::move(verdict);
     verdicts_.clear();
     coordinator = coordinator_;
-    header = header_;
   }
   const std::shared_ptr<Outgoing> self = shared_from_this();
   caller_.Call<ReportVerdictsReply>(
       RetriesOf("reporting verdicts to the coordinator"),
-      [coordinator, header, request](absl::Time deadline, Done<ReportVerdictsReply> done) mutable {
-        *request.mutable_header() = header();
+      [self, coordinator, request](absl::Time deadline, Done<ReportVerdictsReply> done) mutable {
+        {
+          absl::MutexLock asking(&self->answer_mu_);
+          std::function<CallHeader()> header;
+          {
+            absl::MutexLock lock(&self->mu_);
+            header = self->header_;
+          }
+          if (header) *request.mutable_header() = header();
+        }
+        if (self->stopped()) return done(Stopped());
         coordinator->ReportVerdicts(request, deadline, std::move(done));
       },
       [self](absl::StatusOr<ReportVerdictsReply> reply) {

@@ -62,11 +62,13 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   void SendFirst(uint32_t shard);
   void OnAnswered(uint32_t shard, const absl::Status& status);
   void ReportNext();
+  bool stopped() const;
   RetryOptions RetriesOf(const std::string& what) const;
 
   const Options options_;
   RetryingCaller caller_;
-  // Held by an answer while it is handed to the shard, so that Stop can wait for it.
+  // Held while an answer is handed to the shard or the header is asked for, so that Stop can wait
+  // for it.
   absl::Mutex answer_mu_;
   mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(answer_mu_);
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;

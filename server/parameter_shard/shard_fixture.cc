@@ -229,4 +229,22 @@ const std::vector<Verdict>& ShardCluster::reported() {
   return reported_;
 }
 
+const Verdict& VerdictOf(const ShardCluster::CompleteResult& result) {
+  static const Verdict none;
+  EXPECT_TRUE(result->has_value()) << "not answered";
+  if (!result->has_value()) return none;
+  EXPECT_EQ((*result)->status(), absl::OkStatus());
+  return (*result)->ok() ? (**result)->verdict() : none;
+}
+
+absl::StatusCode CodeOf(const ShardCluster::CompleteResult& result) {
+  EXPECT_TRUE(result->has_value()) << "not answered";
+  return result->has_value() ? (*result)->status().code() : absl::StatusCode::kOk;
+}
+
+PushOutcome OutcomeOf(const absl::StatusOr<PushReply>& reply) {
+  EXPECT_EQ(reply.status(), absl::OkStatus());
+  return reply.ok() ? reply->outcomes(0) : PUSH_OUTCOME_UNSPECIFIED;
+}
+
 }  // namespace parley::testing

@@ -46,8 +46,9 @@ JobConfig MeanJob();
 
 CallHeader HeaderOf(const ClusterView& view, uint64_t member);
 
-std::string BytesOf(const std::vector<float>& values);
-std::vector<float> FloatsOf(absl::string_view bytes);
+using Floats = std::vector<float>;
+std::string BytesOf(const Floats& values);
+Floats FloatsOf(absl::string_view bytes);
 
 // All shards of a view, started with zeros (or as given), under one virtual clock.
 class ShardCluster {
@@ -95,6 +96,12 @@ class ShardCluster {
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   std::vector<Verdict> reported_;
 };
+
+// Of an answer that must be there: its verdict, its status code. Of a push that must be taken: what
+// became of its first slice.
+const Verdict& VerdictOf(const ShardCluster::CompleteResult& result);
+absl::StatusCode CodeOf(const ShardCluster::CompleteResult& result);
+PushOutcome OutcomeOf(const absl::StatusOr<PushReply>& reply);
 
 }  // namespace parley::testing
 

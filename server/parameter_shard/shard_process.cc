@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/job/job_file.h"
+#include "common/seed.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
 namespace parley {
@@ -29,25 +29,25 @@ const char* SignalName(int signal) {
 
 }  // namespace
 
-ShardProcess::ShardProcess(Daemon* daemon, Connector* connector, FileSystem* files)
-    : daemon_(daemon),
-      connector_(connector),
-      files_(files),
-      liveness_(Liveness(daemon->job())),
-      metrics_(daemon->metrics()),
-      caller_(&timers_, RandomIncarnation()),
-      shard_(daemon->job(),
-             {[this] { timers_.RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
-              [this](LockedShard::Phase phase, absl::Duration spent) {
-                metrics_.OnPhase(phase, spent);
-              }}) {
+ShardProcess::ShardProcess(Surroundings surroundings)
+    : job_(std::move(surroundings.job)),
+      log_(surroundings.log),
+      files_(surroundings.files),
+      timers_(surroundings.timers),
+      liveness_(Liveness(job_)),
+      metrics_(*surroundings.metrics),
+      caller_(timers_, RandomIncarnation()),
+      shard_(job_, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
+                    [this](LockedShard::Phase phase, absl::Duration spent) {
+                      metrics_.OnPhase(phase, spent);
+                    }}) {
   Outgoing::Options options;
   options.shard = &shard_;
-  options.connector = connector_;
-  options.timers = &timers_;
+  options.connector = surroundings.connector;
+  options.timers = timers_;
   // A peer that is dead is found by the coordinator, a dead coordinator by the membership: this is
   // only the bound behind both.
-  options.patience = StallTimeout(daemon->job());
+  options.patience = StallTimeout(job_);
   options.attempt_timeout = liveness_;
   options.on_error = [this](const std::string& error) {
     Post([&](Mail& mail) { mail.error = error; });
@@ -59,9 +59,8 @@ ShardProcess::ShardProcess(Daemon* daemon, Connector* connector, FileSystem* fil
 ShardProcess::~ShardProcess() { Stop(); }
 
 void ShardProcess::Stop() {
-  daemon_->OnSignal(nullptr);
   outgoing_->Stop();
-  timers_.Stop();
+  timers_->Stop();
   membership_.reset();
   shard_.Stop();
 }
@@ -72,26 +71,29 @@ void ShardProcess::Post(Change change) {
   change(mail_);
 }
 
+void ShardProcess::OnSignal(int signal) {
+  Post([&](Mail& mail) { mail.signal = signal; });
+}
+
 RetryOptions ShardProcess::Retries(const std::string& what) const {
   RetryOptions retries;
   retries.what = what;
-  retries.deadline = absl::Now() + StallTimeout(daemon_->job());
+  retries.deadline = timers_->Now() + StallTimeout(job_);
   retries.attempt_timeout = liveness_;
   retries.refresh_timeout = liveness_;
   return retries;
 }
 
-ShardProcess::End ShardProcess::Run(absl::Duration join_timeout) {
-  daemon_->OnSignal([this](int signal) { Post([&](Mail& mail) { mail.signal = signal; }); });
-  Membership::Options options;
-  options.job = daemon_->job().name();
-  options.job_fingerprint = JobFingerprint(daemon_->job());
-  options.role = SHARD;
-  options.coordinator = daemon_->flags().coordinator;
-  options.address = daemon_->server().address();
-  options.metrics_address = daemon_->metrics().address();
-  options.liveness = liveness_;
-  options.join_timeout = join_timeout;
+ShardProcess::End ShardProcess::Run(const Join& join) {
+  std::optional<End> end = Start(join);
+  while (!end.has_value()) {
+    AwaitMail();
+    end = HandleMail();
+  }
+  return *end;
+}
+
+std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   Membership::Listener listener;
   listener.on_state = [this](const WatchReply& state) {
     Post([&](Mail& mail) { mail.state = state; });
@@ -99,40 +101,47 @@ ShardProcess::End ShardProcess::Run(absl::Duration join_timeout) {
   listener.on_failed = [this](const FirstCause& cause) {
     Post([&](Mail& mail) { mail.cause = cause; });
   };
-  auto membership = Membership::Join(options, *connector_, std::move(listener));
+  auto membership = join(std::move(listener));
   if (!membership.ok()) {
     const bool wrong =
         absl::IsInvalidArgument(membership.status()) || absl::IsNotFound(membership.status());
-    return {wrong ? kWrongUsage : kFailed, std::string(membership.status().message())};
+    return End{wrong ? kWrongUsage : kFailed, std::string(membership.status().message())};
   }
   membership_ = *std::move(membership);
-  daemon_->Joined(membership_->ordinal());
-  daemon_->log().Info("joined", {{"member", absl::StrCat(membership_->member())},
-                                 {"ordinal", absl::StrCat(membership_->ordinal())}});
+  log_->Info("joined", {{"member", absl::StrCat(membership_->member())},
+                        {"ordinal", absl::StrCat(membership_->ordinal())}});
   outgoing_->SetCoordinator(membership_->coordinator(), [this] { return membership_->header(); });
   shard_.Start(membership_->ordinal());
   TickAgain();
+  return std::nullopt;
+}
 
-  while (true) {
-    const Mail mail = WaitForMail();
-    if (mail.cause.has_value()) return Failed(*mail.cause);
-    if (mail.signal != 0) {
-      return FailWith(absl::StrCat("received ", SignalName(mail.signal)), /*preempted=*/true);
-    }
-    if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
-    if (mail.state.has_value()) {
-      if (mail.state->phase() == FINISHED) {
-        daemon_->log().Info("the job has finished");
-        membership_->Leave();
-        return {kFinished, ""};
-      }
-      if (absl::Status status = FollowState(*mail.state); !status.ok()) {
-        return FailWith(std::string(status.message()), /*preempted=*/false);
-      }
-    }
-    ReportReadyOnce();
-    WriteOrderedCheckpoint();
+std::optional<ShardProcess::End> ShardProcess::HandleMail() {
+  Mail mail;
+  Post([&](Mail& here) { mail = std::exchange(here, Mail()); });
+  if (end_.has_value()) {
+    if (!mail.stayed) return std::nullopt;
+    membership_->Leave();
+    return end_;
   }
+  if (mail.cause.has_value()) return Failed(*mail.cause);
+  if (mail.signal != 0) {
+    return FailWith(absl::StrCat("received ", SignalName(mail.signal)), /*preempted=*/true);
+  }
+  if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
+  if (mail.state.has_value()) {
+    if (mail.state->phase() == FINISHED) {
+      log_->Info("the job has finished");
+      membership_->Leave();
+      return End{kFinished, ""};
+    }
+    if (absl::Status status = FollowState(*mail.state); !status.ok()) {
+      return FailWith(std::string(status.message()), /*preempted=*/false);
+    }
+  }
+  ReportReadyOnce();
+  WriteOrderedCheckpoint();
+  return std::nullopt;
 }
 
 void ShardProcess::HandleNews() {
@@ -153,18 +162,17 @@ void ShardProcess::HandleNews() {
 }
 
 void ShardProcess::TickAgain() {
-  shard_.Tick(timers_.Now());
-  timers_.RunAt(timers_.Now() + kTick, [this] { TickAgain(); });
+  shard_.Tick(timers_->Now());
+  timers_->RunAt(timers_->Now() + kTick, [this] { TickAgain(); });
 }
 
-ShardProcess::Mail ShardProcess::WaitForMail() {
+void ShardProcess::AwaitMail() {
   absl::MutexLock lock(&mu_);
   const auto has_mail = [this] {
     mu_.AssertHeld();
     return !mail_.empty();
   };
   mu_.Await(absl::Condition(&has_mail));
-  return std::exchange(mail_, Mail());
 }
 
 absl::Status ShardProcess::FollowState(const WatchReply& state) {
@@ -175,23 +183,23 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
   }
   if (!state.has_view()) return absl::OkStatus();
   const ClusterView& view = state.view();
-  if (absl::Status status = shard_.SetView(view, absl::Now()); !status.ok()) return status;
+  if (absl::Status status = shard_.SetView(view, timers_->Now()); !status.ok()) return status;
   if (view.start_from().empty() || loaded_epoch_ == view.job_epoch()) return absl::OkStatus();
 
   auto routing = Routing::Make(view, membership_->ordinal());
   if (!routing.ok()) return routing.status();
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = timers_->Now();
   absl::Status loaded = LoadCheckpoint(*files_, view.start_from(), **routing,
                                        [this](uint32_t slice, const SliceStart& start) {
-                                         return shard_.StartSlice(slice, start, absl::Now());
+                                         return shard_.StartSlice(slice, start, timers_->Now());
                                        });
   if (!loaded.ok()) return loaded;
   loaded_epoch_ = view.job_epoch();
-  daemon_->log().Info("loaded the checkpoint",
-                      {{"folder", view.start_from()},
-                       {"version", absl::StrCat(view.start_version())},
-                       {"slices", absl::StrCat((*routing)->own_slices().size())},
-                       {"seconds", absl::StrCat(absl::ToDoubleSeconds(absl::Now() - begin))}});
+  log_->Info("loaded the checkpoint",
+             {{"folder", view.start_from()},
+              {"version", absl::StrCat(view.start_version())},
+              {"slices", absl::StrCat((*routing)->own_slices().size())},
+              {"seconds", absl::StrCat(absl::ToDoubleSeconds(timers_->Now() - begin))}});
   return absl::OkStatus();
 }
 
@@ -206,7 +214,7 @@ void ShardProcess::ReportReadyOnce() {
   }
   if (reported_ready_ == epoch) return;
   reported_ready_ = epoch;
-  daemon_->log().Info("ready", {{"version", absl::StrCat(version)}});
+  log_->Info("ready", {{"version", absl::StrCat(version)}});
   caller_.Call<ReportReadyReply>(
       Retries("telling the coordinator that this shard is ready"),
       [this, version](absl::Time deadline, Done<ReportReadyReply> done) {
@@ -233,7 +241,7 @@ void ShardProcess::WriteOrderedCheckpoint() {
     order = *order_;
     routing = routing_;
   }
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = timers_->Now();
   ReportCheckpointFileRequest report;
   report.set_step(order.step());
   absl::StatusOr<std::vector<SliceSnapshot>> slices = shard_.Snapshot(order.step());
@@ -256,17 +264,17 @@ void ShardProcess::WriteOrderedCheckpoint() {
   }
   written_step_ = order.step();
   written_folder_ = order.directory();
-  const absl::Duration spent = absl::Now() - begin;
+  const absl::Duration spent = timers_->Now() - begin;
   if (status.ok()) {
     metrics_.OnCheckpoint(order.step(), spent);
-    daemon_->log().Info("wrote its part of the checkpoint",
-                        {{"file", absl::StrCat(order.directory(), "/", report.file().name())},
-                         {"bytes", absl::StrCat(report.file().bytes())},
-                         {"seconds", absl::StrCat(absl::ToDoubleSeconds(spent))}});
+    log_->Info("wrote its part of the checkpoint",
+               {{"file", absl::StrCat(order.directory(), "/", report.file().name())},
+                {"bytes", absl::StrCat(report.file().bytes())},
+                {"seconds", absl::StrCat(absl::ToDoubleSeconds(spent))}});
   } else {
     report.set_error(std::string(status.message()));
-    daemon_->log().Error("could not write its part of the checkpoint",
-                         {{"folder", order.directory()}, {"error", report.error()}});
+    log_->Error("could not write its part of the checkpoint",
+                {{"folder", order.directory()}, {"error", report.error()}});
   }
   caller_.Call<ReportCheckpointFileReply>(
       Retries("reporting a checkpoint file to the coordinator"),
@@ -276,17 +284,17 @@ void ShardProcess::WriteOrderedCheckpoint() {
       },
       [this](absl::StatusOr<ReportCheckpointFileReply> reply) {
         if (reply.ok()) return;
-        daemon_->log().Warning("the coordinator refused a checkpoint file",
-                               {{"error", std::string(reply.status().message())}});
+        log_->Warning("the coordinator refused a checkpoint file",
+                      {{"error", std::string(reply.status().message())}});
       });
 }
 
-ShardProcess::End ShardProcess::FailWith(const std::string& reason, bool preempted) {
-  daemon_->log().Error(preempted ? "told to end" : "this shard cannot go on", {{"reason", reason}});
+std::optional<ShardProcess::End> ShardProcess::FailWith(const std::string& reason, bool preempted) {
+  log_->Error(preempted ? "told to end" : "this shard cannot go on", {{"reason", reason}});
   return Failed(membership_->Fail(reason, preempted));
 }
 
-ShardProcess::End ShardProcess::Failed(const FirstCause& cause) {
+std::optional<ShardProcess::End> ShardProcess::Failed(const FirstCause& cause) {
   outgoing_->Stop();
   shard_.Fail(cause);
   bool leader = false;
@@ -294,11 +302,15 @@ ShardProcess::End ShardProcess::Failed(const FirstCause& cause) {
     absl::MutexLock lock(&mu_);
     leader = routing_ != nullptr && routing_->is_leader();
   }
+  end_ = End{cause.preempted() ? kPreempted : kFailed, cause.text()};
   // Nobody else knows the cause where it is the coordinator that is lost: stay for those that ask.
-  if (leader && cause.member() == 0 && !cause.preempted()) absl::SleepFor(liveness_ / 2);
+  if (leader && cause.member() == 0 && !cause.preempted()) {
+    timers_->RunAt(timers_->Now() + liveness_ / 2,
+                   [this] { Post([](Mail& mail) { mail.stayed = true; }); });
+    return std::nullopt;
+  }
   membership_->Leave();
-  daemon_->server().Shutdown(absl::Milliseconds(500));
-  return {cause.preempted() ? kPreempted : kFailed, cause.text()};
+  return end_;
 }
 
 }  // namespace parley

@@ -2,6 +2,7 @@
 #define PARLEY_SERVER_PARAMETER_SHARD_SHARD_PROCESS_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,9 +14,12 @@
 #include "client/connector.h"
 #include "client/membership.h"
 #include "client/retrying_caller.h"
-#include "client/timer_thread.h"
-#include "common/daemon/daemon.h"
+#include "client/timers.h"
+#include "common/daemon/exit_code.h"
 #include "common/file_system.h"
+#include "common/log.h"
+#include "common/metrics/metrics.h"
+#include "proto/job.pb.h"
 #include "server/parameter_shard/locked_shard.h"
 #include "server/parameter_shard/outgoing.h"
 #include "server/parameter_shard/shard_metrics.h"
@@ -23,8 +27,9 @@
 namespace parley {
 
 // A shard's life in its process: joins, follows the coordinator's states, loads and writes
-// checkpoints, sends what the core has to send, and ends with the job. Run is the main thread's;
-// the rest is called by the membership, the timers and gRPC, and only leaves word for it.
+// checkpoints, sends what the core has to send, and ends with the job. Run (or Start and
+// HandleMail) is the main thread's; the rest is called by the membership, the timers, the signals
+// and gRPC, and only leaves word for it.
 class ShardProcess {
  public:
   struct End {
@@ -32,19 +37,41 @@ class ShardProcess {
     std::string last_line;  // why, unless kFinished
   };
 
-  // After daemon.LoadJob; daemon and files must outlive it, the connector until Stop.
-  ShardProcess(Daemon* daemon, Connector* connector, FileSystem* files);
+  // What is around it: in main the real things, in tests virtual time and peers of their own. All
+  // must outlive it, the connector until Stop only.
+  struct Surroundings {
+    JobConfig job;
+    Log* log;
+    Metrics* metrics;
+    Connector* connector;
+    FileSystem* files;
+    Timers* timers;  // used by nobody else: Stop stops them
+  };
+  explicit ShardProcess(Surroundings surroundings);
   ~ShardProcess();
 
   // What the service serves.
   LockedShard& shard() { return shard_; }
 
-  // After daemon.Serve. Returns when the job has ended.
-  End Run(absl::Duration join_timeout);
+  // Joins the job with this listener, as Membership::Join does.
+  using Join =
+      std::function<absl::StatusOr<std::unique_ptr<Membership>>(Membership::Listener listener)>;
 
-  // After Run: no thread uses the daemon or the connector from here on, and no call stays parked,
-  // so that the server can shut down. Then the connector may go, and must before this object:
-  // answers that it still holds come back here.
+  // Once shard() is served. Returns when the job has ended. InvalidArgument and NotFound of `join`
+  // are wrong usage.
+  End Run(const Join& join);
+
+  // The pieces of Run, which never wait but for `join` and the membership: joins; sees to all that
+  // has come until now. The end, if it has come to that.
+  std::optional<End> Start(const Join& join);
+  std::optional<End> HandleMail();
+
+  // The process is told to end; any thread, before Run too.
+  void OnSignal(int signal);
+
+  // After Run: no thread uses the surroundings from here on, and no call stays parked, so that the
+  // server can shut down. Then the connector may go, and must before this object: answers that it
+  // still holds come back here.
   void Stop();
 
  private:
@@ -55,8 +82,10 @@ class ShardProcess {
     std::string error;  // this shard cannot go on
     int signal = 0;
     bool news = false;
+    bool stayed = false;  // long enough for those that ask for the cause
     bool empty() const {
-      return !state.has_value() && !cause.has_value() && error.empty() && signal == 0 && !news;
+      return !state.has_value() && !cause.has_value() && error.empty() && signal == 0 && !news &&
+             !stayed;
     }
   };
 
@@ -65,24 +94,24 @@ class ShardProcess {
   void TickAgain();
 
   // On the main thread.
-  Mail WaitForMail();
+  void AwaitMail();
   absl::Status FollowState(const WatchReply& state);
   void ReportReadyOnce();
   void WriteOrderedCheckpoint();
-  End Failed(const FirstCause& cause);
-  End FailWith(const std::string& reason, bool preempted);
+  std::optional<End> Failed(const FirstCause& cause);
+  std::optional<End> FailWith(const std::string& reason, bool preempted);
 
   // From any thread.
   template <class Change>
   void Post(Change change);
   RetryOptions Retries(const std::string& what) const;
 
-  Daemon* const daemon_;
-  Connector* const connector_;
+  const JobConfig job_;
+  Log* const log_;
   FileSystem* const files_;
+  Timers* const timers_;
   const absl::Duration liveness_;
   ShardMetrics metrics_;
-  TimerThread timers_;
   RetryingCaller caller_;
   LockedShard shard_;
   std::shared_ptr<Outgoing> outgoing_;
@@ -102,6 +131,7 @@ class ShardProcess {
   std::optional<uint64_t> reported_ready_;  // job_epoch
   uint64_t written_step_ = 0;
   std::string written_folder_;
+  std::optional<End> end_;  // of a failed job, while this process still answers those that ask
 };
 
 }  // namespace parley

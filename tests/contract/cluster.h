@@ -46,6 +46,7 @@ class LocalCluster {
   void CutCoordinator();
   // By ordinal.
   TestShard& shard(uint32_t ordinal);
+  TestCoordinator& coordinator() { return coordinator_; }
   const std::string& shard_address(uint32_t ordinal) const { return shard_addresses_.at(ordinal); }
 
   // Runs a worker on each thread: joins and calls `work`. `connector` may decorate the transport's.

@@ -21,11 +21,26 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
 
 TestCoordinator::TestCoordinator(const JobConfig& job)
     : core_(CoreOptions(job), [] { return absl::Now(); }),
-      ticker_(std::make_unique<Ticker>(absl::Milliseconds(10), [this] {
-        core_.Tick();
-        core_.DoFileWork([](const FileWork&) { return absl::OkStatus(); });
-      })) {}
+      ticker_(std::make_unique<Ticker>(absl::Milliseconds(10), [this] { Tick(); })) {}
 
 TestCoordinator::~TestCoordinator() { ticker_.reset(); }
+
+void TestCoordinator::Tick() {
+  core_.Tick();
+  core_.DoFileWork([](const FileWork&) { return absl::OkStatus(); });
+  const uint64_t step =
+      core_.Read([](const CoordinatorCore& core) { return core.progress().step(); });
+  absl::MutexLock lock(&mu_);
+  step_ = step;
+}
+
+bool TestCoordinator::AwaitStep(uint64_t step) {
+  absl::MutexLock lock(&mu_);
+  const auto here = [&] {
+    mu_.AssertHeld();
+    return step_ >= step;
+  };
+  return mu_.AwaitWithTimeout(absl::Condition(&here), absl::Minutes(1));
+}
 
 }  // namespace parley

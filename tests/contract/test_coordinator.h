@@ -1,9 +1,12 @@
 #ifndef PARLEY_TESTS_CONTRACT_TEST_COORDINATOR_H_
 #define PARLEY_TESTS_CONTRACT_TEST_COORDINATOR_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/in_process.h"
 #include "server/coordinator/ticker.h"
@@ -21,9 +24,15 @@ class TestCoordinator {
   // Answers what is parked; after it the clients must be kept away.
   void Close() { core_.Close(); }
   InProcessCoordinator& client() { return core_; }
+  // Waits, for a minute at most, until it knows that this step is decided.
+  bool AwaitStep(uint64_t step);
 
  private:
+  void Tick();
+
   InProcessCoordinator core_;
+  absl::Mutex mu_;
+  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // at the last tick
   std::unique_ptr<Ticker> ticker_;
 };
 

@@ -31,8 +31,8 @@ TestShard::~TestShard() { Stop(); }
 
 void TestShard::Stop() {
   outgoing_->Stop();
+  timers_->Stop();  // its tasks use the membership
   membership_.reset();
-  timers_->Stop();
   FirstCause cause;
   cause.set_text("the test is over");
   shard_.Fail(cause);  // answers what is parked

@@ -1,0 +1,141 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_FAKE_PEERS_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_FAKE_PEERS_H_
+
+// For tests of what a shard's process sends: peers that keep each call until the test answers it.
+// Not thread-safe: everything runs on the test's thread.
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "client/connector.h"
+
+namespace parley::testing {
+
+template <class Request, class Reply>
+struct OpenCall {
+  Request request;
+  absl::Time deadline;
+  Done<Reply> done;
+};
+
+// The calls of one method that have come and are not answered.
+template <class Request, class Reply>
+class Inbox {
+ public:
+  void Add(const Request& request, absl::Time deadline, Done<Reply> done) {
+    calls_.push_back({request, deadline, std::move(done)});
+  }
+  size_t size() const { return calls_.size(); }
+  bool empty() const { return calls_.empty(); }
+  const Request& front() const { return calls_.front().request; }
+  absl::Time deadline() const { return calls_.front().deadline; }
+  // Takes the first call out, and answers it.
+  void Answer(absl::StatusOr<Reply> reply = Reply()) {
+    OpenCall<Request, Reply> call = std::move(calls_.front());
+    calls_.pop_front();
+    call.done(std::move(reply));
+  }
+
+ private:
+  std::deque<OpenCall<Request, Reply>> calls_;
+};
+
+template <class Reply>
+void Refuse(const Done<Reply>& done) {
+  done(absl::UnimplementedError("nobody is expected to call this"));
+}
+
+class FakeShard final : public ShardClient {
+ public:
+  Inbox<CloseRequest, CloseReply> closes;
+  Inbox<DecideRequest, DecideReply> decides;
+
+  void Close(const CloseRequest& request, absl::Time deadline, Done<CloseReply> done) override {
+    closes.Add(request, deadline, std::move(done));
+  }
+  void Decide(const DecideRequest& request, absl::Time deadline, Done<DecideReply> done) override {
+    decides.Add(request, deadline, std::move(done));
+  }
+  void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply> done) override {
+    Refuse(done);
+  }
+  void Push(const PushRequest&, absl::Time, Done<PushReply> done) override { Refuse(done); }
+  void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
+    Refuse(done);
+  }
+  void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }
+  void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply> done) override {
+    Refuse(done);
+  }
+};
+
+class FakeCoordinator final : public CoordinatorClient {
+ public:
+  Inbox<ReportReadyRequest, ReportReadyReply> ready;
+  Inbox<ReportVerdictsRequest, ReportVerdictsReply> verdicts;
+  Inbox<ReportCheckpointFileRequest, ReportCheckpointFileReply> files;
+
+  void ReportReady(const ReportReadyRequest& request, absl::Time deadline,
+                   Done<ReportReadyReply> done) override {
+    ready.Add(request, deadline, std::move(done));
+  }
+  void ReportVerdicts(const ReportVerdictsRequest& request, absl::Time deadline,
+                      Done<ReportVerdictsReply> done) override {
+    verdicts.Add(request, deadline, std::move(done));
+  }
+  void ReportCheckpointFile(const ReportCheckpointFileRequest& request, absl::Time deadline,
+                            Done<ReportCheckpointFileReply> done) override {
+    files.Add(request, deadline, std::move(done));
+  }
+  void Join(const JoinRequest&, absl::Time, Done<JoinReply> done) override { Refuse(done); }
+  void Heartbeat(const HeartbeatRequest&, absl::Time, Done<HeartbeatReply> done) override {
+    Refuse(done);
+  }
+  void Watch(const WatchRequest&, absl::Time, Done<WatchReply> done) override { Refuse(done); }
+  void RegisterModel(const RegisterModelRequest&, absl::Time,
+                     Done<RegisterModelReply> done) override {
+    Refuse(done);
+  }
+  void ReportEvaluation(const ReportEvaluationRequest&, absl::Time,
+                        Done<ReportEvaluationReply> done) override {
+    Refuse(done);
+  }
+  void Finish(const FinishRequest&, absl::Time, Done<FinishReply> done) override { Refuse(done); }
+  void Fail(const FailRequest&, absl::Time, Done<FailReply> done) override { Refuse(done); }
+  void Leave(const LeaveRequest&, absl::Time, Done<LeaveReply> done) override { Refuse(done); }
+  void GetStatus(const GetStatusRequest&, absl::Time, Done<GetStatusReply> done) override {
+    Refuse(done);
+  }
+};
+
+// Shards by address, made when they are first asked for.
+class FakeConnector final : public Connector {
+ public:
+  FakeShard& shard(const std::string& address) { return *Find(address); }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    ++connections;
+    return Find(address);
+  }
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string&) override {
+    return coordinator;
+  }
+
+  const std::shared_ptr<FakeCoordinator> coordinator = std::make_shared<FakeCoordinator>();
+  int connections = 0;
+
+ private:
+  std::shared_ptr<FakeShard> Find(const std::string& address) {
+    std::shared_ptr<FakeShard>& shard = shards_[address];
+    if (shard == nullptr) shard = std::make_shared<FakeShard>();
+    return shard;
+  }
+  std::map<std::string, std::shared_ptr<FakeShard>> shards_;
+};
+
+}  // namespace parley::testing
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_FAKE_PEERS_H_

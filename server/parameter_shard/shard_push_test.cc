@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include "server/parameter_shard/shard.h"
+#include "server/parameter_shard/shard_fixture.h"
+
+namespace parley::testing {
+namespace {
+
+TEST(ShardTest, ARepeatedPushIsADuplicateAndNotAddedAgain) {
+  ShardCluster cluster(SummingJob(), MakeView({.workers = 2}));
+  const PushRequest push = cluster.MakePush(0, 1, 0, 0, {1, 1, 1, 1});
+  EXPECT_EQ(OutcomeOf(cluster.Push(push)), ADDED);
+  EXPECT_EQ(OutcomeOf(cluster.Push(push)), DUPLICATE);
+  // A duplicate does not stand in for the missing worker.
+  EXPECT_FALSE(cluster.Complete(cluster.MakeComplete(0, 1, 0))->has_value());
+  EXPECT_FALSE(cluster.Complete(cluster.MakeComplete(0, 1, 0))->has_value());
+  cluster.PushAll(1, 1, 0, 1);
+  cluster.Complete(cluster.MakeComplete(1, 1, 0));
+  EXPECT_EQ(cluster.Values("w", 1), Floats(4, -2));
+}
+
+TEST(ShardTest, APushOfADecidedStepIsStaleAndOneOfALaterStepMustWait) {
+  ShardCluster cluster(SummingJob(), MakeView({}));
+  cluster.PushAll(0, 1, 0, 1);
+  cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  EXPECT_EQ(OutcomeOf(cluster.Push(cluster.MakePush(0, 1, 0, 0, {1, 1, 1, 1}))), STALE);
+  auto ahead = cluster.Push(cluster.MakePush(0, 3, 0, 0, {1, 1, 1, 1}));
+  EXPECT_TRUE(absl::IsUnavailable(ahead.status())) << ahead.status();
+  EXPECT_EQ(cluster.Values("w", 1), Floats(4, -1));
+}
+
+TEST(ShardTest, ARefusedPushHasNoEffectOnItsOtherSlices) {
+  ShardCluster cluster(SummingJob(), MakeView({.tensors = {{"a", 2}, {"b", 2}}}));
+  PushRequest push = cluster.MakePush(0, 1, 0, 0, {1, 1});
+  *push.add_slices() = cluster.MakePush(0, 1, 0, 1, {1, 1, 1}).slices(0);  // too long
+  EXPECT_TRUE(absl::IsInvalidArgument(cluster.Push(push).status()));
+  cluster.PushAll(0, 1, 0, 1);  // expects ADDED
+}
+
+TEST(ShardTest, WrongSlicesTypesAndPartsAreRefused) {
+  ShardCluster cluster(SummingJob(),
+                       MakeView({.tensors = {{"a", 2}, {"b", 2}}, .shards = 2, .workers = 2}));
+  const auto code = [&](const PushRequest& push) { return cluster.shard(0).Push(push).status(); };
+  PushRequest push = cluster.MakePush(0, 1, 0, 0, {1, 1});
+  push.mutable_slices(0)->set_slice(77);
+  EXPECT_TRUE(absl::IsInvalidArgument(code(push)));
+  push.mutable_slices(0)->set_slice(1);  // of shard 1
+  EXPECT_TRUE(absl::IsInvalidArgument(code(push)));
+  push.mutable_slices(0)->set_slice(0);
+  push.mutable_slices(0)->set_dtype(I64);
+  EXPECT_TRUE(absl::IsInvalidArgument(code(push)));
+  push.mutable_slices(0)->set_dtype(F32);
+  push.set_part(1);
+  EXPECT_TRUE(absl::IsInvalidArgument(code(push)));
+  push.set_part(0);
+  push.set_contributor(1);  // another worker's
+  EXPECT_TRUE(absl::IsInvalidArgument(code(push)));
+  push.set_contributor(9);
+  EXPECT_TRUE(absl::IsInvalidArgument(code(push)));
+}
+
+TEST(ShardTest, CallsAreFenced) {
+  ShardCluster cluster(SummingJob(), MakeView({}));
+  const auto code = [&](auto change) {
+    PushRequest push = cluster.MakePush(0, 1, 0, 0, {1, 1, 1, 1});
+    change(*push.mutable_header());
+    return cluster.Push(push).status().code();
+  };
+  using absl::StatusCode;
+  EXPECT_EQ(code([](CallHeader& h) { h.set_job("other"); }), StatusCode::kNotFound);
+  EXPECT_EQ(code([](CallHeader& h) { h.set_incarnation(5); }), StatusCode::kAborted);
+  EXPECT_EQ(code([](CallHeader& h) { h.set_member(77); }), StatusCode::kAborted);
+  EXPECT_EQ(code([](CallHeader& h) { h.set_job_epoch(1); }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](CallHeader& h) { h.set_view_epoch(2); }), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(code([](CallHeader&) {}), StatusCode::kOk);
+  EXPECT_EQ(cluster.shard(0).counts().pushes_fenced, 4u);
+}
+
+TEST(ShardTest, BeforeTheViewCallsAreToBeTriedAgain) {
+  Shard shard(SummingJob(), 0);
+  PushRequest push;
+  push.mutable_header()->set_job("test");
+  EXPECT_TRUE(absl::IsUnavailable(shard.Push(push).status()));
+}
+
+}  // namespace
+}  // namespace parley::testing

@@ -1,0 +1,162 @@
+#include <gtest/gtest.h>
+
+#include <variant>
+#include <vector>
+
+#include "server/parameter_shard/shard.h"
+#include "server/parameter_shard/shard_fixture.h"
+
+namespace parley::testing {
+namespace {
+
+TEST(ShardTest, AStepIsDecidedWhenAllContributorsAreComplete) {
+  ShardCluster cluster(MeanJob(), MakeView({.workers = 2}));
+  cluster.PushAll(0, 1, 0, 2);
+  auto first = cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  EXPECT_FALSE(first->has_value());
+  cluster.PushAll(1, 1, 0, 4);
+  auto second = cluster.Complete(cluster.MakeComplete(1, 1, 0));
+  EXPECT_EQ(VerdictOf(first).outcome(), Verdict::APPLY);
+  EXPECT_EQ(VerdictOf(second).total_weight(), 2);
+  EXPECT_EQ(cluster.Values("w", 1), Floats({-3, -3, -3, -3}));
+  ASSERT_EQ(cluster.reported().size(), 1u);
+  EXPECT_EQ(cluster.reported()[0].shares_size(), 2);
+}
+
+TEST(ShardTest, TheMeanIsWeighted) {
+  ShardCluster cluster(MeanJob(), MakeView({.workers = 2}));
+  cluster.PushAll(0, 1, 0, 3);         // mean 3, weight 1
+  cluster.PushAll(1, 1, 0, 0.5f * 6);  // mean 6, weight 0.5
+  cluster.Complete(cluster.MakeComplete(0, 1, 0, 1));
+  cluster.Complete(cluster.MakeComplete(1, 1, 0, 0.5));
+  EXPECT_EQ(cluster.Values("w", 1)[0], -6.0f / 1.5f);
+}
+
+TEST(ShardTest, WithTwoShardsTheFollowerDecidesWhatTheLeaderDoes) {
+  ShardCluster cluster(SummingJob(),
+                       MakeView({.tensors = {{"a", 3}, {"b", 5}}, .shards = 2, .workers = 2}));
+  for (uint64_t step = 1; step <= 3; ++step) {
+    for (uint32_t worker : {0, 1}) {
+      cluster.PushAll(worker, step, 0, 1);
+      cluster.Complete(cluster.MakeComplete(worker, step, 0));
+    }
+    auto parked = cluster.Pull(0, 1, step);
+    EXPECT_FALSE(parked->has_value());  // slice 1 is on shard 1, which does not know the verdict
+    cluster.Deliver();
+    EXPECT_TRUE(parked->has_value());
+  }
+  EXPECT_EQ(cluster.Values("a", 3), Floats(3, -6));
+  EXPECT_EQ(cluster.Values("b", 3), Floats(5, -6));
+}
+
+TEST(ShardTest, AContributorWithoutDataCompletesWithWeightZero) {
+  ShardCluster cluster(MeanJob(), MakeView({.workers = 2}));
+  cluster.PushAll(0, 1, 0, 3);
+  cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  CompleteRequest complete = cluster.MakeComplete(1, 1, 0, 0);
+  complete.add_none(0);
+  EXPECT_EQ(VerdictOf(cluster.Complete(complete)).total_weight(), 1);
+  EXPECT_EQ(cluster.Values("w", 1), Floats(4, -3));
+}
+
+// Two contributors, each a group of two members with half of slice 0 each; slice 1 is tied: both
+// ends have the whole of it.
+ClusterView GroupView() {
+  ClusterView view = MakeView({.tensors = {{"cut", 4}, {"tied", 2}}, .workers = 4});
+  view.clear_contributors();
+  for (uint32_t c : {0, 1}) {
+    Contributor& contributor = *view.add_contributors();
+    contributor.set_ordinal(c);
+    for (uint32_t p : {0, 1}) {
+      contributor.add_part_members(1 + 2 * c + p);
+      for (int s : {0, 1}) {
+        SlicePart& part = *view.mutable_slices(s)->add_parts();
+        part.set_contributor(c);
+        part.set_part(p);
+        part.set_begin(s == 0 ? 2 * p : 0);
+        part.set_end(s == 0 ? 2 * p + 2 : 2);
+      }
+    }
+  }
+  return view;
+}
+
+TEST(ShardTest, PartsOfAContributorAddToTheirRangesAndItsWeightCountsOnce) {
+  ShardCluster cluster(MeanJob(), GroupView());
+  ShardCluster::CompleteResult last;
+  for (uint32_t c : {0, 1}) {
+    for (uint32_t p : {0, 1}) {
+      const uint32_t member = 2 * c + p;
+      for (uint32_t slice : {0, 1}) {
+        if (c == 1 && p == 1 && slice == 1) continue;  // this end of the tied one has none
+        PushRequest push = cluster.MakePush(member, 1, 0, slice, {2.f + p, 2.f + p});
+        push.set_contributor(c);
+        push.set_part(p);
+        ASSERT_EQ(OutcomeOf(cluster.Push(push)), ADDED);
+      }
+      CompleteRequest complete = cluster.MakeComplete(member, 1, 0);
+      complete.mutable_share()->set_contributor(c);
+      complete.set_part(p);
+      if (c == 1 && p == 1) complete.add_none(1);
+      last = cluster.Complete(complete);
+    }
+  }
+  EXPECT_EQ(VerdictOf(last).total_weight(), 2);
+  EXPECT_EQ(cluster.Values("cut", 1), Floats({-2, -2, -3, -3}));
+  EXPECT_EQ(cluster.Values("tied", 1), Floats(2, -(2 + 3 + 2) / 2.f));
+}
+
+TEST(ShardTest, ARepeatedCompleteGetsTheSameVerdictAndAnotherOneIsRefused) {
+  ShardCluster cluster(SummingJob(), MakeView({.workers = 2}));
+  for (uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
+  cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  EXPECT_EQ(CodeOf(cluster.Complete(cluster.MakeComplete(0, 1, 0, 0.5))),
+            absl::StatusCode::kInvalidArgument);
+  cluster.Complete(cluster.MakeComplete(1, 1, 0));
+  EXPECT_EQ(VerdictOf(cluster.Complete(cluster.MakeComplete(0, 1, 0))).step(), 1u);
+  EXPECT_EQ(cluster.reported().size(), 1u);
+}
+
+TEST(ShardTest, ACompleteWithoutItsPushesFailsTheJob) {
+  ShardCluster cluster(SummingJob(), MakeView({.workers = 2}));
+  cluster.PushAll(0, 1, 0, 1);
+  auto first = cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  cluster.Complete(cluster.MakeComplete(1, 1, 0));
+  ASSERT_TRUE(cluster.leader().error().has_value());
+  EXPECT_EQ(*cluster.leader().error(),
+            "step 1 cannot be decided: part 0 of contributor 1 (worker 1 at 10.0.1.1:1 (pid 0)) "
+            "for slice w@0:4 counts in this step, but is not here");
+  EXPECT_EQ(CodeOf(first), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(cluster.leader().version(), 0u);
+}
+
+TEST(ShardTest, ALossOnAnotherShardFailsTheJobToo) {
+  ShardCluster cluster(SummingJob(), MakeView({.tensors = {{"a", 2}, {"b", 2}}, .shards = 2}));
+  ASSERT_EQ(OutcomeOf(cluster.Push(cluster.MakePush(0, 1, 0, 0, {1, 1}))), ADDED);
+  cluster.Complete(cluster.MakeComplete(0, 1, 0));  // b, on shard 1, was not pushed
+  const std::vector<ToShard> outbox = cluster.leader().TakeOutbox();
+  ASSERT_EQ(outbox.size(), 1u);
+  Replies replies;
+  auto reply =
+      cluster.shard(1).Decide(std::get<DecideRequest>(outbox[0].request), cluster.now(), replies);
+  EXPECT_TRUE(absl::IsInternal(reply.status())) << reply.status();
+  EXPECT_TRUE(cluster.shard(1).error().has_value());
+}
+
+TEST(ShardTest, ASumThatHoldsWhatDoesNotCountFailsTheJob) {
+  ShardCluster cluster(SummingJob(),
+                       MakeView({.tensors = {{"a", 2}, {"b", 2}}, .shards = 2, .workers = 2}));
+  for (uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
+  DecideRequest decide;  // as no leader sends it
+  *decide.mutable_header() = HeaderOf(cluster.view(), 101);
+  decide.mutable_verdict()->set_step(1);
+  decide.mutable_verdict()->set_outcome(Verdict::APPLY);
+  decide.mutable_verdict()->add_shares()->set_contributor(0);
+  Replies replies;
+  const absl::Status status = cluster.shard(1).Decide(decide, cluster.now(), replies).status();
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_EQ(cluster.shard(1).version(), 0u);
+}
+
+}  // namespace
+}  // namespace parley::testing
