@@ -121,6 +121,11 @@ class ShardProcessTest : public ::testing::Test {
 
   // As the worker.
   void Initialize() {
+    SetValues();
+    Pass();
+  }
+  // The same, and the main thread has not seen it yet.
+  void SetValues() {
     InitializeRequest request;
     *request.mutable_header() = HeaderOf(view_, 1);
     SliceData& data = *request.add_slices();
@@ -130,7 +135,6 @@ class ShardProcessTest : public ::testing::Test {
                                 [](const absl::StatusOr<InitializeReply>& reply) {
                                   ASSERT_EQ(reply.status(), absl::OkStatus());
                                 });
-    Pass();
   }
   void DoStep(uint64_t step) {
     PushRequest push;

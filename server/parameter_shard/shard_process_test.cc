@@ -53,6 +53,15 @@ TEST_F(ShardProcessTest, ItServesAsSoonAsItHasJoinedAndSaysOnceThatItIsReady) {
   EXPECT_FALSE(end_.has_value());
 }
 
+TEST_F(ShardProcessTest, IsReadyWithTheStartThoughFastWorkersHaveDecidedSteps) {
+  Join();
+  TellView(view_);
+  SetValues();
+  DoStep(1);
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_EQ(coordinator().ready.front().version(), view_.start_version());
+}
+
 TEST_F(ShardProcessTest, ThatItIsReadyIsSaidUntilItIsHeard) {
   Join();
   TellView(view_);
