@@ -133,6 +133,11 @@ void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Ti
     failure_ = reply->cause();
     return;
   }
+  if (options_.may_rejoin && reply.ok() && absl::IsAborted(fence_) && reply->phase() != FINISHED &&
+      reply->phase() != FAILED) {
+    expelled_ = true;
+    return;
+  }
   Fail(absl::StrCat(options_.self, ": the coordinator at ", options_.coordinator,
                     absl::IsAborted(fence_) ? " has fenced it off: " : " has refused it: ",
                     fence_.message()),

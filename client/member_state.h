@@ -23,9 +23,11 @@ namespace parley {
 //   doubting, lost -> failed  the step leader answered with the first cause; or, lost: this is the
 //   step
 //                        leader, or nobody can be asked, or the time to ask is over
-//   member -> fenced     the coordinator does not know this incarnation any more: asked for the
-//   job's status fenced -> failed     it told the first cause, or nothing within liveness / 4 any
-//   -> ended         the job has finished, or this member has left: nothing is lost any more
+//   member -> fenced     the coordinator does not know this incarnation any more: it is asked for
+//                        the job's status
+//   fenced -> expelled   the job goes on without this member, which may join anew
+//   fenced -> failed     it told the first cause, or nothing within liveness / 4
+//   any -> ended         the job has finished, or this member has left: nothing is lost any more
 class MemberState {
  public:
   struct Options {
@@ -34,6 +36,7 @@ class MemberState {
     uint32_t ordinal = 0;
     std::string self;         // "worker 1 at HOST:PORT (pid 7)"
     std::string coordinator;  // host:port
+    bool may_rejoin = false;  // whether `expelled` is of use; else it is a failure
   };
 
   MemberState(Options options, absl::Time joined);
@@ -75,8 +78,9 @@ class MemberState {
   // This member leaves.
   void Leave() { left_ = true; }
 
-  // Once set it stays.
+  // Once set they stay; at most one of them is.
   const std::optional<FirstCause>& failure() const { return failure_; }
+  bool expelled() const { return expelled_; }
   // Whether the coordinator is what was lost: no use in calling it.
   bool coordinator_lost() const { return lost_; }
   uint64_t last_decided_step() const { return last_decided_step_; }
@@ -84,7 +88,7 @@ class MemberState {
   const WatchReply& watched() const { return watched_; }
 
  private:
-  bool over() const { return failure_.has_value() || left_; }
+  bool over() const { return failure_.has_value() || expelled_ || left_; }
   bool fenced() const { return !fence_.ok(); }
   bool is_step_leader() const;
   void Fail(const std::string& what, bool preempted);
@@ -105,6 +109,7 @@ class MemberState {
   bool lost_ = false;
   bool ended_ = false;  // the job has finished
   bool left_ = false;
+  bool expelled_ = false;
   std::optional<FirstCause> failure_;
 };
 

@@ -1,20 +1,16 @@
 #include "client/membership.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/coordinator_address.h"
 #include "client/membership_driver.h"
 #include "client/retry.h"
 #include "common/daemon/version.h"
 #include "common/file_system.h"
-#include "common/seed.h"
 
 namespace parley {
 namespace {
@@ -45,8 +41,8 @@ class DrivenMembership final : public Membership {
 };
 
 // One attempt, waited for: there is nothing else to do before a process has joined.
-absl::StatusOr<JoinReply> JoinOnce(CoordinatorClient& coordinator, const JoinRequest& request,
-                                   absl::Time deadline) {
+absl::StatusOr<JoinReply> JoinOnce(Runtime& runtime, CoordinatorClient& coordinator,
+                                   const JoinRequest& request, absl::Time deadline) {
   struct Answer {
     absl::Mutex mu;
     bool here ABSL_GUARDED_BY(mu) = false;
@@ -60,10 +56,18 @@ absl::StatusOr<JoinReply> JoinOnce(CoordinatorClient& coordinator, const JoinReq
   });
   absl::MutexLock lock(&answer->mu);
   // The implementation keeps the deadline; the rest is a guard against one that does not.
-  if (!answer->mu.AwaitWithDeadline(absl::Condition(&answer->here), deadline + absl::Seconds(1))) {
+  if (!runtime.Await(answer->mu, absl::Condition(&answer->here), deadline + absl::Seconds(1))) {
     return absl::DeadlineExceededError("no answer to Join");
   }
   return std::move(answer->reply);
+}
+
+// Lets time pass.
+void Sleep(Runtime& runtime, absl::Duration time) {
+  absl::Mutex mu;
+  const bool never = false;
+  absl::MutexLock lock(&mu);
+  (void)runtime.Await(mu, absl::Condition(&never), runtime.Now() + time);
 }
 
 JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarnation) {
@@ -73,7 +77,7 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
   request.set_role(options.role);
   request.set_address(options.address);
   request.set_metrics_address(options.metrics_address);
-  request.set_pid(getpid());
+  request.set_pid(options.runtime->pid());
   request.set_job_fingerprint(options.job_fingerprint);
   request.set_version(kVersion);
   return request;
@@ -85,10 +89,11 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
                                                              Listener listener) {
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   MembershipDriver::Joined joined;
-  joined.incarnation = RandomIncarnation();
-  joined.pid = getpid();
+  Runtime& runtime = *options.runtime;
+  joined.incarnation = runtime.DrawIncarnation();
+  joined.pid = runtime.pid();
   const JoinRequest request = MakeJoinRequest(options, joined.incarnation);
-  const absl::Time started = absl::Now();
+  const absl::Time started = runtime.Now();
   const absl::Time deadline = started + options.join_timeout;
   BackoffPolicy policy;
   policy.first = absl::Milliseconds(50);
@@ -104,23 +109,26 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
         joined.coordinator = connector.ConnectCoordinator(*address);
       }
       absl::StatusOr<JoinReply> reply = JoinOnce(
-          *joined.coordinator, request,
-          std::min(deadline, absl::Now() + std::max(options.liveness / 2, absl::Seconds(1))));
+          runtime, *joined.coordinator, request,
+          std::min(deadline, runtime.Now() + std::max(options.liveness / 2, absl::Seconds(1))));
       if (reply.ok()) {
         joined.reply = *std::move(reply);
         break;
       }
       last = reply.status();
     }
-    if (ActionFor(last.code()) != RetryAction::kRetry) return last;
+    const RetryAction action = ActionFor(last.code());
+    const bool again =
+        action == RetryAction::kRetry || (action == RetryAction::kWait && options.wait_for_place);
+    if (!again) return last;
     const absl::Duration wait = backoff.Next();
-    if (absl::Now() + wait >= deadline) {
+    if (runtime.Now() + wait >= deadline) {
       return absl::DeadlineExceededError(absl::StrFormat(
           "no coordinator at %s took us in within %.1f s: %s; check that it runs and that "
           "--coordinator names it",
-          options.coordinator, absl::ToDoubleSeconds(absl::Now() - started), last.message()));
+          options.coordinator, absl::ToDoubleSeconds(runtime.Now() - started), last.message()));
     }
-    absl::SleepFor(wait);
+    Sleep(runtime, wait);
   }
   auto driver = std::make_shared<MembershipDriver>(std::move(options), connector,
                                                    std::move(listener), std::move(joined));

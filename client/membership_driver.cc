@@ -10,7 +10,7 @@ namespace parley {
 namespace {
 
 MemberState::Options StateOptions(const Membership::Options& options,
-                                  const MembershipDriver::Joined& joined) {
+                                  const MembershipDriver::Joined& joined, bool may_rejoin) {
   MemberState::Options state;
   state.liveness = options.liveness;
   state.role = options.role;
@@ -19,6 +19,7 @@ MemberState::Options StateOptions(const Membership::Options& options,
   state.self = absl::StrFormat("%s %d at %s (pid %d)", role, joined.reply.ordinal(),
                                options.address, joined.pid);
   state.coordinator = joined.coordinator_address;
+  state.may_rejoin = may_rejoin;
   return state;
 }
 
@@ -30,8 +31,10 @@ MembershipDriver::MembershipDriver(Membership::Options options, Connector& conne
       connector_(connector),
       listener_(std::move(listener)),
       joined_(std::move(joined)),
+      timers_(options_.runtime->MakeTimers()),
+      listener_thread_(options_.runtime->MakeTimers()),
       caller_(timers_, joined_.incarnation),
-      state_(StateOptions(options_, joined_), timers_->Now()) {}
+      state_(StateOptions(options_, joined_, listener_.on_expelled != nullptr), timers_->Now()) {}
 
 void MembershipDriver::Start() {
   Pump();
@@ -44,7 +47,7 @@ void MembershipDriver::Stop() {
     stopped_ = true;
   }
   timers_->Stop();
-  listener_thread_.Stop();
+  listener_thread_->Stop();
 }
 
 CallHeader MembershipDriver::header() const {
@@ -143,10 +146,10 @@ void MembershipDriver::OpenWatch() {
                                  self->watch_open_ = false;
                                  if (self->state_.OnWatch(reply, self->timers_->Now()) &&
                                      self->listener_.on_state && !self->stopped_) {
-                                   self->listener_thread_.RunAt(absl::InfinitePast(),
-                                                                [self, state = *std::move(reply)] {
-                                                                  self->listener_.on_state(state);
-                                                                });
+                                   self->listener_thread_->RunAt(absl::InfinitePast(),
+                                                                 [self, state = *std::move(reply)] {
+                                                                   self->listener_.on_state(state);
+                                                                 });
                                  }
                                }
                                self->Pump();
@@ -198,10 +201,17 @@ void MembershipDriver::AskStatus() {
 }
 
 void MembershipDriver::CheckFailure() {
-  if (told_failure_ || stopped_ || !state_.failure().has_value()) return;
-  told_failure_ = true;
+  if (told_end_ || stopped_) return;
+  if (state_.expelled()) {
+    told_end_ = true;
+    listener_thread_->RunAt(absl::InfinitePast(),
+                            [self = shared_from_this()] { self->listener_.on_expelled(); });
+    return;
+  }
+  if (!state_.failure().has_value()) return;
+  told_end_ = true;
   if (!listener_.on_failed) return;
-  listener_thread_.RunAt(
+  listener_thread_->RunAt(
       absl::InfinitePast(),
       [self = shared_from_this(), cause = *state_.failure()] { self->listener_.on_failed(cause); });
 }
@@ -227,12 +237,13 @@ FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
         [](const absl::StatusOr<FailReply>&) {});  // the cause that counts comes by the Watch
   }
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithDeadline(absl::Condition(
-                            +[](const MembershipDriver* self) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                              return self->state_.failure().has_value();
-                            },
-                            static_cast<const MembershipDriver*>(this)),
-                        deadline);
+  (void)options_.runtime->Await(
+      mu_,
+      absl::Condition(
+          +[](const MembershipDriver* self)
+               ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->state_.failure().has_value(); },
+          static_cast<const MembershipDriver*>(this)),
+      deadline);
   state_.FailWith(reason, preempted);
   CheckFailure();
   return *state_.failure();
@@ -260,7 +271,8 @@ void MembershipDriver::Leave() {
     answer->here = true;
   });
   absl::MutexLock lock(&answer->mu);
-  answer->mu.AwaitWithDeadline(absl::Condition(&answer->here), deadline + absl::Milliseconds(100));
+  (void)options_.runtime->Await(answer->mu, absl::Condition(&answer->here),
+                                deadline + absl::Milliseconds(100));
 }
 
 }  // namespace parley

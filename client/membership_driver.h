@@ -12,7 +12,7 @@
 #include "client/member_state.h"
 #include "client/membership.h"
 #include "client/retrying_caller.h"
-#include "client/timer_thread.h"
+#include "client/runtime.h"
 
 namespace parley {
 
@@ -52,7 +52,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void AskLeader(const std::string& address, absl::Time deadline);
   void AskStatus();
   void ScheduleTick();
-  // Tells the listener of the end, once.
+  // Tells the listener of the failure, or that it is expelled, once.
   void CheckFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
@@ -60,15 +60,15 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   Connector& connector_;
   const Membership::Listener listener_;
   const Joined joined_;
-  const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
-  TimerThread listener_thread_;
+  const std::shared_ptr<Timers> timers_;
+  const std::shared_ptr<Timers> listener_thread_;
   RetryingCaller caller_;
 
   mutable absl::Mutex mu_;
   MemberState state_ ABSL_GUARDED_BY(mu_);
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  bool told_failure_ ABSL_GUARDED_BY(mu_) = false;
+  bool told_end_ ABSL_GUARDED_BY(mu_) = false;
   // Which calls are open.
   bool heartbeat_open_ ABSL_GUARDED_BY(mu_) = false;
   bool watch_open_ ABSL_GUARDED_BY(mu_) = false;

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/job_file.h"
-#include "common/seed.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
 namespace parley {
@@ -33,10 +32,11 @@ ShardProcess::ShardProcess(Surroundings surroundings)
     : job_(std::move(surroundings.job)),
       log_(surroundings.log),
       files_(surroundings.files),
-      timers_(surroundings.timers),
+      runtime_(surroundings.runtime),
+      timers_(runtime_->MakeTimers()),
       liveness_(Liveness(job_)),
       metrics_(*surroundings.metrics),
-      caller_(timers_, RandomIncarnation()),
+      caller_(timers_, runtime_->DrawIncarnation()),
       shard_(job_, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
                     [this](LockedShard::Phase phase, absl::Duration spent) {
                       metrics_.OnPhase(phase, spent);
@@ -44,7 +44,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
   Outgoing::Options options;
   options.shard = &shard_;
   options.connector = surroundings.connector;
-  options.timers = timers_;
+  options.timers = timers_.get();
   // A peer that is dead is found by the coordinator, a dead coordinator by the membership: this is
   // only the bound behind both.
   options.patience = StallTimeout(job_);
@@ -52,7 +52,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
   options.on_error = [this](const std::string& error) {
     Post([&](Mail& mail) { mail.error = error; });
   };
-  options.seed = RandomIncarnation();
+  options.seed = runtime_->DrawIncarnation();
   outgoing_ = Outgoing::Make(std::move(options));
 }
 
@@ -172,7 +172,7 @@ void ShardProcess::AwaitMail() {
     mu_.AssertHeld();
     return !mail_.empty();
   };
-  mu_.Await(absl::Condition(&has_mail));
+  (void)runtime_->Await(mu_, absl::Condition(&has_mail), absl::InfiniteFuture());
 }
 
 absl::Status ShardProcess::FollowState(const WatchReply& state) {
