@@ -65,7 +65,7 @@ absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_[t
 
 uint64_t FakeSession::data_epochs() const {
   uint64_t epochs = 0;
-  for (size_t i = 0; i < next_ && i < plans_.size(); ++i) {
+  for (size_t i = 0; i < losses_.size() && i < plans_.size(); ++i) {
     epochs = plans_[i].data_epoch + (plans_[i].ends_epoch ? 1 : 0);
   }
   return epochs;
