@@ -48,18 +48,29 @@ void MemberState::Tick(absl::Time now) {
   }
   if (now < last_contact_ + options_.liveness || now < grace_until_) return;
   lost_ = true;
+  if (now < alone_until()) return;
   if (is_step_leader() || leader_address().empty() || now >= ask_deadline()) {
-    Fail(absl::StrFormat("coordinator at %s has not answered since %s (%.1f s)",
+    const std::string alone = options_.autonomy == absl::ZeroDuration()
+                                  ? ""
+                                  : absl::StrCat(", and training without it may last ",
+                                                 absl::FormatDuration(options_.autonomy));
+    Fail(absl::StrFormat("coordinator at %s has not answered since %s (%.1f s)%s",
                          options_.coordinator, Utc(last_contact_),
-                         absl::ToDoubleSeconds(now - last_contact_)),
+                         absl::ToDoubleSeconds(now - last_contact_), alone),
          /*preempted=*/false);
   }
 }
 
-void MemberState::OnHeartbeat(const absl::Status& status, absl::Time sent, absl::Time now) {
+void MemberState::OnHeartbeat(absl::Status status, absl::Time sent, absl::Time now,
+                              uint64_t generation) {
   if (over()) return;
+  if (status.ok() && generation < generation_) {
+    status = absl::UnavailableError("a former coordinator answered");
+  }
   if (status.ok()) {
+    generation_ = generation;
     missed_heartbeats_ = 0;
+    lost_ = false;
     last_contact_ = std::max(last_contact_, now);
     next_heartbeat_ = sent + options_.liveness / 4;
     return;
@@ -79,7 +90,8 @@ bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time no
     return false;
   }
   next_watch_ = now;
-  if (reply->revision() <= watched_.revision()) {
+  if (reply->generation() < watched_.generation() ||
+      (reply->generation() == watched_.generation() && reply->revision() <= watched_.revision())) {
     next_watch_ = now + absl::Milliseconds(10);
     return false;
   }
@@ -115,7 +127,7 @@ std::string MemberState::leader_address() const {
 
 absl::Time MemberState::ask_deadline() const {
   // The rest up to 2 * liveness is for printing and going.
-  return std::max(grace_until_, last_contact_ + 2 * options_.liveness - options_.liveness / 4);
+  return std::max(grace_until_, alone_until() + options_.liveness - options_.liveness / 4);
 }
 
 void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::Time now) {

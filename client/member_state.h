@@ -19,7 +19,9 @@ namespace parley {
 //   member -> failed     the coordinator told the first cause, or refused this member for good
 //   member -> doubting   no heartbeat for liveness / 2: the step leader is asked what it knows
 //   doubting -> member   a heartbeat succeeded
-//   doubting -> lost     none for liveness: the coordinator is lost
+//   doubting -> lost     none for liveness: the coordinator is lost; this side goes on without it
+//                        for `autonomy`, looking for it where it may have started anew
+//   lost -> member       a heartbeat succeeded
 //   doubting, lost -> failed  the step leader answered with the first cause; or, lost: this is the
 //   step
 //                        leader, or nobody can be asked, or the time to ask is over
@@ -32,6 +34,7 @@ class MemberState {
  public:
   struct Options {
     absl::Duration liveness;
+    absl::Duration autonomy = absl::ZeroDuration();
     Role role = ROLE_UNSPECIFIED;
     uint32_t ordinal = 0;
     std::string self;         // "worker 1 at HOST:PORT (pid 7)"
@@ -49,7 +52,13 @@ class MemberState {
   // Heartbeats: one at a time, each with heartbeat_timeout.
   bool wants_heartbeat(absl::Time now) const { return !over() && now >= next_heartbeat_; }
   absl::Duration heartbeat_timeout() const { return options_.liveness / 4; }
-  void OnHeartbeat(const absl::Status& status, absl::Time sent, absl::Time now);
+  // generation: of the coordinator that answered; one below what was seen before is a former one,
+  // whose answer counts as none.
+  void OnHeartbeat(absl::Status status, absl::Time sent, absl::Time now, uint64_t generation = 0);
+  // Whether the coordinator may have moved: its address is to be looked up before the next call.
+  bool may_have_moved() const { return missed_heartbeats_ > 0; }
+  // It is found there from now on.
+  void Moved(const std::string& coordinator) { options_.coordinator = coordinator; }
 
   // The Watch: one at a time, always open, for about liveness. Returns whether the reply is news
   // for the listener.
@@ -94,7 +103,9 @@ class MemberState {
   void Fail(const std::string& what, bool preempted);
   void OnRefusal(const absl::Status& status, absl::Time now);
 
-  const Options options_;
+  absl::Time alone_until() const { return last_contact_ + options_.liveness + options_.autonomy; }
+
+  Options options_;
   WatchReply watched_;
   absl::Time last_tick_;
   absl::Time last_contact_;  // the last heartbeat that succeeded
@@ -105,6 +116,7 @@ class MemberState {
   absl::Time fenced_at_;
   absl::Status fence_;
   uint64_t missed_heartbeats_ = 0;  // in a row
+  uint64_t generation_ = 0;         // the highest one seen
   uint64_t last_decided_step_ = 0;
   bool lost_ = false;
   bool ended_ = false;  // the job has finished

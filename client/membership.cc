@@ -26,9 +26,7 @@ class DrivenMembership final : public Membership {
   uint32_t ordinal() const override { return driver_->joined().reply.ordinal(); }
   std::string job_directory() const override { return driver_->joined().reply.job_directory(); }
   CallHeader header() const override { return driver_->header(); }
-  std::shared_ptr<CoordinatorClient> coordinator() const override {
-    return driver_->joined().coordinator;
-  }
+  std::shared_ptr<CoordinatorClient> coordinator() const override { return driver_->coordinator(); }
   void Progress(uint64_t last_decided_step) override { driver_->Progress(last_decided_step); }
   FirstCause Fail(const std::string& reason, bool preempted) override {
     return driver_->Fail(reason, preempted);
@@ -87,7 +85,12 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Connector& connector,
                                                              Listener listener) {
-  const std::unique_ptr<FileSystem> files = PosixFileSystem();
+  if (!options.resolve) {
+    options.resolve = [files = std::shared_ptr<FileSystem>(PosixFileSystem()),
+                       coordinator = options.coordinator] {
+      return ResolveCoordinator(*files, coordinator);
+    };
+  }
   MembershipDriver::Joined joined;
   Runtime& runtime = *options.runtime;
   joined.incarnation = runtime.DrawIncarnation();
@@ -101,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   absl::Status last;
   while (true) {
     // The file is read again each time: what it names may be a coordinator of yesterday.
-    absl::StatusOr<std::string> address = ResolveCoordinator(*files, options.coordinator);
+    absl::StatusOr<std::string> address = options.resolve();
     last = address.status();
     if (address.ok()) {
       if (*address != joined.coordinator_address) {

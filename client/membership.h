@@ -28,11 +28,14 @@ class Membership {
     std::string address;      // host:port of this process's gRPC server
     std::string metrics_address;
     absl::Duration liveness = absl::Seconds(10);
+    absl::Duration autonomy = absl::ZeroDuration();   // of this side, once the coordinator is lost
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
     // Whether to wait, as long, for a place: that of a member that is lost is free when its lease
     // has ended.
     bool wait_for_place = false;
     std::shared_ptr<Runtime> runtime = RealRuntime();
+    // Where the coordinator is now: host:port. Empty: `coordinator` says it.
+    std::function<absl::StatusOr<std::string>()> resolve;
   };
 
   // What happens to the job. Both run on a thread of the membership, one at a time, never under a

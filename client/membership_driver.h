@@ -13,6 +13,7 @@
 #include "client/membership.h"
 #include "client/retrying_caller.h"
 #include "client/runtime.h"
+#include "client/switching_coordinator.h"
 
 namespace parley {
 
@@ -24,7 +25,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
  public:
   struct Joined {
     std::string coordinator_address;
-    std::shared_ptr<CoordinatorClient> coordinator;
+    std::shared_ptr<CoordinatorClient> coordinator;  // at that address
     JoinReply reply;
     uint64_t incarnation = 0;
     int64_t pid = 0;
@@ -39,6 +40,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
 
   CallHeader header() const;
   const Joined& joined() const { return joined_; }
+  std::shared_ptr<CoordinatorClient> coordinator() const { return coordinator_; }
   void Progress(uint64_t last_decided_step);
   FirstCause Fail(const std::string& reason, bool preempted);
   std::optional<FirstCause> failure() const;
@@ -48,6 +50,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   // Lets the state look at the time and does what it wants then.
   void Pump();
   void SendHeartbeat();
+  void LookForCoordinator();
   void OpenWatch();
   void AskLeader(const std::string& address, absl::Time deadline);
   void AskStatus();
@@ -63,6 +66,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   const std::shared_ptr<Timers> timers_;
   const std::shared_ptr<Timers> listener_thread_;
   RetryingCaller caller_;
+  const std::shared_ptr<SwitchingCoordinator> coordinator_;
 
   mutable absl::Mutex mu_;
   MemberState state_ ABSL_GUARDED_BY(mu_);
@@ -76,6 +80,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   bool status_open_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<ShardClient> leader_ ABSL_GUARDED_BY(mu_);
   std::string leader_address_ ABSL_GUARDED_BY(mu_);
+  std::string coordinator_address_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley
