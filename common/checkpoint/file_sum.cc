@@ -3,7 +3,6 @@
 #include <zlib.h>
 
 #include <algorithm>
-#include <iterator>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -23,12 +22,6 @@ uint32_t Extend(uint32_t crc, absl::Span<const std::byte> bytes) {
 
 void FileSum::Add(uint64_t offset, absl::Span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  const auto next = parts_.lower_bound(offset);
-  if (next != parts_.end() && next->first < offset + bytes.size()) return;
-  if (next != parts_.begin()) {
-    const auto& [begin, part] = *std::prev(next);
-    if (begin + part.size > offset) return;
-  }
   parts_[offset] = {bytes.size(), Extend(0, bytes)};
 }
 
@@ -42,6 +35,7 @@ absl::Status FileSum::Check(const ReadableFile& file, const std::string& path,
   uint32_t crc = 0;
   std::vector<std::byte> chunk;
   for (uint64_t at = 0; at < size;) {
+    // Of parts that overlap, those that do not begin where another one ends are left out.
     const auto next = parts_.lower_bound(at);
     if (next != parts_.end() && next->first == at) {
       crc = static_cast<uint32_t>(

@@ -18,7 +18,7 @@ namespace parley {
 // by the checkpoint's reader, under its lock, and by VerifyCheckpoint. Not thread-safe.
 class FileSum {
  public:
-  // A part that was read. One that overlaps with a part added before is left to Check.
+  // A part that was read. Parts may overlap; Check then reads what it cannot put together.
   void Add(uint64_t offset, absl::Span<const std::byte> bytes);
 
   bool empty() const { return parts_.empty(); }
@@ -34,7 +34,7 @@ class FileSum {
     uint32_t crc = 0;
   };
 
-  std::map<uint64_t, Part> parts_;  // by offset; they do not overlap
+  std::map<uint64_t, Part> parts_;  // by offset
 };
 
 }  // namespace parley

@@ -156,7 +156,6 @@ void ShardProcess::HandleNews() {
     // The main thread is not woken for each step.
     mail.news = mail.news || ready_ != news.ready || order_.has_value();
     ready_ = news.ready;
-    version_ = news.version;
     if (!news.error.empty()) mail.error = news.error;
   });
 }
@@ -210,7 +209,8 @@ void ShardProcess::ReportReadyOnce() {
     absl::MutexLock lock(&mu_);
     if (!ready_ || routing_ == nullptr) return;
     epoch = routing_->view().job_epoch();
-    version = version_;
+    // Not the shard's version: fast workers may have decided steps by now.
+    version = routing_->view().start_version();
   }
   if (reported_ready_ == epoch) return;
   reported_ready_ = epoch;

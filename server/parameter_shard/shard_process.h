@@ -124,7 +124,6 @@ class ShardProcess {
   // As HandleNews saw them last.
   std::shared_ptr<const Routing> routing_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t version_ ABSL_GUARDED_BY(mu_) = 0;
   // To be written as soon as the version is there.
   std::optional<CheckpointOrder> order_ ABSL_GUARDED_BY(mu_);
 
