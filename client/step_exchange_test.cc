@@ -48,6 +48,7 @@ class FakeShard final : public ShardClient {
     done(reply);
   }
   void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply>) override {}
+  void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
   void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
   void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
   void Pull(const PullRequest&, absl::Time, Done<PullReply>) override {}

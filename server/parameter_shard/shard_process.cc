@@ -147,7 +147,7 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
 void ShardProcess::HandleNews() {
   LockedShard::News news = shard_.TakeNews();
   if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
-  outgoing_->Report(std::move(news.verdicts));
+  outgoing_->Report(std::move(news.verdicts), news.progress);
   membership_->Progress(news.version);
   metrics_.Update(news);
   Post([&](Mail& mail) {
