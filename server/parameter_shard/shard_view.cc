@@ -151,9 +151,6 @@ void Shard::Enter(const EnterRequest& request, CallTime time, Replies& replies,
                   Done<EnterReply> done) {
   absl::Status status = Fence(request.header());
   if (status.ok() && !gate_.has_value()) status = NotLeader();
-  if (status.ok() && !ready()) {
-    status = absl::UnavailableError("the step leader has no start values yet");
-  }
   if (status.ok()) status = FenceContributor(request.header(), request.contributor());
   if (!status.ok()) return replies.Add<EnterReply>(std::move(done), status);
   ParkedEnter parked;
