@@ -1,5 +1,6 @@
 #include "server/parameter_shard/shard_process.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 #include <vector>
@@ -10,8 +11,6 @@
 
 namespace parley {
 namespace {
-
-constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 const char* SignalName(int signal) {
   switch (signal) {
@@ -162,7 +161,11 @@ void ShardProcess::HandleNews() {
 
 void ShardProcess::TickAgain() {
   shard_.Tick(timers_->Now());
-  timers_->RunAt(timers_->Now() + kTick, [this] { TickAgain(); });
+  // A parked call that has waited too long is answered this much later at most; its caller keeps the
+  // time itself.
+  const absl::Duration tick =
+      std::clamp(liveness_ / 40, absl::Milliseconds(5), absl::Milliseconds(250));
+  timers_->RunAt(timers_->Now() + tick, [this] { TickAgain(); });
 }
 
 void ShardProcess::AwaitMail() {
