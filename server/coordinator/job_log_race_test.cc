@@ -179,14 +179,15 @@ TEST_F(JobLogRaceTest, ACoordinatorThatIsStoppedAtAnyOperationNeverAppendsToAnot
         files.BeforeEach(nullptr);
         other = Open(files);
         ASSERT_TRUE(other->Take("127.0.0.1:2", StateAt(101), kLogTime).ok());
+        ledger.Add(*other);
         for (uint64_t i = 1; i < others; ++i) {
           ASSERT_TRUE(other->Append(StateAt(101 + i), kLogTime).ok());
+          ledger.Add(*other);
         }
       });
       const absl::Status status = slow->Append(StateAt(2), kLogTime);
       files.BeforeEach(nullptr);
       if (!other.ok()) break;  // it has fewer operations
-      ledger.Add(*other);
       if (status.ok()) ledger.Add(*slow);
       EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
       EXPECT_TRUE(absl::IsAborted(slow->CheckStillRules()));

@@ -116,24 +116,30 @@ TEST(ShardMembershipTest, AViewThatIsNewerThanTheNamedOneWaitsForItsVerdict) {
 
 TEST(ShardMembershipTest, AShardThatNeverHadTheNamedViewGoesByTheNextNewerOne) {
   const ClusterView view = TwoShards(2);
-  // Worker 1 leaves its place, which somebody else takes: the leader hears of both, shard 1 of the
-  // first change never.
-  const ClusterView second = WithMemberAt(view, 2, 3);
-  const ClusterView third = Without(second, 1);
+  const ClusterView second = WithMemberAt(view, 2, 3);  // the leader's; shard 1 never has it
+  const ClusterView third = Without(second, 1);         // shard 1's; the leader never has it
   const ClusterView fourth = WithMemberAt(third, 1, 4);
   ShardCluster cluster(SummingJob(), view);
-  cluster.SetViewOf(0, second);
-  cluster.SetViewOf(1, third);
   Contribute(cluster, 1, 0, 1, 0, 1);
-  // Worker 1 is fenced on shard 1. The leader is told of its successor only.
-  cluster.SetViewOf(0, fourth);
-  cluster.SetViewOf(1, fourth);
+  cluster.PushAll(1, 1, 0, 1);
+  cluster.SetViewOf(0, second);
+  auto complete = cluster.Complete(cluster.MakeComplete(1, 1, 0));
+  EXPECT_THAT(VerdictOf(complete).contributors(), ElementsAre(0, 1, 2));
+  cluster.SetViewOf(1, third);
   cluster.Deliver();
-  Contribute(cluster, 1, 0, 1, 1, 1);
-  auto last = Contribute(cluster, 4, 1, 1, 1, 10);
+  EXPECT_EQ(cluster.shard(1).version(), 1u);
+  // To the leader somebody has come in place 1 of the open step; to shard 1 that place is a new
+  // one.
+  cluster.SetView(fourth);
   cluster.Deliver();
-  EXPECT_EQ(VerdictOf(last).outcome(), Verdict::APPLY);
-  EXPECT_EQ(cluster.Values("b", 1), Floats(2, -11));
+  Contribute(cluster, 3, 2, 2, 1, 100);
+  Contribute(cluster, 4, 1, 2, 1, 10);
+  // Complete, it counts, though it is in neither the first view of the step nor the newest.
+  cluster.SetView(Without(fourth, 1));
+  auto last = Contribute(cluster, 1, 0, 2, 1, 1);
+  cluster.Deliver();
+  EXPECT_EQ(VerdictOf(last).shares_size(), 3);
+  EXPECT_EQ(cluster.Values("b", 2), Floats(2, -113));
 }
 
 TEST(ShardMembershipTest, AStepWaitsForAPlaceThatNobodyHasAndSaysSo) {

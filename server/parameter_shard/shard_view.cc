@@ -138,12 +138,13 @@ bool Shard::LeftSomething(uint32_t contributor, bool awaited) const {
   return false;
 }
 
-// A shard that skipped the view of the open step knows of its contributors those of the next newer
-// view, and those of the newest, which may have come in a place that the former does not have. Who
-// is in neither is fenced here: nothing of it can come.
+// A shard that skipped the view of the open step knows its contributors from the next newer view,
+// or from a later one: a place that the former does not have may have been taken again since. Who
+// was in none of them was fenced here throughout: nothing of it can have come.
 std::vector<const Routing*> Shard::open_routings() const {
   std::vector<const Routing*> routings = {&open_view()};
-  if (!opened_as_named_ && views_.size() > 1) routings.push_back(routing_.get());
+  for (size_t i = 1; !opened_as_named_ && i < views_.size(); ++i)
+    routings.push_back(views_[i].get());
   return routings;
 }
 
