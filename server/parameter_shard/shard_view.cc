@@ -143,8 +143,9 @@ bool Shard::LeftSomething(uint32_t contributor, bool awaited) const {
 // was in none of them was fenced here throughout: nothing of it can have come.
 std::vector<const Routing*> Shard::open_routings() const {
   std::vector<const Routing*> routings = {&open_view()};
-  for (size_t i = 1; !opened_as_named_ && i < views_.size(); ++i)
+  for (size_t i = 1; !opened_as_named_ && i < views_.size(); ++i) {
     routings.push_back(views_[i].get());
+  }
   return routings;
 }
 
