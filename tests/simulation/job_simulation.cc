@@ -55,6 +55,41 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
   return options;
 }
 
+// Shows the verdicts that the step leader reports: also those that no worker lives to hear.
+class ListeningCoordinator final : public CoordinatorClient {
+ public:
+  ListeningCoordinator(std::shared_ptr<CoordinatorClient> to,
+                       std::function<void(const Verdict&)> hear)
+      : to_(std::move(to)), hear_(std::move(hear)) {}
+
+#define PARLEY_FORWARD(Method)                                                               \
+  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
+      override {                                                                             \
+    to_->Method(request, deadline, std::move(done));                                         \
+  }
+  PARLEY_FORWARD(Join)
+  PARLEY_FORWARD(Heartbeat)
+  PARLEY_FORWARD(Watch)
+  PARLEY_FORWARD(RegisterModel)
+  PARLEY_FORWARD(ReportReady)
+  PARLEY_FORWARD(ReportEvaluation)
+  PARLEY_FORWARD(Finish)
+  PARLEY_FORWARD(ReportCheckpointFile)
+  PARLEY_FORWARD(Fail)
+  PARLEY_FORWARD(Leave)
+  PARLEY_FORWARD(GetStatus)
+#undef PARLEY_FORWARD
+  void ReportVerdicts(const ReportVerdictsRequest& request, absl::Time deadline,
+                      Done<ReportVerdictsReply> done) override {
+    for (const Verdict& verdict : request.verdicts()) hear_(verdict);
+    to_->ReportVerdicts(request, deadline, std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<CoordinatorClient> to_;
+  const std::function<void(const Verdict&)> hear_;
+};
+
 }  // namespace
 
 struct JobSimulation::Coordinator {
@@ -117,7 +152,10 @@ void JobSimulation::StartCoordinator() {
   coordinator.timers = coordinator.process->runtime()->MakeTimers();
   coordinator.core->Open(/*generation=*/1, coordinator.process->address());
   coordinator.Tick(Liveness(options_.job) / 20);
-  network_.Serve(coordinator.process, coordinator.core);
+  network_.Serve(coordinator.process, std::make_shared<ListeningCoordinator>(
+                                          coordinator.core, [this](const Verdict& verdict) {
+                                            Record("the coordinator", verdict);
+                                          }));
 }
 
 void JobSimulation::StartShard(int ordinal) {
@@ -146,6 +184,7 @@ void JobSimulation::StartShard(int ordinal) {
       member.coordinator = coordinator_->process->address();
       member.address = shard.process->address();
       member.liveness = Liveness(options_.job);
+      member.autonomy = Autonomy(options_.job);
       member.runtime = runtime;
       return Membership::Join(std::move(member), *shard.connector, std::move(listener));
     });
@@ -184,6 +223,7 @@ void JobSimulation::Train(Worker& worker) {
     }
     if (auto status = session.Pull(); !status.ok()) return status;
     while (const auto plan = session.NextStep()) {
+      Compute(*worker.process);
       size_t element = 0;
       for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
@@ -215,6 +255,7 @@ void JobSimulation::Train(Worker& worker) {
 bool JobSimulation::CheckParameters(const std::string& who, Session& session) {
   // One that has come back may read a version whose verdict nobody has told yet.
   if (session.version() > verdicts_.size()) return true;
+  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
   const std::vector<float> expected = Expected(session.version());
   size_t element = 0;
   for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
@@ -234,9 +275,9 @@ bool JobSimulation::CheckParameters(const std::string& who, Session& session) {
 void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
   Verdict said = verdict;
   said.clear_none();
-  if (verdict.step() > verdicts_.size() + 1) {
-    return Broken(absl::StrCat(who, " has a verdict of step ", verdict.step(), " after step ",
-                               verdicts_.size()));
+  if (verdict.outcome() == Verdict::RETRY) {
+    ++happened_["step retried"];
+    return;
   }
   const auto [it, is_new] = verdicts_.emplace(verdict.step(), said);
   if (!is_new && it->second.SerializeAsString() != said.SerializeAsString()) {
@@ -339,7 +380,30 @@ std::vector<std::string> JobSimulation::Run() {
   return broken_;
 }
 
+void JobSimulation::Compute(Process& process) {
+  const std::shared_ptr<Runtime> runtime = process.runtime();
+  absl::Mutex mu;
+  const bool never = false;
+  absl::MutexLock lock(&mu);
+  (void)runtime->Await(mu, absl::Condition(&never),
+                       runtime->Now() + world_.Between(absl::ZeroDuration(), options_.compute));
+}
+
+bool JobSimulation::FailedAlike() const {
+  std::set<std::string> causes;
+  for (const auto& shard : shards_) {
+    causes.insert(shard->end.has_value() ? shard->end->last_line : "nothing");
+  }
+  for (const auto& worker : workers_) {
+    if (worker->end.ok()) return false;
+    if (!absl::IsCancelled(worker->end)) causes.insert(std::string(worker->end.message()));
+  }
+  return causes.size() == 1 && causes.begin()->find("has not been heard of") != std::string::npos;
+}
+
 void JobSimulation::CheckEnd() {
+  failed_ = FailedAlike();
+  if (failed_) return;
   if (!AllEnded()) {
     Broken(absl::StrCat("after ", absl::FormatDuration(kLimit), " and ", verdicts_.size(),
                         " steps not all processes have ended"));
@@ -357,6 +421,9 @@ void JobSimulation::CheckEnd() {
     if (shard->end.has_value() && shard->end->code == kFinished) continue;
     Broken(absl::StrCat(shard->process->name(), " ended with ",
                         shard->end.has_value() ? shard->end->last_line : "nothing"));
+  }
+  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
+    Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
   }
   // Every sample of each data epoch that is over is in exactly one contribution.
   std::map<uint64_t, std::map<uint64_t, int>> used;  // by epoch, then position

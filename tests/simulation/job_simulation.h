@@ -31,7 +31,8 @@ class JobSimulation {
     JobConfig job;
     uint64_t samples = 120;
     NetworkFaults network;
-    double clock_drift = 0;  // clocks run up to this much fast or slow
+    absl::Duration compute = absl::Milliseconds(300);  // of a worker in a step, at most
+    double clock_drift = 0;                            // clocks run up to this much fast or slow
     // How often, within the first `faults_within`:
     absl::Duration faults_within = absl::Seconds(30);
     int stops = 0;       // a process stands still for less than its lease
@@ -51,6 +52,8 @@ class JobSimulation {
   const NetworkCounts& network() const { return network_.counts(); }
   uint64_t events() const { return world_.events_run(); }
   uint64_t steps() const { return verdicts_.size(); }
+  // Whether the job failed for want of workers, and everybody said so alike.
+  bool failed() const { return failed_; }
   // How often each kind of fault of a process really happened.
   const std::map<std::string, int>& happened() const { return happened_; }
 
@@ -65,12 +68,14 @@ class JobSimulation {
   void StartWorker(int number);
   void Train(Worker& worker);
   void Record(const std::string& who, const Verdict& verdict);
+  void Compute(Process& process);
   bool CheckParameters(const std::string& who, Session& session);
   void PlanFaults();
   void Plan(int count, std::function<void()> fault);
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
+  bool FailedAlike() const;
   bool AllEnded() const;
 
   // The parameters that the recorded verdicts up to `version` make.
@@ -86,6 +91,7 @@ class JobSimulation {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
+  bool failed_ = false;
   std::map<std::string, int> happened_;
 };
 

@@ -55,6 +55,7 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
   std::map<std::string, int> happened;
   uint64_t events = 0;
   uint64_t steps = 0;
+  uint64_t failed = 0;  // too few workers were left
   for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
     JobSimulation::Options of_seed = options(seed);
     of_seed.seed = seed;
@@ -67,6 +68,7 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
     total.replies_lost += counts.replies_lost;
     total.duplicated += counts.duplicated;
     total.slowed += counts.slowed;
+    failed += simulation.failed();
     events += simulation.events();
     steps += simulation.steps();
     for (const auto& [what, times] : simulation.happened()) happened[what] += times;
@@ -75,8 +77,10 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
   happened["reply lost"] = static_cast<int>(total.replies_lost);
   happened["request duplicated"] = static_cast<int>(total.duplicated);
   happened["message late"] = static_cast<int>(total.slowed);
-  std::printf("%d seeds: %d steps, %d events, %d calls\n", static_cast<int>(seeds),
-              static_cast<int>(steps), static_cast<int>(events), static_cast<int>(total.calls));
+  std::printf("%d seeds: %d steps, %d events, %d calls, %d jobs had too few workers\n",
+              static_cast<int>(seeds), static_cast<int>(steps), static_cast<int>(events),
+              static_cast<int>(total.calls), static_cast<int>(failed));
+  EXPECT_LE(failed, seeds / 10);
   for (const auto& [what, times] : happened) {
     std::printf("  %-24s %d\n", what.c_str(), times);
     EXPECT_GT(times, 0) << what;
@@ -102,9 +106,11 @@ TEST(SimulationTest, NoFaultOfTheNetworkChangesASum) {
 }
 
 TEST(SimulationTest, WorkersMayDieAndComeBack) {
-  const std::string cluster = "workers: 3 shards: 2 min_workers: 1";
-  const JobConfig go_on = Job("epochs: 3", cluster);
-  const JobConfig wait = Job("epochs: 3", cluster, "lost_worker: WAIT");
+  const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
+  JobConfig go_on = Job("epochs: 3", cluster);
+  JobConfig wait = Job("epochs: 3", cluster, "lost_worker: WAIT");
+  // A worker that is cut off from all comes back.
+  for (JobConfig* job : {&go_on, &wait}) job->set_autonomy("60s");
   RunSeeds([&](uint64_t seed) {
     JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? go_on : wait);
     options.kills = 2;
