@@ -461,8 +461,18 @@ TEST(CoordinatorElasticTest, AnEvaluationWhosePartIsLostIsLeftOut) {
   ASSERT_EQ(job.Status().evaluations_size(), 1);
   EXPECT_EQ(job.Status().evaluations(0).version(), beyond);
   EXPECT_EQ(job.core.evaluations().Incomplete(), std::vector<uint64_t>{1});
+  // Shares of two divisions: more samples than there are is nobody's fault, and told to nobody.
+  Process& joiner = job.StartAndJoin(WORKER);
+  ASSERT_TRUE(job.Register(joiner).ok());
+  job.LearnView();
+  EXPECT_TRUE(report(job.workers[0], 2, 12).ok());
+  EXPECT_TRUE(report(&joiner, 2, 10).ok());
+  EXPECT_EQ(job.Status().evaluations_size(), 1);
+  EXPECT_EQ(job.core.evaluations().Incomplete(), (std::vector<uint64_t>{1, 2}));
   TrainToTheEnd(job);
-  ASSERT_TRUE(job.Finish(*job.workers[0], job.core.progress().step()).ok());
+  for (Process* worker : {job.workers[0], &joiner}) {
+    ASSERT_TRUE(job.Finish(*worker, job.core.progress().step()).ok());
+  }
   EXPECT_EQ(job.core.phase(), SAVING);
 }
 

@@ -17,6 +17,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   last_tick_ = now;
   if (generation_ != 0 && !life_.ended()) {
     EndLeases(now, replies);
+    // Before stalls: who stands still may only wait for the replacement.
     EndWait(now);
     if (!life_.ended()) EndStall(now);
   }
@@ -57,8 +58,6 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
 
 void CoordinatorCore::EndStall(absl::Time now) {
   if (life_.phase() == TRAINING) {
-    // While a place waits for a replacement, so do all; EndWait bounds that.
-    if (!vacancies_.empty()) return;
     // The one that has stood still for longest; the others may only wait for it.
     const Caller* stalled = nullptr;
     absl::Time since = now - options_.stall_timeout;
