@@ -43,7 +43,7 @@ void MemberState::Tick(absl::Time now) {
   last_tick_ = std::max(last_tick_, now);
   if (over() || ended_) return;
   if (fenced()) {
-    if (now >= fenced_at_ + status_timeout()) OnStatus(absl::DeadlineExceededError(""), now);
+    if (now >= status_deadline()) OnStatus(absl::DeadlineExceededError(""), now);
     return;
   }
   if (now < last_contact_ + options_.liveness || now < grace_until_) return;
@@ -139,14 +139,15 @@ void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::
   next_ask_ = now + options_.liveness / 32;
 }
 
-void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time) {
+void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now) {
   if (over() || !fenced()) return;
+  if (!reply.ok() && now < status_deadline()) return;  // it is asked again
   if (reply.ok() && reply->has_cause() && !reply->cause().text().empty()) {
     failure_ = reply->cause();
     return;
   }
-  if (options_.may_rejoin && reply.ok() && absl::IsAborted(fence_) && reply->phase() != FINISHED &&
-      reply->phase() != FAILED) {
+  const bool ended = reply.ok() && (reply->phase() == FINISHED || reply->phase() == FAILED);
+  if (options_.may_rejoin && absl::IsAborted(fence_) && !ended) {
     expelled_ = true;
     return;
   }

@@ -75,7 +75,7 @@ class MemberState {
 
   // The coordinator is to be asked for the job's status.
   bool wants_status() const { return fenced() && !over(); }
-  absl::Duration status_timeout() const { return options_.liveness / 4; }
+  absl::Duration status_timeout() const { return options_.liveness / 4; }  // of one call
   void OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now);
 
   // The last decided step as this process knows it.
@@ -103,6 +103,10 @@ class MemberState {
   void Fail(const std::string& what, bool preempted);
   void OnRefusal(const absl::Status& status, absl::Time now);
 
+  // One that may rejoin has the time to find out whether that is of use.
+  absl::Time status_deadline() const {
+    return fenced_at_ + (options_.may_rejoin ? options_.liveness : status_timeout());
+  }
   absl::Time alone_until() const { return last_contact_ + options_.liveness + options_.autonomy; }
 
   Options options_;

@@ -95,7 +95,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   Runtime& runtime = *options.runtime;
   joined.incarnation = runtime.DrawIncarnation();
   joined.pid = runtime.pid();
-  const JoinRequest request = MakeJoinRequest(options, joined.incarnation);
+  JoinRequest request = MakeJoinRequest(options, joined.incarnation);
   const absl::Time started = runtime.Now();
   const absl::Time deadline = started + options.join_timeout;
   BackoffPolicy policy;
@@ -121,8 +121,14 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
       last = reply.status();
     }
     const RetryAction action = ActionFor(last.code());
-    const bool again =
-        action == RetryAction::kRetry || (action == RetryAction::kWait && options.wait_for_place);
+    // It had a place, heard nothing of it (the answers were lost), and has lost it meanwhile.
+    const bool lost_place = absl::IsAborted(last);
+    if (lost_place) {
+      joined.incarnation = runtime.DrawIncarnation();
+      request.mutable_header()->set_incarnation(joined.incarnation);
+    }
+    const bool again = lost_place || action == RetryAction::kRetry ||
+                       (action == RetryAction::kWait && options.wait_for_place);
     if (!again) return last;
     const absl::Duration wait = backoff.Next();
     if (runtime.Now() + wait >= deadline) {

@@ -25,7 +25,9 @@ void ServiceCalls::Start(std::string what, std::shared_ptr<Client> client,
   // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
   // made again, which the receiver does not mind.
   retry.attempt_timeout = std::max(options_.liveness, absl::Seconds(10));
-  retry.refresh_timeout = options_.liveness;
+  // Either side may learn of a view much later than the other: a lost answer to Watch costs a
+  // lease.
+  retry.refresh_timeout = options_.patience;
   caller_.Call<Reply>(
       std::move(retry),
       [this, client, method, request](absl::Time deadline, Done<Reply> done) {

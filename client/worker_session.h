@@ -85,10 +85,11 @@ class WorkerSession final : public Session {
   absl::Status AdoptView();
   absl::Status Enter();
   bool HasPlace() const;  // in the view
+  // The initial values, if it is this worker's to give them and it has them in its parameters.
+  absl::Status SendInitialValues();
   const ClusterView& view() const { return watched_->view(); }
 
   // One attempt of the public verb of this name.
-  absl::Status InitializeOnce(absl::Span<const absl::Span<const std::byte>> values);
   absl::Status PullOnce();
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
   absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
@@ -121,8 +122,9 @@ class WorkerSession final : public Session {
 
   // The training thread's.
   std::optional<DataPlan> data_;
-  uint32_t attempt_ = 0;          // of the step that Enter named; 0 for later ones
-  std::optional<StepPlan> plan_;  // of the open step
+  uint32_t attempt_ = 0;               // of the step that Enter named; 0 for later ones
+  std::optional<StepPlan> plan_;       // of the open step
+  bool holds_initial_values_ = false;  // in the parameters, until the first Pull
   bool left_ = false;
 
   mutable absl::Mutex traffic_mu_;

@@ -1,5 +1,6 @@
 // The session's verbs before training and between its steps: Register, Initialize, Pull.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -31,40 +32,40 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
 }
 
 bool WorkerSession::must_initialize() const {
-  return watched_->has_view() && view().start_from().empty() && ordinal() == 0;
+  return data_.has_value() && view().start_from().empty() &&
+         data_->version() == view().start_version();
 }
 
 absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::byte>> values) {
-  while (true) {
-    const absl::Status status = InitializeOnce(values);
-    if (!IsExpelled(status)) return status;
-    if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
-    // Another one has the place, and with it the duty.
-    if (!must_initialize()) return absl::OkStatus();
-  }
-}
-
-absl::Status WorkerSession::InitializeOnce(absl::Span<const absl::Span<const std::byte>> values) {
   if (!layout_.has_value())
     return absl::FailedPreconditionError("Initialize: Register comes first");
   if (values.size() != tensors_.size()) {
     return absl::InvalidArgumentError(absl::StrCat("values of ", values.size(), " tensors where ",
                                                    tensors_.size(), " are registered"));
   }
+  for (size_t tensor = 0; tensor < values.size(); ++tensor) {
+    const TensorSpec& spec = tensors_[tensor];
+    if (values[tensor].size() != ByteCount(spec)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", spec.name(), "' has ", ByteCount(spec),
+                                                     " bytes, its value ", values[tensor].size()));
+    }
+    std::memcpy(parameters_->tensor(tensor).data(), values[tensor].data(), values[tensor].size());
+  }
+  holds_initial_values_ = true;
+  const absl::Status status = SendInitialValues();
+  return IsExpelled(status) ? JoinAnew() : status;
+}
+
+absl::Status WorkerSession::SendInitialValues() {
+  if (!holds_initial_values_ || !must_initialize() || ordinal() != 0) return absl::OkStatus();
   PushGroups groups(4 << 20);
   std::vector<SliceGroup> full;
   for (const auto& slices : layout_->by_shard()) {
     for (const PlacedSlice& placed : slices) {
-      const absl::Span<const std::byte> value = values[placed.tensor];
-      const TensorSpec& spec = tensors_[placed.tensor];
-      if (value.size() != ByteCount(spec)) {
-        return absl::InvalidArgumentError(absl::StrCat("'", spec.name(), "' has ", ByteCount(spec),
-                                                       " bytes, its value ", value.size()));
-      }
       SliceData slice;
       slice.set_slice(placed.slice);
-      slice.set_dtype(spec.dtype());
-      slice.set_data(value.data() + placed.begin, placed.bytes);
+      slice.set_dtype(tensors_[placed.tensor].dtype());
+      slice.set_data(parameters_->tensor(placed.tensor).data() + placed.begin, placed.bytes);
       groups.Add(placed.shard, std::move(slice), full);
     }
   }
@@ -103,7 +104,10 @@ absl::Status WorkerSession::PullOnce() {
   const absl::Status pulled = puller_->Pull(version, [&](const std::function<bool()>& done) {
     return Await(absl::StrCat("pulling version ", version), done);
   });
-  if (pulled.ok()) membership()->Progress(version);
+  if (pulled.ok()) {
+    membership()->Progress(version);
+    holds_initial_values_ = false;  // the shards have theirs
+  }
   absl::MutexLock lock(&traffic_mu_);
   traffic_.pulled_bytes += puller_->TakePulledBytes();
   traffic_.pull_seconds += absl::ToDoubleSeconds(runtime_->Now() - started);

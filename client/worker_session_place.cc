@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/worker_session.h"
+#include "common/job/job_file.h"
 
 namespace parley {
 
@@ -12,8 +13,10 @@ bool WorkerSession::IsExpelled(const absl::Status& error) {
   if (error.ok()) return false;
   if (!*is_expelled_ && (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
-    // job's failure, or that this incarnation is none of its members.
-    (void)queue_->RunUntil([] { return false; }, runtime_->Now() + liveness_, [] {}, liveness_);
+    // job's failure, or that this incarnation is none of its members; or it is lost.
+    (void)queue_->RunUntil([] { return false; },
+                           runtime_->Now() + 2 * liveness_ + Autonomy(options_.job), [] {},
+                           liveness_);
   }
   return *is_expelled_;
 }
@@ -41,10 +44,16 @@ absl::Status WorkerSession::JoinAnew() {
 absl::Status WorkerSession::TakePlace() {
   absl::Status status = RegisterModel();
   if (!status.ok()) return status;
-  status = Await("waiting for all members to join", [this] { return HasPlace(); });
+  status = Await("waiting for all members to join",
+                 [this] { return HasPlace() || watched_->phase() == FINISHED; });
   if (!status.ok()) return status;
+  if (!HasPlace()) {
+    return absl::FailedPreconditionError("the job is FINISHED: this worker came too late");
+  }
   status = AdoptView();
-  return status.ok() ? Enter() : status;
+  if (status.ok()) status = Enter();
+  // It may have come back to the place of one that was lost before it gave them.
+  return status.ok() ? SendInitialValues() : status;
 }
 
 bool WorkerSession::HasPlace() const {
