@@ -57,8 +57,8 @@ class Session {
   virtual absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                 uint64_t test_samples) = 0;
 
-  // After Register: whether this worker must give initial values: as long as the job is at its
-  // start and starts from no checkpoint. Contributor 0's are the ones that count.
+  // After Register: whether this worker must give initial values: those of a job that starts from
+  // no checkpoint must, until their first Pull. The first ones of contributor 0 are what counts.
   virtual bool must_initialize() const = 0;
 
   // values[i]: the bytes of tensor i as registered.

@@ -83,7 +83,7 @@ class WorkerSession final : public Session {
   absl::Status TakePlace();  // of the membership that JoinJob has made
   absl::Status RegisterModel();
   absl::Status AdoptView();
-  absl::Status Enter();
+  absl::Status Enter();   // once; waits for the start values
   bool HasPlace() const;  // in the view
   // The initial values, if it is this worker's to give them and it has them in its parameters.
   absl::Status SendInitialValues();
@@ -122,6 +122,7 @@ class WorkerSession final : public Session {
 
   // The training thread's.
   std::optional<DataPlan> data_;
+  bool entered_ = false;               // data_ says where the job is; from the first Pull on
   uint32_t attempt_ = 0;               // of the step that Enter named; 0 for later ones
   std::optional<StepPlan> plan_;       // of the open step
   bool holds_initial_values_ = false;  // in the parameters, until the first Pull

@@ -48,6 +48,7 @@ absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
 }
 
 absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
+  if (absl::Status entered = Enter(); !entered.ok()) return entered;
   auto request = std::make_shared<FinishRequest>();
   request->set_last_step(data_.has_value() ? data_->version() : 0);
   request->mutable_seconds()->Assign(seconds.begin(), seconds.end());

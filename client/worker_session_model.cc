@@ -32,8 +32,7 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
 }
 
 bool WorkerSession::must_initialize() const {
-  return data_.has_value() && view().start_from().empty() &&
-         data_->version() == view().start_version();
+  return layout_.has_value() && view().start_from().empty() && !entered_;
 }
 
 absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::byte>> values) {
@@ -99,6 +98,7 @@ absl::Status WorkerSession::Pull() {
 }
 
 absl::Status WorkerSession::PullOnce() {
+  if (absl::Status entered = Enter(); !entered.ok()) return entered;
   const absl::Time started = runtime_->Now();
   const uint64_t version = data_->version();
   const absl::Status pulled = puller_->Pull(version, [&](const std::function<bool()>& done) {

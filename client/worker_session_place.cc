@@ -34,6 +34,7 @@ absl::Status WorkerSession::JoinAnew() {
       membership_.reset();
     }
     plan_.reset();
+    entered_ = false;
     absl::Status status = JoinJob();
     if (!status.ok()) return status;
     status = TakePlace();
@@ -51,7 +52,6 @@ absl::Status WorkerSession::TakePlace() {
     return absl::FailedPreconditionError("the job is FINISHED: this worker came too late");
   }
   status = AdoptView();
-  if (status.ok()) status = Enter();
   // It may have come back to the place of one that was lost before it gave them.
   return status.ok() ? SendInitialValues() : status;
 }
@@ -102,6 +102,7 @@ absl::Status WorkerSession::AdoptView() {
 }
 
 absl::Status WorkerSession::Enter() {
+  if (entered_) return absl::OkStatus();
   auto request = std::make_shared<EnterRequest>();
   request->set_contributor(ordinal());
   auto answer = std::make_shared<std::optional<absl::StatusOr<EnterReply>>>();
@@ -113,6 +114,7 @@ absl::Status WorkerSession::Enter() {
   if (!(*answer)->ok()) return (*answer)->status();
   EnterReply& here = ***answer;
   if (here.step() == 0) return absl::InternalError("the step leader says that step 0 is open");
+  entered_ = true;
   attempt_ = here.attempt();
   data_->Reset(here.step() - 1, std::move(*here.mutable_position()),
                {here.contributors().begin(), here.contributors().end()});

@@ -8,7 +8,7 @@
 namespace parley {
 
 std::optional<StepPlan> WorkerSession::NextStep() {
-  if (!data_.has_value()) return std::nullopt;
+  if (!entered_) return std::nullopt;
   if (plan_.has_value()) return plan_;  // open already
   plan_ = data_->Next();
   if (plan_.has_value()) {
@@ -19,7 +19,7 @@ std::optional<StepPlan> WorkerSession::NextStep() {
 }
 
 std::vector<StepPlan> WorkerSession::Ahead(size_t count) const {
-  return data_.has_value() ? data_->Ahead(count) : std::vector<StepPlan>();
+  return entered_ ? data_->Ahead(count) : std::vector<StepPlan>();
 }
 
 absl::Status WorkerSession::Push(size_t tensor) {

@@ -56,6 +56,7 @@ void Shard::OnSliceStarted(absl::Time now, Replies& replies) {
   if (!table_->ready()) return;
   opened_ = now;
   AnswerPulls(replies);
+  AnswerEnters(replies);
 }
 
 std::vector<uint32_t> Shard::slices_not_set() const {

@@ -170,7 +170,8 @@ void Shard::AnswerEnters(Replies& replies) {
     // By the newest view, which may be newer than the call.
     absl::Status status = FenceMember(it->header);
     if (status.ok()) status = FenceContributor(it->header, it->contributor);
-    if (status.ok() && !gate_->TakesPart(it->contributor)) {
+    // Until there are start values the open step is divided anew by each view.
+    if (status.ok() && (!ready() || !gate_->TakesPart(it->contributor))) {
       ++it;
       continue;
     }

@@ -396,7 +396,11 @@ bool JobSimulation::FailedAlike() const {
   }
   for (const auto& worker : workers_) {
     if (worker->end.ok()) return false;
-    if (!absl::IsCancelled(worker->end)) causes.insert(std::string(worker->end.message()));
+    if (absl::IsCancelled(worker->end)) continue;
+    // One that comes too late is told so, with the cause.
+    std::string cause(worker->end.message());
+    const size_t told = cause.find(" is FAILED: ");
+    causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
   }
   return causes.size() == 1 && causes.begin()->find("has not been heard of") != std::string::npos;
 }
