@@ -31,7 +31,8 @@ MemberState::MemberState(Options options, absl::Time joined)
       next_heartbeat_(joined + options_.liveness / 4),
       next_watch_(joined),
       next_ask_(joined),
-      fenced_at_(joined) {}
+      fenced_at_(joined),
+      next_status_(joined) {}
 
 bool MemberState::is_step_leader() const {
   return options_.role == SHARD && watched_.has_view() &&
@@ -141,7 +142,10 @@ void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::
 
 void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now) {
   if (over() || !fenced()) return;
-  if (!reply.ok() && now < status_deadline()) return;  // it is asked again
+  if (!reply.ok() && now < status_deadline()) {
+    next_status_ = now + options_.liveness / 16;
+    return;
+  }
   if (reply.ok() && reply->has_cause() && !reply->cause().text().empty()) {
     failure_ = reply->cause();
     return;

@@ -74,7 +74,7 @@ class MemberState {
   void OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::Time now);
 
   // The coordinator is to be asked for the job's status.
-  bool wants_status() const { return fenced() && !over(); }
+  bool wants_status(absl::Time now) const { return fenced() && !over() && now >= next_status_; }
   absl::Duration status_timeout() const { return options_.liveness / 4; }  // of one call
   void OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now);
 
@@ -118,6 +118,7 @@ class MemberState {
   absl::Time next_watch_;
   absl::Time next_ask_;
   absl::Time fenced_at_;
+  absl::Time next_status_;
   absl::Status fence_;
   uint64_t missed_heartbeats_ = 0;  // in a row
   uint64_t generation_ = 0;         // the highest one seen

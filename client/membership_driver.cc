@@ -104,7 +104,7 @@ void MembershipDriver::Pump() {
       moved = state_.may_have_moved();
     }
     if (!watch_open_ && state_.wants_watch(now)) watch = watch_open_ = true;
-    if (!status_open_ && state_.wants_status()) status = status_open_ = true;
+    if (!status_open_ && state_.wants_status(now)) status = status_open_ = true;
     if (!leader_open_ && state_.wants_leader(now)) {
       leader_open_ = true;
       leader = state_.leader_address();

@@ -74,10 +74,12 @@ absl::Status WorkerSession::JoinJob() {
       Membership::Join(std::move(member), connector_, std::move(listener));
   if (!joined.ok()) return joined.status();
   const std::shared_ptr<Membership> shared = *std::move(joined);
+  std::shared_ptr<Membership> former = shared;
   {
     absl::MutexLock lock(&membership_mu_);
-    membership_ = shared;
+    membership_.swap(former);
   }
+  former.reset();  // waits for its threads: not under the lock
   ServiceCalls::Options calls;
   calls.patience = patience_;
   calls.liveness = liveness_;

@@ -29,10 +29,6 @@ absl::Status WorkerSession::JoinAnew() {
     exchange_.reset();
     puller_.reset();
     calls_.reset();
-    {
-      absl::MutexLock lock(&membership_mu_);
-      membership_.reset();
-    }
     plan_.reset();
     entered_ = false;
     absl::Status status = JoinJob();

@@ -150,9 +150,12 @@ TEST(ShardEnterTest, AShardThatDoesNotLeadKnowsNothing) {
   EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
 }
 
-TEST(ShardEnterTest, BeforeTheStartValuesItIsToTryAgain) {
+TEST(ShardEnterTest, ItWaitsForTheStartValues) {
   ShardCluster cluster(SummingJob(), MakeView({}), /*start=*/false);
-  EXPECT_EQ(CodeOf(cluster.Enter(cluster.worker(0), 0)), absl::StatusCode::kUnavailable);
+  auto entered = cluster.Enter(cluster.worker(0), 0);
+  EXPECT_FALSE(entered->has_value());
+  cluster.GiveStartValues();
+  EXPECT_EQ(ReplyOf(entered).step(), 1u);
 }
 
 TEST(ShardEnterTest, NobodyStaysParkedWhenTheJobEndsOrGoesBack) {

@@ -152,9 +152,12 @@ ShardCluster::ShardCluster(const JobConfig& job, const ClusterView& view, bool s
   for (const Member& member : view.members()) count += member.role() == SHARD;
   for (uint32_t i = 0; i < count; ++i) shards_.push_back(std::make_unique<Shard>(job, i));
   SetView(view);
-  if (!start) return;
-  for (const Slice& slice : view.slices()) {
-    const TensorSpec& tensor = view.tensors(static_cast<int>(slice.tensor()));
+  if (start) GiveStartValues();
+}
+
+void ShardCluster::GiveStartValues() {
+  for (const Slice& slice : view_.slices()) {
+    const TensorSpec& tensor = view_.tensors(static_cast<int>(slice.tensor()));
     const std::string zeros((slice.end() - slice.begin()) * ElementBytes(tensor.dtype()), '\0');
     SliceStart values;
     values.values = zeros;

@@ -59,7 +59,9 @@ Floats FloatsOf(absl::string_view bytes);
 // All shards of a view, started with zeros (or as given), under one virtual clock.
 class ShardCluster {
  public:
+  // start: with start values, which are zero.
   ShardCluster(const JobConfig& job, const ClusterView& view, bool start = true);
+  void GiveStartValues();
 
   Shard& shard(uint32_t ordinal) { return *shards_[ordinal]; }
   Shard& leader() { return *shards_[view_.step_leader()]; }

@@ -161,8 +161,8 @@ void ShardProcess::HandleNews() {
 
 void ShardProcess::TickAgain() {
   shard_.Tick(timers_->Now());
-  // A parked call that has waited too long is answered this much later at most; its caller keeps the
-  // time itself.
+  // A parked call that has waited too long is answered this much later at most; its caller keeps
+  // the time itself.
   const absl::Duration tick =
       std::clamp(liveness_ / 40, absl::Milliseconds(5), absl::Milliseconds(250));
   timers_->RunAt(timers_->Now() + tick, [this] { TickAgain(); });

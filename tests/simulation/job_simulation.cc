@@ -420,7 +420,10 @@ void JobSimulation::CheckEnd() {
     if (worker->end.message().find("FINISHED") != absl::string_view::npos) continue;
     Broken(absl::StrCat(worker->process->name(), " ended with ", worker->end.ToString()));
   }
-  if (finished == 0) Broken("no worker has finished");
+  // All may have been killed after the last step.
+  const bool job_finished = coordinator_->core->Read(
+      [](const CoordinatorCore& core) { return core.phase() == FINISHED; });
+  if (finished == 0 && !job_finished) Broken("no worker has finished");
   for (const auto& shard : shards_) {
     if (shard->end.has_value() && shard->end->code == kFinished) continue;
     Broken(absl::StrCat(shard->process->name(), " ended with ",

@@ -97,6 +97,7 @@ template <class Client, class Request, class Reply>
 void Network::Call(const std::shared_ptr<Process>& from, const std::string& to,
                    void (Client::*method)(const Request&, absl::Time, Done<Reply>),
                    const Request& request, absl::Time deadline, Done<Reply> done) {
+  if (!from->alive()) return;
   ++counts_.calls;
   // The caller's side: whichever ends the call first, a reply or the deadline.
   struct Open {

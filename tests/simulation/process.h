@@ -15,7 +15,8 @@
 
 namespace parley {
 
-// What unwinds the main fiber of a process that is killed.
+// What unwinds the main fiber of a process that is killed while it waits without a deadline. (Other
+// waits just end: they may be in a destructor.)
 struct Killed {};
 
 // A process of a simulated job: a main function on a fiber, timers, and what comes from the
@@ -31,7 +32,8 @@ class Process : public std::enable_shared_from_this<Process> {
   // Starts it. `main` returns when the process ends.
   void Start(std::function<void()> main);
 
-  // All that it has ends; its objects are destroyed while nothing of them works any more.
+  // All that it has ends: its clock says that every deadline is over, no timer runs, and nobody
+  // hears of it any more; so its main function comes to its end, and what it has is destroyed.
   void Kill();
   void Stop(absl::Duration how_long);
 
