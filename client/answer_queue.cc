@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
-
 namespace parley {
 
 void AnswerQueue::Post(std::function<void()> answer) {
@@ -30,9 +28,9 @@ absl::Status AnswerQueue::RunUntil(const std::function<bool()>& done, absl::Time
     if (done()) return absl::OkStatus();
     {
       absl::MutexLock lock(&mu_);
-      const absl::Time now = absl::Now();
+      const absl::Time now = runtime_->Now();
       if (answers_.empty() && now >= deadline) return absl::DeadlineExceededError("");
-      mu_.AwaitWithDeadline(absl::Condition(this, &AnswerQueue::Ready),
+      (void)runtime_->Await(mu_, absl::Condition(this, &AnswerQueue::Ready),
                             std::min(deadline, now + interval));
       if (!answers_.empty()) {
         answer = std::move(answers_.front());

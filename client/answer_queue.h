@@ -3,12 +3,14 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/runtime.h"
 
 namespace parley {
 
@@ -17,6 +19,8 @@ namespace parley {
 // Held as shared: answers can come after the waiting thread has gone, and are dropped then.
 class AnswerQueue {
  public:
+  explicit AnswerQueue(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+
   // Any thread. Dropped after End.
   void Post(std::function<void()> answer);
 
@@ -34,6 +38,7 @@ class AnswerQueue {
     return !answers_.empty() || !ended_.ok();
   }
 
+  const std::shared_ptr<Runtime> runtime_;
   absl::Mutex mu_;
   std::deque<std::function<void()>> answers_ ABSL_GUARDED_BY(mu_);
   absl::Status ended_ ABSL_GUARDED_BY(mu_);

@@ -12,7 +12,7 @@ namespace {
 const auto kNothing = [] {};
 
 TEST(AnswerQueue, RunsAnswersOfOtherThreadsOnTheWaitingOne) {
-  AnswerQueue queue;
+  AnswerQueue queue(RealRuntime());
   int sum = 0;  // no lock: only this thread touches it
   std::thread other([&] {
     for (int i = 1; i <= 1000; ++i) queue.Post([&sum, i] { sum += i; });
@@ -25,7 +25,7 @@ TEST(AnswerQueue, RunsAnswersOfOtherThreadsOnTheWaitingOne) {
 }
 
 TEST(AnswerQueue, TheFirstEndWakesAndStays) {
-  AnswerQueue queue;
+  AnswerQueue queue(RealRuntime());
   std::thread other([&] {
     queue.End(absl::AbortedError("the first cause"));
     queue.End(absl::AbortedError("a later one"));
@@ -45,7 +45,7 @@ TEST(AnswerQueue, TheFirstEndWakesAndStays) {
 }
 
 TEST(AnswerQueue, EndsAtTheDeadlineAndTellsThatItWaits) {
-  AnswerQueue queue;
+  AnswerQueue queue(RealRuntime());
   int waited = 0;
   const absl::Status status =
       queue.RunUntil([] { return false; }, absl::Now() + absl::Milliseconds(20), [&] { ++waited; },

@@ -11,10 +11,17 @@ namespace parley {
 DataPlan::DataPlan(const JobConfig& job, const ClusterView& view, uint32_t contributor)
     : job_(job),
       contributor_(contributor),
-      contributors_(std::max(1, view.contributors_size())),
       training_samples_(view.training_samples()),
       position_(view.data_position()),
-      version_(view.start_version()) {}
+      version_(view.start_version()) {
+  for (const Contributor& each : view.contributors()) contributors_.push_back(each.ordinal());
+}
+
+void DataPlan::Reset(uint64_t version, DataPosition position, std::vector<uint32_t> contributors) {
+  version_ = version;
+  position_ = std::move(position);
+  contributors_ = std::move(contributors);
+}
 
 std::optional<StepPlan> DataPlan::Next() const {
   DataPosition position = position_;
@@ -36,11 +43,16 @@ std::optional<StepPlan> DataPlan::Advance(DataPosition& position, uint64_t versi
   if (IsDone(job_, position, version)) return std::nullopt;
   const uint64_t nominal = NominalSamples(job_);
   const std::vector<std::vector<SampleRange>> division =
-      Divide(position, training_samples_, contributors_, nominal);
+      Divide(position, training_samples_,
+             static_cast<uint32_t>(std::max<size_t>(1, contributors_.size())), nominal);
   StepPlan plan;
   plan.step = version + 1;
   plan.data_epoch = position.epoch();
-  if (contributor_ < division.size()) plan.ranges = division[contributor_];
+  // One that is not among them (its place was taken while it was away) has no data.
+  const auto place = std::lower_bound(contributors_.begin(), contributors_.end(), contributor_);
+  if (place != contributors_.end() && *place == contributor_) {
+    plan.ranges = division[static_cast<size_t>(place - contributors_.begin())];
+  }
   if (!plan.ranges.empty()) {
     const Order& order = OrderOf(plan.data_epoch);
     for (const SampleRange& range : plan.ranges) {
@@ -77,6 +89,9 @@ absl::Status DataPlan::Decide(const Verdict& verdict) {
     }
   }
   version_ = verdict.step();
+  if (!verdict.contributors().empty()) {
+    contributors_.assign(verdict.contributors().begin(), verdict.contributors().end());
+  }
   orders_.erase(orders_.begin(), orders_.lower_bound(position_.epoch()));
   return absl::OkStatus();
 }

@@ -20,7 +20,14 @@ namespace parley {
 // same. One thread uses it.
 class DataPlan {
  public:
+  // At the start of the job. Reset says where it really is.
   DataPlan(const JobConfig& job, const ClusterView& view, uint32_t contributor);
+
+  // The job is at `version`, with `position` after it; the next step's data are divided among
+  // `contributors` (ordinals, ascending).
+  void Reset(uint64_t version, DataPosition position, std::vector<uint32_t> contributors);
+
+  const std::vector<uint32_t>& contributors() const { return contributors_; }
 
   // The last decided step.
   uint64_t version() const { return version_; }
@@ -31,7 +38,8 @@ class DataPlan {
   // That one and the following ones, as they come if every contributor counts in every step.
   std::vector<StepPlan> Ahead(size_t count) const;
 
-  // Moves on by a verdict of APPLY or SKIP. Internal where it is not of the next step, or names
+  // Moves on by a verdict of APPLY or SKIP, which also says among whom the next step's data are
+  // divided. Internal where it is not of the next step, or names
   // ranges that are not unused: this process and the step leader disagree about the data.
   absl::Status Decide(const Verdict& verdict);
 
@@ -44,7 +52,7 @@ class DataPlan {
 
   const JobConfig job_;
   const uint32_t contributor_;
-  const uint32_t contributors_;
+  std::vector<uint32_t> contributors_;
   const uint64_t training_samples_;
   DataPosition position_;
   uint64_t version_;

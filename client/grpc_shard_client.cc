@@ -24,6 +24,9 @@ class GrpcShardClient final : public ShardClient {
                 Done<CompleteReply> done) override {
     peer_.Call(&Stub::Complete, request, deadline, std::move(done));
   }
+  void Enter(const EnterRequest& request, absl::Time deadline, Done<EnterReply> done) override {
+    peer_.Call(&Stub::Enter, request, deadline, std::move(done));
+  }
   void Close(const CloseRequest& request, absl::Time deadline, Done<CloseReply> done) override {
     peer_.Call(&Stub::Close, request, deadline, std::move(done));
   }

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
 #include "absl/time/time.h"
+#include "client/runtime.h"
 #include "client/timers.h"
 
 namespace parley {
@@ -46,6 +48,25 @@ class ManualTimers final : public Timers {
   int calls_ = 0;
   bool stopped_ = false;
   std::map<std::pair<absl::Time, int>, std::function<void()>> tasks_;
+};
+
+// A runtime whose only timers are these, which must outlive it. Nothing ever waits: Await says at
+// once what is.
+class ManualRuntime final : public Runtime {
+ public:
+  explicit ManualRuntime(ManualTimers* timers) : timers_(timers, [](ManualTimers*) {}) {}
+
+  absl::Time Now() const override { return timers_->Now(); }
+  std::shared_ptr<Timers> MakeTimers() override { return timers_; }
+  bool Await(absl::Mutex&, const absl::Condition& condition, absl::Time) override {
+    return condition.Eval();
+  }
+  uint64_t DrawIncarnation() override { return ++incarnations_; }
+  int64_t pid() const override { return 1; }
+
+ private:
+  const std::shared_ptr<ManualTimers> timers_;
+  uint64_t incarnations_ = 0;
 };
 
 }  // namespace parley

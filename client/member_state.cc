@@ -31,7 +31,8 @@ MemberState::MemberState(Options options, absl::Time joined)
       next_heartbeat_(joined + options_.liveness / 4),
       next_watch_(joined),
       next_ask_(joined),
-      fenced_at_(joined) {}
+      fenced_at_(joined),
+      next_status_(joined) {}
 
 bool MemberState::is_step_leader() const {
   return options_.role == SHARD && watched_.has_view() &&
@@ -43,23 +44,34 @@ void MemberState::Tick(absl::Time now) {
   last_tick_ = std::max(last_tick_, now);
   if (over() || ended_) return;
   if (fenced()) {
-    if (now >= fenced_at_ + status_timeout()) OnStatus(absl::DeadlineExceededError(""), now);
+    if (now >= status_deadline()) OnStatus(absl::DeadlineExceededError(""), now);
     return;
   }
   if (now < last_contact_ + options_.liveness || now < grace_until_) return;
   lost_ = true;
+  if (now < alone_until()) return;
   if (is_step_leader() || leader_address().empty() || now >= ask_deadline()) {
-    Fail(absl::StrFormat("coordinator at %s has not answered since %s (%.1f s)",
+    const std::string alone = options_.autonomy == absl::ZeroDuration()
+                                  ? ""
+                                  : absl::StrCat(", and training without it may last ",
+                                                 absl::FormatDuration(options_.autonomy));
+    Fail(absl::StrFormat("coordinator at %s has not answered since %s (%.1f s)%s",
                          options_.coordinator, Utc(last_contact_),
-                         absl::ToDoubleSeconds(now - last_contact_)),
+                         absl::ToDoubleSeconds(now - last_contact_), alone),
          /*preempted=*/false);
   }
 }
 
-void MemberState::OnHeartbeat(const absl::Status& status, absl::Time sent, absl::Time now) {
+void MemberState::OnHeartbeat(absl::Status status, absl::Time sent, absl::Time now,
+                              uint64_t generation) {
   if (over()) return;
+  if (status.ok() && generation < generation_) {
+    status = absl::UnavailableError("a former coordinator answered");
+  }
   if (status.ok()) {
+    generation_ = generation;
     missed_heartbeats_ = 0;
+    lost_ = false;
     last_contact_ = std::max(last_contact_, now);
     next_heartbeat_ = sent + options_.liveness / 4;
     return;
@@ -79,7 +91,8 @@ bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time no
     return false;
   }
   next_watch_ = now;
-  if (reply->revision() <= watched_.revision()) {
+  if (reply->generation() < watched_.generation() ||
+      (reply->generation() == watched_.generation() && reply->revision() <= watched_.revision())) {
     next_watch_ = now + absl::Milliseconds(10);
     return false;
   }
@@ -115,7 +128,7 @@ std::string MemberState::leader_address() const {
 
 absl::Time MemberState::ask_deadline() const {
   // The rest up to 2 * liveness is for printing and going.
-  return std::max(grace_until_, last_contact_ + 2 * options_.liveness - options_.liveness / 4);
+  return std::max(grace_until_, alone_until() + options_.liveness - options_.liveness / 4);
 }
 
 void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::Time now) {
@@ -127,10 +140,19 @@ void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::
   next_ask_ = now + options_.liveness / 32;
 }
 
-void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time) {
+void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now) {
   if (over() || !fenced()) return;
+  if (!reply.ok() && now < status_deadline()) {
+    next_status_ = now + options_.liveness / 16;
+    return;
+  }
   if (reply.ok() && reply->has_cause() && !reply->cause().text().empty()) {
     failure_ = reply->cause();
+    return;
+  }
+  const bool ended = reply.ok() && (reply->phase() == FINISHED || reply->phase() == FAILED);
+  if (options_.may_rejoin && absl::IsAborted(fence_) && !ended) {
+    expelled_ = true;
     return;
   }
   Fail(absl::StrCat(options_.self, ": the coordinator at ", options_.coordinator,

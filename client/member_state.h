@@ -19,21 +19,27 @@ namespace parley {
 //   member -> failed     the coordinator told the first cause, or refused this member for good
 //   member -> doubting   no heartbeat for liveness / 2: the step leader is asked what it knows
 //   doubting -> member   a heartbeat succeeded
-//   doubting -> lost     none for liveness: the coordinator is lost
+//   doubting -> lost     none for liveness: the coordinator is lost; this side goes on without it
+//                        for `autonomy`, looking for it where it may have started anew
+//   lost -> member       a heartbeat succeeded
 //   doubting, lost -> failed  the step leader answered with the first cause; or, lost: this is the
 //   step
 //                        leader, or nobody can be asked, or the time to ask is over
-//   member -> fenced     the coordinator does not know this incarnation any more: asked for the
-//   job's status fenced -> failed     it told the first cause, or nothing within liveness / 4 any
-//   -> ended         the job has finished, or this member has left: nothing is lost any more
+//   member -> fenced     the coordinator does not know this incarnation any more: it is asked for
+//                        the job's status
+//   fenced -> expelled   the job goes on without this member, which may join anew
+//   fenced -> failed     it told the first cause, or nothing within liveness / 4
+//   any -> ended         the job has finished, or this member has left: nothing is lost any more
 class MemberState {
  public:
   struct Options {
     absl::Duration liveness;
+    absl::Duration autonomy = absl::ZeroDuration();
     Role role = ROLE_UNSPECIFIED;
     uint32_t ordinal = 0;
     std::string self;         // "worker 1 at HOST:PORT (pid 7)"
     std::string coordinator;  // host:port
+    bool may_rejoin = false;  // whether `expelled` is of use; else it is a failure
   };
 
   MemberState(Options options, absl::Time joined);
@@ -46,7 +52,13 @@ class MemberState {
   // Heartbeats: one at a time, each with heartbeat_timeout.
   bool wants_heartbeat(absl::Time now) const { return !over() && now >= next_heartbeat_; }
   absl::Duration heartbeat_timeout() const { return options_.liveness / 4; }
-  void OnHeartbeat(const absl::Status& status, absl::Time sent, absl::Time now);
+  // generation: of the coordinator that answered; one below what was seen before is a former one,
+  // whose answer counts as none.
+  void OnHeartbeat(absl::Status status, absl::Time sent, absl::Time now, uint64_t generation = 0);
+  // Whether the coordinator may have moved: its address is to be looked up before the next call.
+  bool may_have_moved() const { return missed_heartbeats_ > 0; }
+  // It is found there from now on.
+  void Moved(const std::string& coordinator) { options_.coordinator = coordinator; }
 
   // The Watch: one at a time, always open, for about liveness. Returns whether the reply is news
   // for the listener.
@@ -62,8 +74,8 @@ class MemberState {
   void OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::Time now);
 
   // The coordinator is to be asked for the job's status.
-  bool wants_status() const { return fenced() && !over(); }
-  absl::Duration status_timeout() const { return options_.liveness / 4; }
+  bool wants_status(absl::Time now) const { return fenced() && !over() && now >= next_status_; }
+  absl::Duration status_timeout() const { return options_.liveness / 4; }  // of one call
   void OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now);
 
   // The last decided step as this process knows it.
@@ -75,8 +87,9 @@ class MemberState {
   // This member leaves.
   void Leave() { left_ = true; }
 
-  // Once set it stays.
+  // Once set they stay; at most one of them is.
   const std::optional<FirstCause>& failure() const { return failure_; }
+  bool expelled() const { return expelled_; }
   // Whether the coordinator is what was lost: no use in calling it.
   bool coordinator_lost() const { return lost_; }
   uint64_t last_decided_step() const { return last_decided_step_; }
@@ -84,13 +97,19 @@ class MemberState {
   const WatchReply& watched() const { return watched_; }
 
  private:
-  bool over() const { return failure_.has_value() || left_; }
+  bool over() const { return failure_.has_value() || expelled_ || left_; }
   bool fenced() const { return !fence_.ok(); }
   bool is_step_leader() const;
   void Fail(const std::string& what, bool preempted);
   void OnRefusal(const absl::Status& status, absl::Time now);
 
-  const Options options_;
+  // One that may rejoin has the time to find out whether that is of use.
+  absl::Time status_deadline() const {
+    return fenced_at_ + (options_.may_rejoin ? options_.liveness : status_timeout());
+  }
+  absl::Time alone_until() const { return last_contact_ + options_.liveness + options_.autonomy; }
+
+  Options options_;
   WatchReply watched_;
   absl::Time last_tick_;
   absl::Time last_contact_;  // the last heartbeat that succeeded
@@ -99,12 +118,15 @@ class MemberState {
   absl::Time next_watch_;
   absl::Time next_ask_;
   absl::Time fenced_at_;
+  absl::Time next_status_;
   absl::Status fence_;
   uint64_t missed_heartbeats_ = 0;  // in a row
+  uint64_t generation_ = 0;         // the highest one seen
   uint64_t last_decided_step_ = 0;
   bool lost_ = false;
   bool ended_ = false;  // the job has finished
   bool left_ = false;
+  bool expelled_ = false;
   std::optional<FirstCause> failure_;
 };
 

@@ -137,7 +137,7 @@ TEST(MemberState, AProcessThatWasStoppedAsksBeforeItJudges) {
   EXPECT_FALSE(state.failure().has_value());
   ASSERT_TRUE(state.wants_heartbeat(woken));
   state.OnHeartbeat(absl::AbortedError("lease over"), woken, woken);
-  EXPECT_TRUE(state.wants_status());
+  EXPECT_TRUE(state.wants_status(woken));
   GetStatusReply status;
   status.mutable_cause()->set_text("shard 1 has not been heard of");
   state.OnStatus(status, woken);
@@ -158,7 +158,7 @@ TEST(MemberState, AProcessThatWasStoppedFindsTheCoordinatorLostAfterItsGrace) {
 TEST(MemberState, AFencedMemberEndsWithAClearCause) {
   MemberState state = MakeState(WORKER, 0);
   EXPECT_FALSE(state.OnWatch(absl::AbortedError("an older incarnation"), kStart));
-  EXPECT_TRUE(state.wants_status());
+  EXPECT_TRUE(state.wants_status(kStart));
   EXPECT_FALSE(state.wants_watch(kStart + kLiveness));
   state.Tick(kStart + kLiveness / 4 - absl::Milliseconds(1));
   EXPECT_FALSE(state.failure().has_value());
@@ -201,7 +201,7 @@ TEST(MemberState, AfterTheEndTheCoordinatorMayGo) {
   PassSilently(state, kStart, kStart + 3 * kLiveness);
   state.OnHeartbeat(absl::AbortedError("who?"), kStart, kStart);
   EXPECT_FALSE(state.failure().has_value());
-  EXPECT_FALSE(state.wants_status());
+  EXPECT_FALSE(state.wants_status(kStart));
   EXPECT_TRUE(state.wants_heartbeat(kStart + 4 * kLiveness));
   state.Leave();
   EXPECT_FALSE(state.wants_heartbeat(kStart + 4 * kLiveness));

@@ -1,20 +1,16 @@
 #include "client/membership.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/coordinator_address.h"
 #include "client/membership_driver.h"
 #include "client/retry.h"
 #include "common/daemon/version.h"
 #include "common/file_system.h"
-#include "common/seed.h"
 
 namespace parley {
 namespace {
@@ -30,9 +26,7 @@ class DrivenMembership final : public Membership {
   uint32_t ordinal() const override { return driver_->joined().reply.ordinal(); }
   std::string job_directory() const override { return driver_->joined().reply.job_directory(); }
   CallHeader header() const override { return driver_->header(); }
-  std::shared_ptr<CoordinatorClient> coordinator() const override {
-    return driver_->joined().coordinator;
-  }
+  std::shared_ptr<CoordinatorClient> coordinator() const override { return driver_->coordinator(); }
   void Progress(uint64_t last_decided_step) override { driver_->Progress(last_decided_step); }
   FirstCause Fail(const std::string& reason, bool preempted) override {
     return driver_->Fail(reason, preempted);
@@ -45,8 +39,8 @@ class DrivenMembership final : public Membership {
 };
 
 // One attempt, waited for: there is nothing else to do before a process has joined.
-absl::StatusOr<JoinReply> JoinOnce(CoordinatorClient& coordinator, const JoinRequest& request,
-                                   absl::Time deadline) {
+absl::StatusOr<JoinReply> JoinOnce(Runtime& runtime, CoordinatorClient& coordinator,
+                                   const JoinRequest& request, absl::Time deadline) {
   struct Answer {
     absl::Mutex mu;
     bool here ABSL_GUARDED_BY(mu) = false;
@@ -60,10 +54,18 @@ absl::StatusOr<JoinReply> JoinOnce(CoordinatorClient& coordinator, const JoinReq
   });
   absl::MutexLock lock(&answer->mu);
   // The implementation keeps the deadline; the rest is a guard against one that does not.
-  if (!answer->mu.AwaitWithDeadline(absl::Condition(&answer->here), deadline + absl::Seconds(1))) {
+  if (!runtime.Await(answer->mu, absl::Condition(&answer->here), deadline + absl::Seconds(1))) {
     return absl::DeadlineExceededError("no answer to Join");
   }
   return std::move(answer->reply);
+}
+
+// Lets time pass.
+void Sleep(Runtime& runtime, absl::Duration time) {
+  absl::Mutex mu;
+  const bool never = false;
+  absl::MutexLock lock(&mu);
+  (void)runtime.Await(mu, absl::Condition(&never), runtime.Now() + time);
 }
 
 JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarnation) {
@@ -73,7 +75,7 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
   request.set_role(options.role);
   request.set_address(options.address);
   request.set_metrics_address(options.metrics_address);
-  request.set_pid(getpid());
+  request.set_pid(options.runtime->pid());
   request.set_job_fingerprint(options.job_fingerprint);
   request.set_version(kVersion);
   return request;
@@ -83,12 +85,18 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
 
 absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Connector& connector,
                                                              Listener listener) {
-  const std::unique_ptr<FileSystem> files = PosixFileSystem();
+  if (!options.resolve) {
+    options.resolve = [files = std::shared_ptr<FileSystem>(PosixFileSystem()),
+                       coordinator = options.coordinator] {
+      return ResolveCoordinator(*files, coordinator);
+    };
+  }
   MembershipDriver::Joined joined;
-  joined.incarnation = RandomIncarnation();
-  joined.pid = getpid();
-  const JoinRequest request = MakeJoinRequest(options, joined.incarnation);
-  const absl::Time started = absl::Now();
+  Runtime& runtime = *options.runtime;
+  joined.incarnation = runtime.DrawIncarnation();
+  joined.pid = runtime.pid();
+  JoinRequest request = MakeJoinRequest(options, joined.incarnation);
+  const absl::Time started = runtime.Now();
   const absl::Time deadline = started + options.join_timeout;
   BackoffPolicy policy;
   policy.first = absl::Milliseconds(50);
@@ -96,7 +104,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   absl::Status last;
   while (true) {
     // The file is read again each time: what it names may be a coordinator of yesterday.
-    absl::StatusOr<std::string> address = ResolveCoordinator(*files, options.coordinator);
+    absl::StatusOr<std::string> address = options.resolve();
     last = address.status();
     if (address.ok()) {
       if (*address != joined.coordinator_address) {
@@ -104,23 +112,32 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
         joined.coordinator = connector.ConnectCoordinator(*address);
       }
       absl::StatusOr<JoinReply> reply = JoinOnce(
-          *joined.coordinator, request,
-          std::min(deadline, absl::Now() + std::max(options.liveness / 2, absl::Seconds(1))));
+          runtime, *joined.coordinator, request,
+          std::min(deadline, runtime.Now() + std::max(options.liveness / 2, absl::Seconds(1))));
       if (reply.ok()) {
         joined.reply = *std::move(reply);
         break;
       }
       last = reply.status();
     }
-    if (ActionFor(last.code()) != RetryAction::kRetry) return last;
+    const RetryAction action = ActionFor(last.code());
+    // It had a place, heard nothing of it (the answers were lost), and has lost it meanwhile.
+    const bool lost_place = absl::IsAborted(last);
+    if (lost_place) {
+      joined.incarnation = runtime.DrawIncarnation();
+      request.mutable_header()->set_incarnation(joined.incarnation);
+    }
+    const bool again = lost_place || action == RetryAction::kRetry ||
+                       (action == RetryAction::kWait && options.wait_for_place);
+    if (!again) return last;
     const absl::Duration wait = backoff.Next();
-    if (absl::Now() + wait >= deadline) {
+    if (runtime.Now() + wait >= deadline) {
       return absl::DeadlineExceededError(absl::StrFormat(
           "no coordinator at %s took us in within %.1f s: %s; check that it runs and that "
           "--coordinator names it",
-          options.coordinator, absl::ToDoubleSeconds(absl::Now() - started), last.message()));
+          options.coordinator, absl::ToDoubleSeconds(runtime.Now() - started), last.message()));
     }
-    absl::SleepFor(wait);
+    Sleep(runtime, wait);
   }
   auto driver = std::make_shared<MembershipDriver>(std::move(options), connector,
                                                    std::move(listener), std::move(joined));

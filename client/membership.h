@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/connector.h"
+#include "client/runtime.h"
 #include "proto/coordinator.pb.h"
 
 namespace parley {
@@ -27,7 +28,14 @@ class Membership {
     std::string address;      // host:port of this process's gRPC server
     std::string metrics_address;
     absl::Duration liveness = absl::Seconds(10);
+    absl::Duration autonomy = absl::ZeroDuration();   // of this side, once the coordinator is lost
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
+    // Whether to wait, as long, for a place: that of a member that is lost is free when its lease
+    // has ended.
+    bool wait_for_place = false;
+    std::shared_ptr<Runtime> runtime = RealRuntime();
+    // Where the coordinator is now: host:port. Empty: `coordinator` says it.
+    std::function<absl::StatusOr<std::string>()> resolve;
   };
 
   // What happens to the job. Both run on a thread of the membership, one at a time, never under a
@@ -38,6 +46,9 @@ class Membership {
     // The job has failed; called once, the last call. The cause's text is the same in every
     // process.
     std::function<void(const FirstCause&)> on_failed;
+    // The job goes on without this member: its lease ended while it was stopped or cut off. The
+    // last call; the process may join anew. Empty: it counts as failed.
+    std::function<void()> on_expelled;
   };
 
   // Joins, waiting up to join_timeout for the coordinator to come up. The codes of Join in

@@ -10,15 +10,17 @@ namespace parley {
 namespace {
 
 MemberState::Options StateOptions(const Membership::Options& options,
-                                  const MembershipDriver::Joined& joined) {
+                                  const MembershipDriver::Joined& joined, bool may_rejoin) {
   MemberState::Options state;
   state.liveness = options.liveness;
+  state.autonomy = options.autonomy;
   state.role = options.role;
   state.ordinal = joined.reply.ordinal();
   const char* role = options.role == SHARD ? "shard" : options.role == STAGE ? "stage" : "worker";
   state.self = absl::StrFormat("%s %d at %s (pid %d)", role, joined.reply.ordinal(),
                                options.address, joined.pid);
   state.coordinator = joined.coordinator_address;
+  state.may_rejoin = may_rejoin;
   return state;
 }
 
@@ -30,8 +32,12 @@ MembershipDriver::MembershipDriver(Membership::Options options, Connector& conne
       connector_(connector),
       listener_(std::move(listener)),
       joined_(std::move(joined)),
+      timers_(options_.runtime->MakeTimers()),
+      listener_thread_(options_.runtime->MakeTimers()),
       caller_(timers_, joined_.incarnation),
-      state_(StateOptions(options_, joined_), timers_->Now()) {}
+      coordinator_(std::make_shared<SwitchingCoordinator>(joined_.coordinator)),
+      state_(StateOptions(options_, joined_, listener_.on_expelled != nullptr), timers_->Now()),
+      coordinator_address_(joined_.coordinator_address) {}
 
 void MembershipDriver::Start() {
   Pump();
@@ -44,7 +50,7 @@ void MembershipDriver::Stop() {
     stopped_ = true;
   }
   timers_->Stop();
-  listener_thread_.Stop();
+  listener_thread_->Stop();
 }
 
 CallHeader MembershipDriver::header() const {
@@ -82,6 +88,7 @@ void MembershipDriver::ScheduleTick() {
 
 void MembershipDriver::Pump() {
   bool heartbeat = false;
+  bool moved = false;
   bool watch = false;
   bool status = false;
   std::string leader;
@@ -92,19 +99,35 @@ void MembershipDriver::Pump() {
     const absl::Time now = timers_->Now();
     state_.Tick(now);
     CheckFailure();
-    if (!heartbeat_open_ && state_.wants_heartbeat(now)) heartbeat = heartbeat_open_ = true;
+    if (!heartbeat_open_ && state_.wants_heartbeat(now)) {
+      heartbeat = heartbeat_open_ = true;
+      moved = state_.may_have_moved();
+    }
     if (!watch_open_ && state_.wants_watch(now)) watch = watch_open_ = true;
-    if (!status_open_ && state_.wants_status()) status = status_open_ = true;
+    if (!status_open_ && state_.wants_status(now)) status = status_open_ = true;
     if (!leader_open_ && state_.wants_leader(now)) {
       leader_open_ = true;
       leader = state_.leader_address();
       leader_deadline = state_.ask_deadline();
     }
   }
+  if (moved) LookForCoordinator();
   if (heartbeat) SendHeartbeat();
   if (watch) OpenWatch();
   if (status) AskStatus();
   if (!leader.empty()) AskLeader(leader, leader_deadline);
+}
+
+void MembershipDriver::LookForCoordinator() {
+  const absl::StatusOr<std::string> address = options_.resolve();
+  if (!address.ok()) return;  // the file may be in the making
+  {
+    absl::MutexLock lock(&mu_);
+    if (*address == coordinator_address_) return;
+    coordinator_address_ = *address;
+    state_.Moved(*address);
+  }
+  coordinator_->SwitchTo(connector_.ConnectCoordinator(*address));
 }
 
 void MembershipDriver::SendHeartbeat() {
@@ -118,15 +141,16 @@ void MembershipDriver::SendHeartbeat() {
     request.set_step(state_.last_decided_step());
     deadline = sent + state_.heartbeat_timeout();
   }
-  joined_.coordinator->Heartbeat(
-      request, deadline, [self = shared_from_this(), sent](absl::StatusOr<HeartbeatReply> reply) {
-        {
-          absl::MutexLock lock(&self->mu_);
-          self->heartbeat_open_ = false;
-          self->state_.OnHeartbeat(reply.status(), sent, self->timers_->Now());
-        }
-        self->Pump();
-      });
+  coordinator_->Heartbeat(request, deadline,
+                          [self = shared_from_this(), sent](absl::StatusOr<HeartbeatReply> reply) {
+                            {
+                              absl::MutexLock lock(&self->mu_);
+                              self->heartbeat_open_ = false;
+                              self->state_.OnHeartbeat(reply.status(), sent, self->timers_->Now(),
+                                                       reply.ok() ? reply->generation() : 0);
+                            }
+                            self->Pump();
+                          });
 }
 
 void MembershipDriver::OpenWatch() {
@@ -136,21 +160,21 @@ void MembershipDriver::OpenWatch() {
     absl::MutexLock lock(&mu_);
     request.set_seen_revision(state_.watched().revision());
   }
-  joined_.coordinator->Watch(request, timers_->Now() + options_.liveness,
-                             [self = shared_from_this()](absl::StatusOr<WatchReply> reply) {
-                               {
-                                 absl::MutexLock lock(&self->mu_);
-                                 self->watch_open_ = false;
-                                 if (self->state_.OnWatch(reply, self->timers_->Now()) &&
-                                     self->listener_.on_state && !self->stopped_) {
-                                   self->listener_thread_.RunAt(absl::InfinitePast(),
-                                                                [self, state = *std::move(reply)] {
-                                                                  self->listener_.on_state(state);
-                                                                });
-                                 }
-                               }
-                               self->Pump();
-                             });
+  coordinator_->Watch(request, timers_->Now() + options_.liveness,
+                      [self = shared_from_this()](absl::StatusOr<WatchReply> reply) {
+                        {
+                          absl::MutexLock lock(&self->mu_);
+                          self->watch_open_ = false;
+                          if (self->state_.OnWatch(reply, self->timers_->Now()) &&
+                              self->listener_.on_state && !self->stopped_) {
+                            self->listener_thread_->RunAt(absl::InfinitePast(),
+                                                          [self, state = *std::move(reply)] {
+                                                            self->listener_.on_state(state);
+                                                          });
+                          }
+                        }
+                        self->Pump();
+                      });
 }
 
 void MembershipDriver::AskLeader(const std::string& address, absl::Time deadline) {
@@ -186,22 +210,29 @@ void MembershipDriver::AskStatus() {
     absl::MutexLock lock(&mu_);
     deadline = timers_->Now() + state_.status_timeout();
   }
-  joined_.coordinator->GetStatus(request, deadline,
-                                 [self = shared_from_this()](absl::StatusOr<GetStatusReply> reply) {
-                                   {
-                                     absl::MutexLock lock(&self->mu_);
-                                     self->status_open_ = false;
-                                     self->state_.OnStatus(reply, self->timers_->Now());
-                                   }
-                                   self->Pump();
-                                 });
+  coordinator_->GetStatus(request, deadline,
+                          [self = shared_from_this()](absl::StatusOr<GetStatusReply> reply) {
+                            {
+                              absl::MutexLock lock(&self->mu_);
+                              self->status_open_ = false;
+                              self->state_.OnStatus(reply, self->timers_->Now());
+                            }
+                            self->Pump();
+                          });
 }
 
 void MembershipDriver::CheckFailure() {
-  if (told_failure_ || stopped_ || !state_.failure().has_value()) return;
-  told_failure_ = true;
+  if (told_end_ || stopped_) return;
+  if (state_.expelled()) {
+    told_end_ = true;
+    listener_thread_->RunAt(absl::InfinitePast(),
+                            [self = shared_from_this()] { self->listener_.on_expelled(); });
+    return;
+  }
+  if (!state_.failure().has_value()) return;
+  told_end_ = true;
   if (!listener_.on_failed) return;
-  listener_thread_.RunAt(
+  listener_thread_->RunAt(
       absl::InfinitePast(),
       [self = shared_from_this(), cause = *state_.failure()] { self->listener_.on_failed(cause); });
 }
@@ -222,17 +253,18 @@ FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
           *request.mutable_header() = self->header();
           request.set_reason(reason);
           request.set_preempted(preempted);
-          self->joined_.coordinator->Fail(request, until, std::move(done));
+          self->coordinator_->Fail(request, until, std::move(done));
         },
         [](const absl::StatusOr<FailReply>&) {});  // the cause that counts comes by the Watch
   }
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithDeadline(absl::Condition(
-                            +[](const MembershipDriver* self) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-                              return self->state_.failure().has_value();
-                            },
-                            static_cast<const MembershipDriver*>(this)),
-                        deadline);
+  (void)options_.runtime->Await(
+      mu_,
+      absl::Condition(
+          +[](const MembershipDriver* self)
+               ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->state_.failure().has_value(); },
+          static_cast<const MembershipDriver*>(this)),
+      deadline);
   state_.FailWith(reason, preempted);
   CheckFailure();
   return *state_.failure();
@@ -255,12 +287,13 @@ void MembershipDriver::Leave() {
   };
   auto answer = std::make_shared<Answer>();
   const absl::Time deadline = timers_->Now() + options_.liveness / 2;
-  joined_.coordinator->Leave(request, deadline, [answer](const absl::StatusOr<LeaveReply>&) {
+  coordinator_->Leave(request, deadline, [answer](const absl::StatusOr<LeaveReply>&) {
     absl::MutexLock lock(&answer->mu);
     answer->here = true;
   });
   absl::MutexLock lock(&answer->mu);
-  answer->mu.AwaitWithDeadline(absl::Condition(&answer->here), deadline + absl::Milliseconds(100));
+  (void)options_.runtime->Await(answer->mu, absl::Condition(&answer->here),
+                                deadline + absl::Milliseconds(100));
 }
 
 }  // namespace parley

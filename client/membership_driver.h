@@ -12,7 +12,8 @@
 #include "client/member_state.h"
 #include "client/membership.h"
 #include "client/retrying_caller.h"
-#include "client/timer_thread.h"
+#include "client/runtime.h"
+#include "client/switching_coordinator.h"
 
 namespace parley {
 
@@ -24,7 +25,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
  public:
   struct Joined {
     std::string coordinator_address;
-    std::shared_ptr<CoordinatorClient> coordinator;
+    std::shared_ptr<CoordinatorClient> coordinator;  // at that address
     JoinReply reply;
     uint64_t incarnation = 0;
     int64_t pid = 0;
@@ -39,6 +40,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
 
   CallHeader header() const;
   const Joined& joined() const { return joined_; }
+  std::shared_ptr<CoordinatorClient> coordinator() const { return coordinator_; }
   void Progress(uint64_t last_decided_step);
   FirstCause Fail(const std::string& reason, bool preempted);
   std::optional<FirstCause> failure() const;
@@ -48,11 +50,12 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   // Lets the state look at the time and does what it wants then.
   void Pump();
   void SendHeartbeat();
+  void LookForCoordinator();
   void OpenWatch();
   void AskLeader(const std::string& address, absl::Time deadline);
   void AskStatus();
   void ScheduleTick();
-  // Tells the listener of the end, once.
+  // Tells the listener of the failure, or that it is expelled, once.
   void CheckFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
@@ -60,15 +63,16 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   Connector& connector_;
   const Membership::Listener listener_;
   const Joined joined_;
-  const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
-  TimerThread listener_thread_;
+  const std::shared_ptr<Timers> timers_;
+  const std::shared_ptr<Timers> listener_thread_;
   RetryingCaller caller_;
+  const std::shared_ptr<SwitchingCoordinator> coordinator_;
 
   mutable absl::Mutex mu_;
   MemberState state_ ABSL_GUARDED_BY(mu_);
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
-  bool told_failure_ ABSL_GUARDED_BY(mu_) = false;
+  bool told_end_ ABSL_GUARDED_BY(mu_) = false;
   // Which calls are open.
   bool heartbeat_open_ ABSL_GUARDED_BY(mu_) = false;
   bool watch_open_ ABSL_GUARDED_BY(mu_) = false;
@@ -76,6 +80,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   bool status_open_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<ShardClient> leader_ ABSL_GUARDED_BY(mu_);
   std::string leader_address_ ABSL_GUARDED_BY(mu_);
+  std::string coordinator_address_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -180,6 +180,7 @@ class FakeService final : public Connector, public CoordinatorClient, public Sha
   void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
     Refuse(done);
   }
+  void Enter(const EnterRequest&, absl::Time, Done<EnterReply> done) override { Refuse(done); }
   void Close(const CloseRequest&, absl::Time, Done<CloseReply> done) override { Refuse(done); }
   void Decide(const DecideRequest&, absl::Time, Done<DecideReply> done) override { Refuse(done); }
   void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,7 +33,8 @@ class ParameterPuller {
   // After an error the arena can hold a mixture of versions.
   absl::Status Pull(uint64_t version, const Wait& wait);
 
-  uint64_t pulled_bytes() const { return pulled_bytes_; }
+  // Bytes pulled since the last call.
+  uint64_t TakePulledBytes() { return std::exchange(pulled_bytes_, 0); }
 
  private:
   // Internal where the reply is not what was asked for.

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 
 namespace parley {
 
@@ -22,11 +21,13 @@ void ServiceCalls::Start(std::string what, std::shared_ptr<Client> client,
                          OnAnswer<Reply> answer) {
   RetryOptions retry;
   retry.what = std::move(what);
-  retry.deadline = absl::Now() + options_.patience;
+  retry.deadline = timers_->Now() + options_.patience;
   // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
   // made again, which the receiver does not mind.
   retry.attempt_timeout = std::max(options_.liveness, absl::Seconds(10));
-  retry.refresh_timeout = options_.liveness;
+  // Either side may learn of a view much later than the other: a lost answer to Watch costs a
+  // lease.
+  retry.refresh_timeout = options_.patience;
   caller_.Call<Reply>(
       std::move(retry),
       [this, client, method, request](absl::Time deadline, Done<Reply> done) {
@@ -66,6 +67,11 @@ void ServiceCalls::Complete(uint32_t shard, std::shared_ptr<CompleteRequest> req
 void ServiceCalls::Pull(uint32_t shard, std::shared_ptr<PullRequest> request,
                         OnAnswer<PullReply> answer) {
   ToShard("pulling from", shard, &ShardClient::Pull, std::move(request), std::move(answer));
+}
+
+void ServiceCalls::Enter(uint32_t shard, std::shared_ptr<EnterRequest> request,
+                         OnAnswer<EnterReply> answer) {
+  ToShard("entering the job at", shard, &ShardClient::Enter, std::move(request), std::move(answer));
 }
 
 void ServiceCalls::RegisterModel(std::shared_ptr<RegisterModelRequest> request,

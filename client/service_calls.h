@@ -35,7 +35,8 @@ class ServiceCalls {
         connector_(connector),
         membership_(membership),
         queue_(std::move(queue)),
-        caller_(std::move(timers), seed) {}
+        timers_(std::move(timers)),
+        caller_(timers_, seed) {}
 
   // Not thread-safe with the calls below: first of all. host:port by ordinal.
   void Connect(const std::vector<std::string>& shard_addresses);
@@ -50,6 +51,7 @@ class ServiceCalls {
   void Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
                 OnAnswer<CompleteReply> answer);
   void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<PullReply> answer);
+  void Enter(uint32_t shard, std::shared_ptr<EnterRequest> request, OnAnswer<EnterReply> answer);
 
   void RegisterModel(std::shared_ptr<RegisterModelRequest> request,
                      OnAnswer<RegisterModelReply> answer);
@@ -73,6 +75,7 @@ class ServiceCalls {
   Connector& connector_;
   Membership& membership_;
   const std::shared_ptr<AnswerQueue> queue_;
+  const std::shared_ptr<Timers> timers_;
   RetryingCaller caller_;
   std::vector<std::shared_ptr<ShardClient>> shards_;  // by ordinal
   std::vector<std::string> addresses_;

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/connector.h"
+#include "client/runtime.h"
 #include "client/step_plan.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
@@ -41,6 +42,7 @@ class Session {
     std::string address;      // host:port where this process serves its health; told to others
     std::string metrics_address;
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
+    std::shared_ptr<Runtime> runtime = RealRuntime();
   };
 
   // Joins the job as a worker. The codes of Membership::Join. `connector` must outlive the session.
@@ -55,8 +57,8 @@ class Session {
   virtual absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                 uint64_t test_samples) = 0;
 
-  // After Register: whether this worker must give the initial values (contributor 0 of a job that
-  // starts from no checkpoint).
+  // After Register: whether this worker must give initial values: those of a job that starts from
+  // no checkpoint must, until their first Pull. The first ones of contributor 0 are what counts.
   virtual bool must_initialize() const = 0;
 
   // values[i]: the bytes of tensor i as registered.
@@ -69,7 +71,12 @@ class Session {
   // tensor's dtype and shape. For a buffer: its value after the step.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
-  // Waits for the version after the last decided step and brings it into parameter(...).
+  // The last decided step, as far as this worker is: the version that Pull brings.
+  virtual uint64_t version() const = 0;
+  // How many data epochs are used up by the steps until then.
+  virtual uint64_t data_epochs() const = 0;
+
+  // Waits for version() and brings it into parameter(...).
   virtual absl::Status Pull() = 0;
 
   // What this worker does in the next step; nullopt when the job's steps are done. No
@@ -86,7 +93,9 @@ class Session {
   virtual absl::Status Push(size_t tensor) = 0;
 
   // Waits until all shards have this worker's gradients, tells the step leader, and returns the
-  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses.
+  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses. Outcome STALE: this worker's
+  // lease had ended (it was stopped, or cut off); it has joined anew, as perhaps another ordinal,
+  // and the job has gone on meanwhile. Pull and go on as after any step.
   virtual absl::StatusOr<Verdict> Complete(double loss_sum) = 0;
 
   // The part [begin, end) of the test set that this worker evaluates.

@@ -17,6 +17,7 @@ class ShardClient {
   virtual void Initialize(const InitializeRequest&, absl::Time deadline, Done<InitializeReply>) = 0;
   virtual void Push(const PushRequest&, absl::Time deadline, Done<PushReply>) = 0;
   virtual void Complete(const CompleteRequest&, absl::Time deadline, Done<CompleteReply>) = 0;
+  virtual void Enter(const EnterRequest&, absl::Time deadline, Done<EnterReply>) = 0;
   virtual void Close(const CloseRequest&, absl::Time deadline, Done<CloseReply>) = 0;
   virtual void Decide(const DecideRequest&, absl::Time deadline, Done<DecideReply>) = 0;
   virtual void Pull(const PullRequest&, absl::Time deadline, Done<PullReply>) = 0;

@@ -18,10 +18,10 @@ StepExchange::StepExchange(const Options& options, const std::vector<TensorSpec>
       calls_(calls),
       groups_(options.group_bytes) {}
 
-void StepExchange::Open(uint64_t step, double weight) {
+void StepExchange::Open(uint64_t step, uint32_t attempt, double weight) {
   absl::MutexLock lock(&mu_);
   step_ = step;
-  attempt_ = 0;
+  attempt_ = attempt;
   weight_ = weight;
   pushed_.assign(tensors_.size(), false);
   (void)groups_.TakeAll();
@@ -181,9 +181,9 @@ void StepExchange::PushAgain() {
   for (size_t tensor : held) (void)Push(tensor);  // as before, so it is accepted
 }
 
-uint64_t StepExchange::pushed_bytes() const {
+uint64_t StepExchange::TakePushedBytes() {
   absl::MutexLock lock(&mu_);
-  return pushed_bytes_;
+  return std::exchange(pushed_bytes_, 0);
 }
 
 }  // namespace parley

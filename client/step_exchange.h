@@ -42,7 +42,7 @@ class StepExchange {
   StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
 
-  void Open(uint64_t step, double weight);
+  void Open(uint64_t step, uint32_t attempt, double weight);
 
   // InvalidArgument for no tensor, FailedPrecondition where no step is open or the tensor was
   // pushed already.
@@ -54,7 +54,8 @@ class StepExchange {
   // RETRY all is pushed again, as the next attempt: call AwaitPushes and this once more.
   absl::StatusOr<Verdict> AwaitVerdict(const Wait& wait, const Share& share, uint64_t data_epoch);
 
-  uint64_t pushed_bytes() const;
+  // Bytes pushed since the last call.
+  uint64_t TakePushedBytes();
 
  private:
   // What answers touch; shared with them, since they can come after an error has ended the step.

@@ -48,6 +48,7 @@ class FakeShard final : public ShardClient {
     done(reply);
   }
   void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply>) override {}
+  void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
   void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
   void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
   void Pull(const PullRequest&, absl::Time, Done<PullReply>) override {}
@@ -173,7 +174,7 @@ class StepExchangeTest : public testing::Test {
   SliceLayout layout_;
   FakeMembership membership_;
   FakeConnector connector_;
-  const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>();
+  const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>(RealRuntime());
   const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
   ServiceCalls calls_{
       {absl::Seconds(20), absl::Seconds(2)}, connector_, membership_, queue_, timers_, 3};
@@ -181,7 +182,7 @@ class StepExchangeTest : public testing::Test {
 
 TEST_F(StepExchangeTest, WeighsGradientsButNotBuffersAndNamesWhatHasNone) {
   StepExchange exchange = MakeExchange();
-  exchange.Open(4, 0.5);
+  exchange.Open(4, 0, 0.5);
   SetGradient(1, 6);
   SetGradient(2, 8);
   ASSERT_TRUE(exchange.Push(1).ok());
@@ -203,12 +204,12 @@ TEST_F(StepExchangeTest, WeighsGradientsButNotBuffersAndNamesWhatHasNone) {
   ASSERT_EQ(complete.none_size(), 1);
   EXPECT_EQ(complete.none(0), 0);
   EXPECT_EQ(exchange.Push(0).code(), absl::StatusCode::kFailedPrecondition);  // closed
-  EXPECT_EQ(exchange.pushed_bytes(), 16);
+  EXPECT_EQ(exchange.TakePushedBytes(), 16);
 }
 
 TEST_F(StepExchangeTest, ASumTakesGradientsAsTheyAre) {
   StepExchange exchange = MakeExchange(/*sum=*/true);
-  exchange.Open(1, 0.25);
+  exchange.Open(1, 0, 0.25);
   SetGradient(0, 12);
   ASSERT_TRUE(exchange.Push(0).ok());
   ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
@@ -217,7 +218,7 @@ TEST_F(StepExchangeTest, ASumTakesGradientsAsTheyAre) {
 
 TEST_F(StepExchangeTest, WithoutDataEverythingIsNone) {
   StepExchange exchange = MakeExchange();
-  exchange.Open(1, 0);
+  exchange.Open(1, 0, 0);
   EXPECT_TRUE(exchange.Push(0).ok());
   ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
   shard().WillAnswer(Verdict::APPLY, 1, 0);
@@ -228,7 +229,7 @@ TEST_F(StepExchangeTest, WithoutDataEverythingIsNone) {
 
 TEST_F(StepExchangeTest, OnRetryItSendsAgainWhatItHolds) {
   StepExchange exchange = MakeExchange(false, /*group_bytes=*/1);
-  exchange.Open(1, 0.5);
+  exchange.Open(1, 0, 0.5);
   SetGradient(0, 2);
   SetGradient(1, 4);
   for (size_t tensor : {0, 1}) ASSERT_TRUE(exchange.Push(tensor).ok());
@@ -248,12 +249,12 @@ TEST_F(StepExchangeTest, OnRetryItSendsAgainWhatItHolds) {
 
 TEST_F(StepExchangeTest, APushThatIsRefusedEndsTheStepAndOneThatIsLostDoesNot) {
   StepExchange exchange = MakeExchange();
-  exchange.Open(1, 1);
+  exchange.Open(1, 0, 1);
   ASSERT_TRUE(exchange.Push(0).ok());
   shard().WillRefusePush(absl::UnavailableError("lost"));
   ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
   EXPECT_EQ(shard().pushes(), 2);
-  exchange.Open(2, 1);
+  exchange.Open(2, 0, 1);
   ASSERT_TRUE(exchange.Push(0).ok());
   shard().WillRefusePush(absl::InvalidArgumentError("wrong size"));
   EXPECT_EQ(exchange.AwaitPushes(wait()).code(), absl::StatusCode::kInvalidArgument);
@@ -261,7 +262,7 @@ TEST_F(StepExchangeTest, APushThatIsRefusedEndsTheStepAndOneThatIsLostDoesNot) {
 
 TEST_F(StepExchangeTest, AVerdictOfAnotherStepIsNotTaken) {
   StepExchange exchange = MakeExchange();
-  exchange.Open(2, 1);
+  exchange.Open(2, 0, 1);
   ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
   shard().WillAnswer(Verdict::APPLY, 1, 0);
   EXPECT_EQ(exchange.AwaitVerdict(wait(), Share(), 0).status().code(), absl::StatusCode::kInternal);
@@ -270,7 +271,7 @@ TEST_F(StepExchangeTest, AVerdictOfAnotherStepIsNotTaken) {
 TEST_F(StepExchangeTest, ManyThreadsPushAtOnce) {
   StepExchange exchange = MakeExchange(false, 16);
   for (uint64_t step = 1; step <= 50; ++step) {
-    exchange.Open(step, 1);
+    exchange.Open(step, 0, 1);
     std::vector<std::thread> threads;
     for (size_t tensor = 0; tensor < 3; ++tensor) {
       SetGradient(tensor, static_cast<float>(step * 10 + tensor));

@@ -5,9 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "common/job/job_file.h"
-#include "common/seed.h"
 
 namespace parley {
 
@@ -23,16 +21,30 @@ WorkerSession::WorkerSession(Session::Options options, Connector& connector)
       connector_(connector),
       liveness_(Liveness(options_.job)),
       // The coordinator sees more than one worker does: it speaks first where a step gets nowhere.
-      patience_(StallTimeout(options_.job) + liveness_) {}
+      patience_(StallTimeout(options_.job) + liveness_),
+      runtime_(options_.runtime) {}
 
 WorkerSession::~WorkerSession() {
+  if (timers_ == nullptr) return;
   // From here no attempt of a call begins any more, and no answer finds a reader.
   timers_->Stop();
   queue_->End(absl::CancelledError("the session has ended"));
-  if (membership_ != nullptr && !left_ && membership_->failure().has_value()) membership_->Leave();
+  const std::shared_ptr<Membership> member = membership();
+  if (member != nullptr && !left_ && member->failure().has_value()) member->Leave();
+}
+
+std::shared_ptr<Membership> WorkerSession::membership() const {
+  absl::MutexLock lock(&membership_mu_);
+  return membership_;
 }
 
 absl::Status WorkerSession::JoinJob() {
+  const bool again = timers_ != nullptr;
+  queue_ = std::make_shared<AnswerQueue>(runtime_);
+  timers_ = runtime_->MakeTimers();
+  watched_ = std::make_shared<WatchReply>();
+  is_expelled_ = std::make_shared<std::atomic<bool>>(false);
+
   Membership::Options member;
   member.job = options_.job.name();
   member.job_fingerprint = JobFingerprint(options_.job);
@@ -41,7 +53,12 @@ absl::Status WorkerSession::JoinJob() {
   member.address = options_.address;
   member.metrics_address = options_.metrics_address;
   member.liveness = liveness_;
-  member.join_timeout = options_.join_timeout;
+  member.autonomy = Autonomy(options_.job);
+  member.join_timeout = again ? std::max(patience_, options_.join_timeout) : options_.join_timeout;
+  // A place may be that of a lost member, this one's own former one too.
+  member.wait_for_place =
+      again || options_.job.cluster().min_workers() < options_.job.cluster().workers();
+  member.runtime = runtime_;
   Membership::Listener listener;
   listener.on_state = [queue = queue_, watched = watched_](const WatchReply& state) {
     queue->Post([watched, state] { *watched = state; });
@@ -49,50 +66,60 @@ absl::Status WorkerSession::JoinJob() {
   listener.on_failed = [queue = queue_](const FirstCause& cause) {
     queue->End(absl::AbortedError(cause.text()));
   };
+  listener.on_expelled = [queue = queue_, is_expelled = is_expelled_] {
+    *is_expelled = true;
+    queue->End(absl::AbortedError("the job goes on without this worker"));
+  };
   absl::StatusOr<std::unique_ptr<Membership>> joined =
       Membership::Join(std::move(member), connector_, std::move(listener));
   if (!joined.ok()) return joined.status();
-  membership_ = *std::move(joined);
+  const std::shared_ptr<Membership> shared = *std::move(joined);
+  std::shared_ptr<Membership> former = shared;
+  {
+    absl::MutexLock lock(&membership_mu_);
+    membership_.swap(former);
+  }
+  former.reset();  // waits for its threads: not under the lock
   ServiceCalls::Options calls;
   calls.patience = patience_;
   calls.liveness = liveness_;
-  calls_ = std::make_unique<ServiceCalls>(calls, connector_, *membership_, queue_, timers_,
-                                          RandomIncarnation());
+  calls_ = std::make_unique<ServiceCalls>(calls, connector_, *shared, queue_, timers_,
+                                          runtime_->DrawIncarnation());
   return absl::OkStatus();
 }
 
 absl::Status WorkerSession::Await(const std::string& what, const std::function<bool()>& done) {
-  const absl::Time started = absl::Now();
+  const absl::Time started = runtime_->Now();
   const uint64_t decided = data_.has_value() ? data_->version() : 0;
   // A call's own patience ends first and says more.
   const absl::Status status = queue_->RunUntil(
-      done, started + patience_ + absl::Seconds(1), [&] { membership_->Progress(decided); },
+      done, started + patience_ + absl::Seconds(1), [&] { membership()->Progress(decided); },
       std::max(liveness_ / 4, absl::Milliseconds(50)));
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(
       absl::StrFormat("%s: nothing since %s (%.1f s)%s", what,
                       absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", started, absl::UTCTimeZone()),
-                      absl::ToDoubleSeconds(absl::Now() - started), WhatIsMissing()));
+                      absl::ToDoubleSeconds(runtime_->Now() - started), WhatIsMissing()));
 }
 
 std::string WorkerSession::WhatIsMissing() {
   GetStatusRequest request;
   request.set_job(options_.job.name());
   auto missing = std::make_shared<std::optional<std::string>>();
-  membership_->coordinator()->GetStatus(
-      request, absl::Now() + liveness_ / 4,
+  membership()->coordinator()->GetStatus(
+      request, runtime_->Now() + liveness_ / 4,
       [queue = queue_, missing](const absl::StatusOr<GetStatusReply>& reply) {
         std::string text = reply.ok() ? reply->what_is_missing() : "";
         queue->Post([missing, text] { *missing = text; });
       });
-  (void)queue_->RunUntil([&] { return missing->has_value(); }, absl::Now() + liveness_ / 2, [] {},
-                         liveness_);
+  (void)queue_->RunUntil([&] { return missing->has_value(); }, runtime_->Now() + liveness_ / 2,
+                         [] {}, liveness_);
   const std::string text = missing->value_or("");
   return text.empty() ? "" : absl::StrCat("; missing: ", text);
 }
 
 Session::Epochs WorkerSession::epochs() const {
-  const CallHeader header = membership_->header();
+  const CallHeader header = membership()->header();
   return {.job = header.job_epoch(), .view = header.view_epoch()};
 }
 

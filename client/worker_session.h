@@ -1,6 +1,7 @@
 #ifndef PARLEY_CLIENT_WORKER_SESSION_H_
 #define PARLEY_CLIENT_WORKER_SESSION_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,12 +16,12 @@
 #include "client/data_plan.h"
 #include "client/membership.h"
 #include "client/parameter_puller.h"
+#include "client/runtime.h"
 #include "client/service_calls.h"
 #include "client/session.h"
 #include "client/slice_layout.h"
 #include "client/step_exchange.h"
 #include "client/tensor_arena.h"
-#include "client/timer_thread.h"
 
 namespace parley {
 
@@ -28,6 +29,9 @@ namespace parley {
 // but for Push, failure and traffic. What other threads learn (answers, states of the job, its
 // failure) comes through the AnswerQueue, so that everything without a lock here belongs to the
 // training thread.
+//
+// A worker that the job has gone on without (docs/membership.md) joins anew, inside whichever verb
+// finds it out: all that belongs to one membership is made again, the buffers stay.
 class WorkerSession final : public Session {
  public:
   WorkerSession(Session::Options options, Connector& connector);
@@ -36,7 +40,7 @@ class WorkerSession final : public Session {
   // First of all, once.
   absl::Status JoinJob();
 
-  uint32_t ordinal() const override { return membership_->ordinal(); }
+  uint32_t ordinal() const override { return membership()->ordinal(); }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
   bool must_initialize() const override;
@@ -45,6 +49,10 @@ class WorkerSession final : public Session {
     return parameters_->tensor(tensor);
   }
   absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
+  uint64_t version() const override { return data_.has_value() ? data_->version() : 0; }
+  uint64_t data_epochs() const override {
+    return data_.has_value() ? data_->position().epoch() : 0;
+  }
   absl::Status Pull() override;
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
@@ -54,42 +62,70 @@ class WorkerSession final : public Session {
   absl::Status ReportEvaluation(const Evaluation& part) override;
   absl::Status Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
-  std::optional<FirstCause> failure() const override { return membership_->failure(); }
+  std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
   Epochs epochs() const override;
 
  private:
+  std::shared_ptr<Membership> membership() const;
+
   // Runs answers until done() holds. While it waits the process counts as making progress: what it
   // waits for is to be blamed, not the one that waits. Errors: the job's failure, or that `what`
   // did not come.
   absl::Status Await(const std::string& what, const std::function<bool()>& done);
-  absl::Status AdoptView();
   std::string WhatIsMissing();
+
+  // worker_session_place.cc: this worker's place in the job.
+  // Whether `error` means that the job goes on without this worker. May wait to find out.
+  bool IsExpelled(const absl::Status& error);
+  // Gives the old membership up and takes part again, until it has succeeded.
+  absl::Status JoinAnew();
+  absl::Status TakePlace();  // of the membership that JoinJob has made
+  absl::Status RegisterModel();
+  absl::Status AdoptView();
+  absl::Status Enter();   // once; waits for the start values
+  bool HasPlace() const;  // in the view
+  // The initial values, if it is this worker's to give them and it has them in its parameters.
+  absl::Status SendInitialValues();
   const ClusterView& view() const { return watched_->view(); }
 
-  // Constant after construction or JoinJob.
+  // One attempt of the public verb of this name.
+  absl::Status PullOnce();
+  absl::StatusOr<Verdict> CompleteOnce(const Share& share);
+  absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
+
+  // Constant after construction.
   const Session::Options options_;
   Connector& connector_;
   const absl::Duration liveness_;
   const absl::Duration patience_;
-  const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>();
-  const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
-  // The newest state of the job; shared with the listener's answers.
-  const std::shared_ptr<WatchReply> watched_ = std::make_shared<WatchReply>();
-  std::unique_ptr<Membership> membership_;
-  std::unique_ptr<ServiceCalls> calls_;
+  const std::shared_ptr<Runtime> runtime_;
 
-  // Constant after Register.
-  std::vector<TensorSpec> tensors_;
-  std::optional<TensorArena> parameters_;
-  std::optional<TensorArena> gradients_;
+  // Of the present membership.
+  std::shared_ptr<AnswerQueue> queue_;
+  std::shared_ptr<Timers> timers_;
+  std::shared_ptr<WatchReply> watched_;             // the newest state; shared with the answers
+  std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
+  mutable absl::Mutex membership_mu_;
+  std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(membership_mu_);
+  std::unique_ptr<ServiceCalls> calls_;
   std::optional<SliceLayout> layout_;
   std::optional<ParameterPuller> puller_;
   std::unique_ptr<StepExchange> exchange_;
 
+  // Constant after Register.
+  std::vector<TensorSpec> tensors_;
+  uint64_t training_samples_ = 0;
+  uint64_t test_samples_ = 0;
+  std::optional<TensorArena> parameters_;
+  std::optional<TensorArena> gradients_;
+
   // The training thread's.
   std::optional<DataPlan> data_;
-  std::optional<StepPlan> plan_;  // of the open step
+  bool entered_ = false;               // data_ says where the job is; from the first Pull on
+  uint32_t attempt_ = 0;               // of the step that Enter named; 0 for later ones
+  std::optional<StepPlan> plan_;       // of the open step
+  bool holds_initial_values_ = false;  // in the parameters, until the first Pull
   bool left_ = false;
 
   mutable absl::Mutex traffic_mu_;

@@ -10,10 +10,14 @@ namespace parley {
 
 SampleRange WorkerSession::evaluation_part() const {
   SampleRange part;
-  const uint64_t workers = view().contributors_size();
-  if (workers == 0) return part;
+  if (!data_.has_value()) return part;
+  // Among those who take part in the next step: all know the same ones at a version.
+  const std::vector<uint32_t>& contributors = data_->contributors();
+  const auto place = std::lower_bound(contributors.begin(), contributors.end(), ordinal());
+  if (place == contributors.end() || *place != ordinal()) return part;
+  const uint64_t workers = contributors.size();
+  const uint64_t me = static_cast<uint64_t>(place - contributors.begin());
   const uint64_t samples = view().test_samples();
-  const uint64_t me = membership_->ordinal();
   // The first ones take one more where it does not divide; no product, which could overflow.
   const uint64_t each = samples / workers;
   const uint64_t more = samples % workers;
@@ -29,11 +33,22 @@ absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
   calls_->ReportEvaluation(
       std::move(request),
       [answer](const absl::StatusOr<ReportEvaluationReply>& reply) { *answer = reply.status(); });
-  const absl::Status waited = Await("reporting an evaluation", [&] { return answer->has_value(); });
-  return waited.ok() ? **answer : waited;
+  absl::Status status = Await("reporting an evaluation", [&] { return answer->has_value(); });
+  if (status.ok()) status = **answer;
+  // Its part is lost then, and with it the evaluation of this version.
+  return IsExpelled(status) ? JoinAnew() : status;
 }
 
 absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+  while (true) {
+    const absl::Status status = FinishOnce(seconds);
+    if (!IsExpelled(status)) return status;
+    if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
+  }
+}
+
+absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
+  if (absl::Status entered = Enter(); !entered.ok()) return entered;
   auto request = std::make_shared<FinishRequest>();
   request->set_last_step(data_.has_value() ? data_->version() : 0);
   request->mutable_seconds()->Assign(seconds.begin(), seconds.end());
@@ -47,13 +62,13 @@ absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
         Await("waiting for the end of the job", [this] { return watched_->phase() == FINISHED; });
   }
   if (!status.ok()) return status;
-  membership_->Leave();
+  membership()->Leave();
   left_ = true;
   return absl::OkStatus();
 }
 
 FirstCause WorkerSession::Fail(const std::string& reason, bool preempted) {
-  return membership_->Fail(reason, preempted);
+  return membership()->Fail(reason, preempted);
 }
 
 }  // namespace parley

@@ -1,11 +1,11 @@
 // The session's verbs before training and between its steps: Register, Initialize, Pull.
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/push_groups.h"
 #include "client/worker_session.h"
 #include "common/tensor.h"
@@ -25,45 +25,14 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
   parameters_.emplace(tensors_);
   gradients_.emplace(tensors_);
 
-  auto request = std::make_shared<RegisterModelRequest>();
-  request->mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
-  request->set_training_samples(training_samples);
-  request->set_test_samples(test_samples);
-  auto answer = std::make_shared<std::optional<absl::Status>>();
-  calls_->RegisterModel(std::move(request), [answer](const absl::StatusOr<RegisterModelReply>& r) {
-    *answer = r.status();
-  });
-  absl::Status status = Await("registering the model", [&] { return answer->has_value(); });
-  if (status.ok()) status = **answer;
-  if (status.ok()) {
-    status = Await("waiting for all members to join", [this] { return watched_->has_view(); });
-  }
-  return status.ok() ? AdoptView() : status;
-}
-
-absl::Status WorkerSession::AdoptView() {
-  absl::StatusOr<SliceLayout> layout =
-      SliceLayout::Make(view(), tensors_, membership_->ordinal(), membership_->member());
-  if (!layout.ok()) return layout.status();
-  layout_ = *std::move(layout);
-  if (view().step_leader() >= layout_->shard_addresses().size() ||
-      layout_->shard_addresses()[view().step_leader()].empty()) {
-    return absl::InternalError("the view's step leader is no member");
-  }
-  calls_->Connect(layout_->shard_addresses());
-  data_.emplace(options_.job, view(), membership_->ordinal());
-  puller_.emplace(tensors_, *layout_, *parameters_, *calls_);
-  StepExchange::Options exchange;
-  exchange.contributor = membership_->ordinal();
-  exchange.step_leader = view().step_leader();
-  exchange.sum = options_.job.consistency().sync().reduction() == SUM;
-  exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
-  membership_->Progress(data_->version());
-  return absl::OkStatus();
+  training_samples_ = training_samples;
+  test_samples_ = test_samples;
+  const absl::Status placed = TakePlace();
+  return IsExpelled(placed) ? JoinAnew() : placed;
 }
 
 bool WorkerSession::must_initialize() const {
-  return watched_->has_view() && view().start_from().empty() && membership_->ordinal() == 0;
+  return layout_.has_value() && view().start_from().empty() && !entered_;
 }
 
 absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::byte>> values) {
@@ -73,20 +42,29 @@ absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::by
     return absl::InvalidArgumentError(absl::StrCat("values of ", values.size(), " tensors where ",
                                                    tensors_.size(), " are registered"));
   }
+  for (size_t tensor = 0; tensor < values.size(); ++tensor) {
+    const TensorSpec& spec = tensors_[tensor];
+    if (values[tensor].size() != ByteCount(spec)) {
+      return absl::InvalidArgumentError(absl::StrCat("'", spec.name(), "' has ", ByteCount(spec),
+                                                     " bytes, its value ", values[tensor].size()));
+    }
+    std::memcpy(parameters_->tensor(tensor).data(), values[tensor].data(), values[tensor].size());
+  }
+  holds_initial_values_ = true;
+  const absl::Status status = SendInitialValues();
+  return IsExpelled(status) ? JoinAnew() : status;
+}
+
+absl::Status WorkerSession::SendInitialValues() {
+  if (!holds_initial_values_ || !must_initialize() || ordinal() != 0) return absl::OkStatus();
   PushGroups groups(4 << 20);
   std::vector<SliceGroup> full;
   for (const auto& slices : layout_->by_shard()) {
     for (const PlacedSlice& placed : slices) {
-      const absl::Span<const std::byte> value = values[placed.tensor];
-      const TensorSpec& spec = tensors_[placed.tensor];
-      if (value.size() != ByteCount(spec)) {
-        return absl::InvalidArgumentError(absl::StrCat("'", spec.name(), "' has ", ByteCount(spec),
-                                                       " bytes, its value ", value.size()));
-      }
       SliceData slice;
       slice.set_slice(placed.slice);
-      slice.set_dtype(spec.dtype());
-      slice.set_data(value.data() + placed.begin, placed.bytes);
+      slice.set_dtype(tensors_[placed.tensor].dtype());
+      slice.set_data(parameters_->tensor(placed.tensor).data() + placed.begin, placed.bytes);
       groups.Add(placed.shard, std::move(slice), full);
     }
   }
@@ -112,15 +90,27 @@ absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::by
 
 absl::Status WorkerSession::Pull() {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Pull: Register comes first");
-  const absl::Time started = absl::Now();
+  while (true) {
+    const absl::Status status = PullOnce();
+    if (!IsExpelled(status)) return status;
+    if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
+  }
+}
+
+absl::Status WorkerSession::PullOnce() {
+  if (absl::Status entered = Enter(); !entered.ok()) return entered;
+  const absl::Time started = runtime_->Now();
   const uint64_t version = data_->version();
   const absl::Status pulled = puller_->Pull(version, [&](const std::function<bool()>& done) {
     return Await(absl::StrCat("pulling version ", version), done);
   });
-  if (pulled.ok()) membership_->Progress(version);
+  if (pulled.ok()) {
+    membership()->Progress(version);
+    holds_initial_values_ = false;  // the shards have theirs
+  }
   absl::MutexLock lock(&traffic_mu_);
-  traffic_.pulled_bytes = puller_->pulled_bytes();
-  traffic_.pull_seconds += absl::ToDoubleSeconds(absl::Now() - started);
+  traffic_.pulled_bytes += puller_->TakePulledBytes();
+  traffic_.pull_seconds += absl::ToDoubleSeconds(runtime_->Now() - started);
   return pulled;
 }
 

@@ -2,49 +2,66 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/worker_session.h"
 #include "common/job/data_division.h"
 
 namespace parley {
 
 std::optional<StepPlan> WorkerSession::NextStep() {
-  if (!data_.has_value()) return std::nullopt;
+  if (!entered_) return std::nullopt;
   if (plan_.has_value()) return plan_;  // open already
   plan_ = data_->Next();
   if (plan_.has_value()) {
-    exchange_->Open(plan_->step, plan_->weight);
-    membership_->Progress(data_->version());
+    exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight);
+    membership()->Progress(data_->version());
   }
   return plan_;
 }
 
 std::vector<StepPlan> WorkerSession::Ahead(size_t count) const {
-  return data_.has_value() ? data_->Ahead(count) : std::vector<StepPlan>();
+  return entered_ ? data_->Ahead(count) : std::vector<StepPlan>();
 }
 
 absl::Status WorkerSession::Push(size_t tensor) {
   if (exchange_ == nullptr) return absl::FailedPreconditionError("Push: Register comes first");
-  const std::optional<FirstCause> failed = membership_->failure();
+  const std::shared_ptr<Membership> member = membership();
+  const std::optional<FirstCause> failed = member->failure();
   if (failed.has_value()) return absl::AbortedError(failed->text());
-  membership_->Progress(0);
+  member->Progress(0);
   return exchange_->Push(tensor);
 }
 
 absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   if (!plan_.has_value()) return absl::FailedPreconditionError("Complete: no step is open");
   Share share;
-  share.set_contributor(membership_->ordinal());
+  share.set_contributor(ordinal());
   share.set_weight(plan_->weight);
   share.set_samples(Count(plan_->ranges));
   share.mutable_ranges()->Assign(plan_->ranges.begin(), plan_->ranges.end());
   share.set_loss_sum(loss_sum);
+  absl::StatusOr<Verdict> verdict = CompleteOnce(share);
+  if (!verdict.ok()) {
+    if (!IsExpelled(verdict.status())) return verdict.status();
+    Verdict stale;
+    stale.set_step(plan_->step);
+    stale.set_outcome(Verdict::STALE);
+    if (absl::Status status = JoinAnew(); !status.ok()) return status;
+    return stale;
+  }
+  const absl::Status decided = data_->Decide(*verdict);
+  if (!decided.ok()) return decided;
+  plan_.reset();
+  membership()->Progress(data_->version());
+  return verdict;
+}
+
+absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
   while (true) {
-    const absl::Time started = absl::Now();
+    const absl::Time started = runtime_->Now();
     const absl::Status pushed = exchange_->AwaitPushes([&](const std::function<bool()>& done) {
       return Await(absl::StrCat("pushing the gradients of step ", plan_->step), done);
     });
-    const absl::Time acknowledged = absl::Now();
+    const absl::Time acknowledged = runtime_->Now();
     if (!pushed.ok()) return pushed;
     absl::StatusOr<Verdict> verdict = exchange_->AwaitVerdict(
         [&](const std::function<bool()>& done) {
@@ -53,17 +70,11 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
         share, plan_->data_epoch);
     {
       absl::MutexLock lock(&traffic_mu_);
-      traffic_.pushed_bytes = exchange_->pushed_bytes();
+      traffic_.pushed_bytes += exchange_->TakePushedBytes();
       traffic_.push_seconds += absl::ToDoubleSeconds(acknowledged - started);
-      traffic_.wait_seconds += absl::ToDoubleSeconds(absl::Now() - acknowledged);
+      traffic_.wait_seconds += absl::ToDoubleSeconds(runtime_->Now() - acknowledged);
     }
-    if (!verdict.ok()) return verdict.status();
-    if (verdict->outcome() == Verdict::RETRY) continue;
-    const absl::Status decided = data_->Decide(*verdict);
-    if (!decided.ok()) return decided;
-    plan_.reset();
-    membership_->Progress(data_->version());
-    return verdict;
+    if (!verdict.ok() || verdict->outcome() != Verdict::RETRY) return verdict;
   }
 }
 

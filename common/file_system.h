@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 
 namespace parley {
@@ -33,6 +34,14 @@ class ReadableFile {
   virtual absl::Status Read(uint64_t offset, absl::Span<std::byte> bytes) const = 0;
 };
 
+// What the file system says about a file. Two names are of the same file where device and inode are
+// equal.
+struct FileInfo {
+  uint64_t device = 0;
+  uint64_t inode = 0;
+  absl::Time modified;  // by the clock of the machine that holds the file
+};
+
 // The file operations that the project uses: the seam under which tests inject faults. Errors name
 // the path, the operation and the system's reason: NotFound, PermissionDenied, AlreadyExists,
 // ResourceExhausted (disk full), else Unavailable. Thread-safe.
@@ -51,6 +60,7 @@ class FileSystem {
   virtual absl::StatusOr<std::vector<std::string>> List(
       const std::string& directory) = 0;  // sorted names
   virtual bool Exists(const std::string& path) = 0;
+  virtual absl::StatusOr<FileInfo> Info(const std::string& path) = 0;
 };
 
 // The real one.
@@ -64,6 +74,15 @@ absl::StatusOr<std::string> ReadWholeFile(FileSystem& files, const std::string& 
 // syncs the folder.
 absl::Status WriteFileAtomically(FileSystem& files, const std::string& path,
                                  std::string_view content);
+
+// Makes the file, whole and durable, unless somebody has made it before: of all who try, in
+// whatever process and on whatever machine, exactly one makes it. `temporary`: a name in the same
+// folder that nobody else uses; it is gone afterwards.
+//   ALREADY_EXISTS  another one's file is there
+//   OK              this one's is, durably
+//   any other       the codes of FileSystem: it may be there or not
+absl::Status CreateExclusively(FileSystem& files, const std::string& path,
+                               const std::string& temporary, std::string_view content);
 
 }  // namespace parley
 

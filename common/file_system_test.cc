@@ -4,6 +4,8 @@
 
 #include <string>
 
+#include "absl/time/clock.h"
+
 namespace parley {
 namespace {
 
@@ -35,6 +37,38 @@ TEST_F(FileSystemTest, LinkIsExclusive) {
   files_->Remove(Path("record")).IgnoreError();
   EXPECT_TRUE(files_->Link(Path("first"), Path("record")).ok());
   EXPECT_EQ(files_->Link(Path("first"), Path("record")).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(FileSystemTest, ExclusiveCreationGivesANameToTheFirstOneAlone) {
+  const std::string path = Path("exclusive");
+  files_->Remove(path).IgnoreError();
+  EXPECT_TRUE(CreateExclusively(*files_, path, Path(".one"), "one").ok());
+  EXPECT_EQ(CreateExclusively(*files_, path, Path(".two"), "two").code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(ReadWholeFile(*files_, path).value(), "one");
+  EXPECT_FALSE(files_->Exists(Path(".one")));
+  EXPECT_FALSE(files_->Exists(Path(".two")));
+  EXPECT_EQ(CreateExclusively(*files_, Path("no folder/file"), Path("no folder/.x"), "x").code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(FileSystemTest, TwoNamesOfOneFileHaveOneInode) {
+  for (const char* name : {"a name", "a second name", "another file"}) {
+    files_->Remove(Path(name)).IgnoreError();
+  }
+  const absl::Time before = absl::Now() - absl::Seconds(1);
+  ASSERT_TRUE(WriteFileAtomically(*files_, Path("a name"), "1").ok());
+  ASSERT_TRUE(WriteFileAtomically(*files_, Path("another file"), "1").ok());
+  ASSERT_TRUE(files_->Link(Path("a name"), Path("a second name")).ok());
+  const auto one = files_->Info(Path("a name"));
+  const auto two = files_->Info(Path("a second name"));
+  const auto other = files_->Info(Path("another file"));
+  ASSERT_TRUE(one.ok() && two.ok() && other.ok());
+  EXPECT_EQ(one->inode, two->inode);
+  EXPECT_EQ(one->device, two->device);
+  EXPECT_NE(one->inode, other->inode);
+  EXPECT_GT(one->modified, before);
+  EXPECT_EQ(files_->Info(Path("not here")).status().code(), absl::StatusCode::kNotFound);
 }
 
 TEST_F(FileSystemTest, ReadingPastTheEndIsDataLoss) {

@@ -78,6 +78,7 @@ void Log::Error(const std::string& message, const LogPairs& pairs) {
 void Log::Write(LogLevel level, const std::string& message, const LogPairs& pairs) {
   absl::MutexLock lock(&mu_);
   const std::string line = FormatLogLine(format_, absl::Now(), level, who_, message, pairs) + "\n";
+  if (sink_) return sink_(line);
   // One write a line, so that the lines of processes that share a file do not mix. A full disk or a
   // closed pipe must not end the job: nothing is to be done about it here.
   if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;

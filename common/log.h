@@ -1,6 +1,7 @@
 #ifndef PARLEY_COMMON_LOG_H_
 #define PARLEY_COMMON_LOG_H_
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,6 +29,9 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, con
 class Log {
  public:
   Log(LogFormat format, std::string who) : format_(format), who_(std::move(who)) {}
+  // The lines go to `sink` rather than to stderr.
+  Log(LogFormat format, std::string who, std::function<void(const std::string& line)> sink)
+      : format_(format), sink_(std::move(sink)), who_(std::move(who)) {}
 
   // Who speaks, once the ordinal is known.
   void SetWho(const std::string& who);
@@ -41,6 +45,7 @@ class Log {
   void Write(LogLevel level, const std::string& message, const LogPairs& pairs);
 
   const LogFormat format_;
+  const std::function<void(const std::string&)> sink_;
   absl::Mutex mu_;
   std::string who_ ABSL_GUARDED_BY(mu_);
 };

@@ -79,7 +79,7 @@ absl::Status Trainer::Train() {
 
   const size_t ahead =
       1 + PrefetchedBatches(parts_.job) / std::max<size_t>(1, parts_.job.accumulate());
-  StepPlan last;
+  uint64_t evaluated = parts_.session.version();
   while (true) {
     std::vector<Prefetcher::Samples> expected;
     for (const StepPlan& plan : parts_.session.Ahead(ahead)) {
@@ -91,21 +91,26 @@ absl::Status Trainer::Train() {
     if (!plan.has_value()) break;
     const std::string preemption = parts_.preemption ? parts_.preemption() : "";
     if (!preemption.empty()) return absl::CancelledError("preempted by " + preemption);
-    if (status = Step(*plan); !status.ok()) return status;
-    if (plan->ends_epoch) {
-      status = Evaluate(plan->step, plan->data_epoch + 1);
+    const uint64_t epochs = parts_.session.data_epochs();
+    absl::StatusOr<Verdict> verdict = Step(*plan);
+    if (!verdict.ok()) return verdict.status();
+    // The verdict says whether the data epoch is used up: a lost worker's data are not. One that
+    // has just come back does not know at which version the others evaluate.
+    if (verdict->outcome() != Verdict::STALE && parts_.session.data_epochs() > epochs) {
+      evaluated = parts_.session.version();
+      status = Evaluate(evaluated, parts_.session.data_epochs());
       if (!status.ok()) return status;
     }
-    last = *std::move(plan);
   }
   // A job that counts steps may end within a data epoch.
-  if (last.step > 0 && !last.ends_epoch) {
-    if (status = Evaluate(last.step, last.data_epoch + 1); !status.ok()) return status;
+  if (evaluated != parts_.session.version()) {
+    status = Evaluate(parts_.session.version(), parts_.session.data_epochs() + 1);
+    if (!status.ok()) return status;
   }
   return parts_.session.Finish(parts_.metrics.seconds());
 }
 
-absl::Status Trainer::Step(const StepPlan& plan) {
+absl::StatusOr<Verdict> Trainer::Step(const StepPlan& plan) {
   double loss_sum = 0;
   const auto microbatches = Microbatches(plan.samples, batch_);
   for (size_t i = 0; i < microbatches.size(); ++i) {
@@ -113,12 +118,18 @@ absl::Status Trainer::Step(const StepPlan& plan) {
         Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size(), loss_sum);
     if (!status.ok()) return status;
   }
-  const absl::StatusOr<Verdict> verdict = binding_->Complete(loss_sum);
+  absl::StatusOr<Verdict> verdict = binding_->Complete(loss_sum);
   if (!verdict.ok()) return verdict.status();
   if (absl::Status status = binding_->Pull(); !status.ok()) return status;
   parts_.metrics.SetEpochs(parts_.session.epochs());
+  if (verdict->outcome() == Verdict::STALE) {
+    parts_.log.Warning(
+        "the job went on without this worker; it has joined anew",
+        {{"step", absl::StrCat(plan.step)}, {"version", absl::StrCat(parts_.session.version())}});
+    return verdict;
+  }
   parts_.metrics.StepDone(*verdict, plan.samples.size(), parts_.session.traffic());
-  return absl::OkStatus();
+  return verdict;
 }
 
 absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,

@@ -43,7 +43,8 @@ class Trainer {
 
  private:
   absl::Status Train();
-  absl::Status Step(const StepPlan& plan);
+  // The verdict, after the parameters that it makes have come.
+  absl::StatusOr<Verdict> Step(const StepPlan& plan);
   absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
                           const std::vector<uint64_t>& samples, bool last, double& loss_sum);
   absl::Status Evaluate(uint64_t version, uint64_t data_epochs);

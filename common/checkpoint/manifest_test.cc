@@ -54,6 +54,7 @@ class DyingFiles final : public FileSystem {
     return files_.List(directory);
   }
   bool Exists(const std::string& path) override { return files_.Exists(path); }
+  absl::StatusOr<FileInfo> Info(const std::string& path) override { return files_.Info(path); }
 
  private:
   class File final : public WritableFile {

@@ -197,6 +197,8 @@ class Checker {
     const Sync& sync = consistency.sync();
     Require(sync.reduction() == MEAN || sync.reduction() == SUM, "consistency.sync.reduction",
             "must be MEAN or SUM");
+    Require(sync.lost_worker() == GO_ON || sync.lost_worker() == WAIT,
+            "consistency.sync.lost_worker", "must be GO_ON or WAIT");
     Require(!sync.deterministic() || job_.threads() > 0, "consistency.sync.deterministic",
             "needs a fixed number of threads of each worker, such as threads: 1, since sums over "
             "another number of threads are other bits");
@@ -208,9 +210,17 @@ class Checker {
     Between(1, cluster.shards(), kMostMembers, "cluster.shards");
     Require(cluster.stages() == 0, "cluster.stages",
             "pipeline stages are not in this release; leave it out");
-    Require(cluster.min_workers() == cluster.workers(), "cluster.min_workers",
-            absl::StrCat("training with fewer workers is not in this release: must be ",
-                         cluster.workers(), ", as cluster.workers, or left out"));
+    Between(1, cluster.min_workers(), cluster.workers(), "cluster.min_workers");
+    const Sync& sync = job_.consistency().sync();
+    Require(!sync.deterministic() || sync.lost_worker() != GO_ON ||
+                cluster.min_workers() == cluster.workers(),
+            "consistency.sync.lost_worker",
+            absl::StrCat("GO_ON with cluster.min_workers ", cluster.min_workers(), " below ",
+                         cluster.workers(),
+                         " workers lets steps go on with fewer, whose sums are "
+                         "other bits, but the job is deterministic: must be WAIT or left out, or "
+                         "cluster.min_workers must be ",
+                         cluster.workers(), " or left out"));
     Require(job_.max_restarts() == 0, "max_restarts",
             "replacing lost processes is not in this release: must be 0 or left out");
   }

@@ -84,6 +84,10 @@ void ConsistencyDefaults(Consistency& consistency) {
   Sync& sync = *consistency.mutable_sync();
   PARLEY_DEFAULT(sync, deterministic, false);
   if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
+  // Other sums than those of all workers would be other bits.
+  if (sync.lost_worker() == LOST_WORKER_UNSPECIFIED) {
+    sync.set_lost_worker(sync.deterministic() ? WAIT : GO_ON);
+  }
 }
 
 void ClusterDefaults(Cluster& cluster) {

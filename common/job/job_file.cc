@@ -76,5 +76,6 @@ std::string JobFingerprint(const JobConfig& job) {
 absl::Duration Liveness(const JobConfig& job) { return DurationOf(job.liveness()); }
 
 absl::Duration StallTimeout(const JobConfig& job) { return DurationOf(job.stall_timeout()); }
+absl::Duration Autonomy(const JobConfig& job) { return DurationOf(job.autonomy()); }
 
 }  // namespace parley

@@ -23,6 +23,7 @@ std::string JobFingerprint(const JobConfig& job);
 // Fields that are durations, of a job that LoadJob gave.
 absl::Duration Liveness(const JobConfig& job);
 absl::Duration StallTimeout(const JobConfig& job);
+absl::Duration Autonomy(const JobConfig& job);
 
 }  // namespace parley
 

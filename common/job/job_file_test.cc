@@ -218,8 +218,18 @@ const std::vector<WrongJob>& WrongJobs() {
       {"stages", "shards: 2", "shards: 2 stages: 2", {"textproto:7: cluster.stages: ", "release"}},
       {"min_workers",
        "shards: 2",
-       "shards: 2 min_workers: 1",
-       {"textproto:7: cluster.min_workers: ", "release", "must be 2"}},
+       "shards: 2 min_workers: 3",
+       {"textproto:7: cluster.min_workers: ", "at most 2", "not 3"}},
+      {"no minimum",
+       "shards: 2",
+       "shards: 2 min_workers: 0",
+       {"textproto:7: cluster.min_workers: ", "at least 1", "not 0"}},
+      {"deterministic with fewer workers",
+       "shards: 2 }",
+       "shards: 2 min_workers: 1 }\n"
+       "consistency { sync { deterministic: true lost_worker: GO_ON } }",
+       {"textproto:8: consistency.sync.lost_worker: GO_ON", "deterministic", "WAIT",
+        "min_workers must be 2"}},
       {"max_restarts", "", "max_restarts: 3", {"textproto:11: max_restarts: ", "release"}},
       {"autonomy", "", "autonomy: \"60s\"", {"textproto:11: autonomy: ", "release"}},
       {"epochs and steps", "", "steps: 5", {"textproto:11: steps: epochs and steps"}},
@@ -284,6 +294,7 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(job->data().idx().deviation(), 1);
   EXPECT_EQ(job->model().simple_cnn().classes(), 10U);
   EXPECT_EQ(job->cluster().min_workers(), 2U);
+  EXPECT_EQ(job->consistency().sync().lost_worker(), GO_ON);
   EXPECT_EQ(job->accumulate(), 1U);
   EXPECT_TRUE(job->checkpoint().at_end());
   EXPECT_EQ(job->checkpoint().directory(), "checkpoints");
@@ -292,6 +303,19 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   const auto adamw = Load(kGood, {"optimizer.adamw={rate: 1}"});
   ASSERT_TRUE(adamw.ok()) << adamw.status();
   EXPECT_EQ(adamw->optimizer().adamw().weight_decay(), 0.01);
+}
+
+TEST_F(JobFile, ADeterministicJobWaitsForALostWorkerUnlessItEndsThen) {
+  const auto waits = Load(kGood, {"consistency.sync.deterministic=true", "cluster.min_workers=1"});
+  ASSERT_TRUE(waits.ok()) << waits.status();
+  EXPECT_EQ(waits->consistency().sync().lost_worker(), WAIT);
+  EXPECT_EQ(waits->cluster().min_workers(), 1U);
+  const auto ends =
+      Load(kGood, {"consistency.sync.deterministic=true", "consistency.sync.lost_worker=GO_ON"});
+  ASSERT_TRUE(ends.ok()) << ends.status();
+  const auto chosen = Load(kGood, {"consistency.sync.lost_worker=WAIT", "cluster.min_workers=1"});
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_EQ(chosen->consistency().sync().lost_worker(), WAIT);
 }
 
 TEST_F(JobFile, AResolvedJobLoadsAsTheSameJobFromAnywhere) {

@@ -114,38 +114,19 @@ bool CoordinatorCore::Enter(Phase phase, absl::Time now) {
   return true;
 }
 
-void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
-  if (life_.phase() != GATHERING || !members_.Complete() ||
-      models_.count() != members_.places(WORKER)) {
-    return;
-  }
-  auto view = MakeView(options_.job, members_.Present(), models_.model(),
-                       options_.start ? &*options_.start : nullptr, job_epoch_);
-  if (!view.ok()) {
-    EndJob(
-        OfCoordinator(address_, absl::StrCat("cannot place the model: ", view.status().message()),
-                      /*preempted=*/false, 0),
-        now);
-    return;
-  }
-  view_ = *std::move(view);
-  progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
-  evaluations_.Start(members_.places(WORKER), view_.test_samples());
-  Enter(PREPARING, now);
-}
-
 void CoordinatorCore::TrainIfShardsAreReady(absl::Time now) {
   if (life_.phase() != PREPARING) return;
   if (std::count(ready_shards_.begin(), ready_shards_.end(), false) != 0) return;
   Enter(TRAINING, now);
+  // Nothing depends on contributor 0 more than on others from now on.
+  if (!WaitsForReplacement()) vacancies_.clear();
   SaveIfAllHaveFinished(now);
 }
 
 void CoordinatorCore::SaveIfAllHaveFinished(absl::Time now) {
   // A worker knows its last verdict from the step leader, and so perhaps before the coordinator
   // does.
-  if (life_.phase() != TRAINING || finished_.count() != members_.places(WORKER) ||
-      finished_.last_step() > progress_.step()) {
+  if (life_.phase() != TRAINING || !AllHaveFinished() || finished_.last_step() > progress_.step()) {
     return;
   }
   if (finished_.last_step() < progress_.step()) {

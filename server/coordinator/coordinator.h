@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,7 +33,9 @@ namespace parley {
 // so, for the gRPC service and for tests alike); answers and the wake-ups of parked Watch calls run
 // through `Replies`, after that lock.
 //
-// Epochs: job_epoch is 1 and view_epoch 0 until the view is made, which has view_epoch 1. Calls
+// Epochs: job_epoch is 1 and view_epoch 0 until the view is made, which has view_epoch 1; each
+// change of the workers that take part makes the next one (docs/membership.md). From then on all
+// that counts workers counts those behind the view's contributors, no longer cluster.workers. Calls
 // that are about the caller alone (Heartbeat, Watch, RegisterModel, Fail, Leave) are fenced by
 // member and incarnation; calls that change the job's state (ReportReady, ReportVerdicts,
 // ReportEvaluation, Finish, ReportCheckpointFile) also by job_epoch and view_epoch. Every accepted
@@ -114,6 +117,8 @@ class CoordinatorCore {
 
   uint64_t job_epoch() const { return job_epoch_; }
   uint64_t view_epoch() const { return view_.view_epoch(); }  // 0: no view yet
+  const ClusterView& view() const { return view_; }
+  const Evaluations& evaluations() const { return evaluations_; }
   const TrainingProgress& progress() const { return progress_; }
   const CheckpointPlan& checkpoint() const { return checkpoint_; }
 
@@ -130,11 +135,33 @@ class CoordinatorCore {
 
   // The one way into another phase. False where the transition is not legal.
   bool Enter(Phase phase, absl::Time now);
-  void MakeViewIfAllAreHere(absl::Time now);
   void TrainIfShardsAreReady(absl::Time now);
   void SaveIfAllHaveFinished(absl::Time now);
   void EndJob(FirstCause cause, absl::Time now);
   void FailMember(const Member& member, const std::string& reason, bool preempted, absl::Time now);
+
+  // Who takes part (coordinator_view.cc).
+  void MakeViewIfAllAreHere(absl::Time now);
+  // The worker is gone: its lease has ended, or a new process has come at its address. The job goes
+  // on without it, or ends with `cause` where too few are left.
+  void LoseWorker(const Caller& worker, FirstCause cause, absl::Time now, Replies& replies);
+  // A worker that has registered while the job trains gets its place in the view.
+  void TakeIn(const Caller& worker, absl::Time now);
+  void ChangeView(ClusterView next, absl::Time now);
+  // Whether the step that loses a worker waits for its replacement.
+  bool WaitsForReplacement() const;
+  // Every worker that stands behind a contributor has finished.
+  bool AllHaveFinished() const;
+  // A worker that has joined a running job and is in no view: nobody depends on it.
+  bool IsApart(const Caller& caller) const;
+  // FAILED_PRECONDITION where the worker is in no view.
+  absl::Status InView(const Caller& worker) const;
+  // No later version can come; a bound on what is reported about them.
+  uint64_t LastVersion() const;
+
+  // Time goes on (coordinator_time.cc).
+  void EndLeases(absl::Time now, Replies& replies);
+  void EndWait(absl::Time now);
   void EndStall(absl::Time now);
 
   // Answers parked calls if the revision is newer than the one they were told.
@@ -146,6 +173,16 @@ class CoordinatorCore {
     std::vector<const Caller*> are_awaited;  // the members among them
   };
   Missing WhatIsMissing() const;
+  // Of the view that governs; of the job file until there is one.
+  uint64_t ExpectedMembers() const;
+
+  // A place in the view that nobody has taken again, and that something waits for: an open step, or
+  // the shards in PREPARING, whose values contributor 0 sets.
+  struct Vacancy {
+    Member lost;
+    absl::Time heard_at;
+    absl::Time since;
+  };
 
   // Constant after construction.
   const Options options_;
@@ -157,6 +194,9 @@ class CoordinatorCore {
   MemberTable members_;
   ModelRegistry models_;
   ClusterView view_;
+  std::map<uint32_t, Vacancy> vacancies_;  // by ordinal
+  absl::Time view_changed_at_ =
+      absl::InfinitePast();  // workers may have waited for others until then
   std::vector<bool> ready_shards_;
   TrainingProgress progress_;
   Evaluations evaluations_;

@@ -1,5 +1,5 @@
 // The calls of members, one method each.
-#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,17 +14,24 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   if (life_.ended() && !members_.Knows(request.header().incarnation())) return InPhase({});
   auto joined = members_.Join(request, now);
   if (!joined.ok()) return joined.status();
-  if (!joined->repeated) last_event_ = now;
+  if (!joined->repeated && life_.phase() == GATHERING) last_event_ = now;
   if (joined->replaced != nullptr) {
-    const Member& old = joined->replaced->member;
-    models_.Forget(old.id());
-    watchers_.Refuse(old.id(), absl::AbortedError("fenced: a newer process has its address"),
+    const Caller& old = *joined->replaced;
+    const std::string why =
+        absl::StrCat("a new process (pid ", request.pid(), ") has come at its address");
+    watchers_.Refuse(old.member.id(), absl::AbortedError("fenced: a newer process has its address"),
                      replies);
-    if (life_.phase() != GATHERING) {
-      // In this release nobody is replaced once the view is made.
-      FailMember(old,
-                 absl::StrCat("a new process (pid ", request.pid(), ") has come at its address"),
-                 /*preempted=*/false, now);
+    if (life_.phase() == GATHERING) {
+      models_.Forget(old.member.id());
+    } else if (old.member.role() == WORKER) {
+      // It need not wait for the end of the lease.
+      LoseWorker(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
+                 replies);
+    } else {
+      // Nobody has the slices of a shard that is gone.
+      FailMember(old.member, why, /*preempted=*/false, now);
+    }
+    if (life_.ended()) {
       TellWatchers(replies);
       return InPhase({});
     }
@@ -45,7 +52,9 @@ absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
   members_.Heartbeat(**caller, request, now);
-  return HeartbeatReply();
+  HeartbeatReply reply;
+  reply.set_generation(generation_);
+  return reply;
 }
 
 void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies& replies,
@@ -75,8 +84,10 @@ absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
   if (life_.phase() == GATHERING) {
     last_event_ = now;
     MakeViewIfAllAreHere(now);
-    TellWatchers(replies);
+  } else {
+    TakeIn(**caller, now);
   }
+  TellWatchers(replies);
   return RegisterModelReply();
 }
 
@@ -109,17 +120,25 @@ absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
                                                    " reports verdicts, but shard ",
                                                    view_.step_leader(), " decides steps"));
   }
-  absl::Status status;
-  for (const Verdict& verdict : request.verdicts()) {
+  const auto add = [&](const Verdict& verdict) {
     if (life_.phase() == SAVING && verdict.step() > progress_.step()) {
-      status = absl::InvalidArgumentError(absl::StrCat("verdict of step ", verdict.step(),
-                                                       " after all workers finished with step ",
-                                                       progress_.step()));
-    } else {
-      status = progress_.Add(verdict, now);
+      return absl::InvalidArgumentError(absl::StrCat("verdict of step ", verdict.step(),
+                                                     " after all workers finished with step ",
+                                                     progress_.step()));
     }
-    if (!status.ok()) break;
-    last_event_ = now;
+    return progress_.Add(verdict, now);
+  };
+  absl::Status status;
+  if (request.has_progress() && life_.phase() != SAVING &&
+      progress_.IsBehind(request.progress(), request.verdicts())) {
+    // Those between were told to an earlier coordinator, or to nobody.
+    status = progress_.CatchUp(request.progress(), request.verdicts(), now);
+    if (status.ok()) last_event_ = now;
+  } else {
+    for (const Verdict& verdict : request.verdicts()) {
+      if (status = add(verdict); !status.ok()) break;
+      last_event_ = now;
+    }
   }
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);
@@ -132,8 +151,9 @@ absl::StatusOr<ReportEvaluationReply> CoordinatorCore::ReportEvaluation(
   auto caller = Admit(request.header(), Scope::kJobState, WORKER, now);
   if (!caller.ok()) return caller.status();
   if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING}); !status.ok()) return status;
+  if (absl::Status status = InView(**caller); !status.ok()) return status;
   const Member& member = (*caller)->member;
-  if (request.part().version() > std::max<uint64_t>(view_.total_steps(), progress_.step())) {
+  if (request.part().version() > LastVersion()) {
     return absl::InvalidArgumentError(absl::StrCat(Describe(member), " evaluated version ",
                                                    request.part().version(),
                                                    ", which this job does not reach"));
@@ -149,7 +169,10 @@ absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request
   const Member& member = (*caller)->member;
   if (finished_.has(member.id())) return FinishReply();
   if (absl::Status status = InPhase({PREPARING, TRAINING}); !status.ok()) return status;
+  if (absl::Status status = InView(**caller); !status.ok()) return status;
   if (absl::Status status = finished_.Add(member, request); !status.ok()) return status;
+  // All steps are decided: nobody waits for a replacement any more.
+  vacancies_.clear();
   last_event_ = now;
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);
@@ -187,7 +210,12 @@ absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl
                                                 Replies& replies) {
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
-  FailMember((*caller)->member, request.reason(), request.preempted(), now);
+  if (IsApart(**caller)) {
+    // Its model may be another one, say. That is no reason to end the job of others.
+    members_.Release(**caller);
+  } else {
+    FailMember((*caller)->member, request.reason(), request.preempted(), now);
+  }
   TellWatchers(replies);
   return FailReply();
 }
@@ -196,8 +224,12 @@ absl::StatusOr<LeaveReply> CoordinatorCore::Leave(const LeaveRequest& request, a
                                                   Replies& replies) {
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
-  members_.Leave(**caller);
-  FailMember((*caller)->member, "left before the end of the job", /*preempted=*/false, now);
+  if (IsApart(**caller)) {
+    members_.Release(**caller);
+  } else {
+    members_.Leave(**caller);
+    FailMember((*caller)->member, "left before the end of the job", /*preempted=*/false, now);
+  }
   watchers_.Refuse((*caller)->member.id(), absl::AbortedError("the member has left"), replies);
   TellWatchers(replies);
   return LeaveReply();

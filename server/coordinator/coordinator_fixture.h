@@ -157,7 +157,7 @@ class CoordinatorFixture {
     return core.Heartbeat(request, now, replies).status();
   }
 
-  // A full batch of each worker from the present data position.
+  // A full batch of each contributor of the view from the present data position.
   Verdict NextVerdict() const {
     const DataPosition& position = core.progress().position();
     uint64_t begin = 0;
@@ -166,9 +166,11 @@ class CoordinatorFixture {
     verdict.set_step(core.progress().step() + 1);
     verdict.set_outcome(Verdict::APPLY);
     verdict.set_data_epoch(position.epoch());
-    for (uint32_t worker = 0; worker < options_.job.cluster().workers(); ++worker) {
+    verdict.set_view_epoch(core.view_epoch());
+    for (const Contributor& contributor : core.view().contributors()) {
+      if (contributor.part_members(0) == 0) continue;
       Share* share = verdict.add_shares();
-      share->set_contributor(worker);
+      share->set_contributor(contributor.ordinal());
       const uint64_t end = std::min<uint64_t>(100, begin + 10);
       share->set_samples(end - begin);
       share->set_weight((end - begin) / 10.0);
@@ -181,10 +183,12 @@ class CoordinatorFixture {
     return verdict;
   }
 
-  absl::Status Report(Process& leader, const std::vector<Verdict>& verdicts) {
+  absl::Status Report(Process& leader, const std::vector<Verdict>& verdicts,
+                      const std::optional<JobProgress>& progress = std::nullopt) {
     ReportVerdictsRequest request;
     *request.mutable_header() = leader.header;
     for (const Verdict& verdict : verdicts) *request.add_verdicts() = verdict;
+    if (progress) *request.mutable_progress() = *progress;
     Replies replies;
     return core.ReportVerdicts(request, now, replies).status();
   }

@@ -8,6 +8,7 @@ namespace parley {
 WatchReply CoordinatorCore::State() const {
   WatchReply state;
   state.set_revision(revision_);
+  state.set_generation(generation_);
   state.set_phase(life_.phase());
   if (view_.view_epoch() != 0) *state.mutable_view() = view_;
   if (life_.phase() == SAVING) {
@@ -24,6 +25,11 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
     missing.who.push_back(absl::StrCat(Describe(entry.member), what));
     missing.are_awaited.push_back(&entry);
   };
+  for (const auto& [ordinal, vacancy] : vacancies_) {
+    missing.who.push_back(absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
+                                       FormatUtc(vacancy.heard_at),
+                                       "; its place waits for another worker"));
+  }
   switch (life_.phase()) {
     case GATHERING:
       for (const auto& [role, word] : {std::pair(SHARD, "shard "), std::pair(WORKER, "worker ")}) {
@@ -43,7 +49,7 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
       }
       break;
     case TRAINING:
-      if (finished_.count() == members_.places(WORKER)) {
+      if (AllHaveFinished()) {
         await(*members_.Holder(SHARD, view_.step_leader()),
               absl::StrCat(" has not reported the verdict of step ", progress_.step() + 1).c_str());
       }
@@ -65,6 +71,15 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
   return missing;
 }
 
+uint64_t CoordinatorCore::ExpectedMembers() const {
+  if (view_.view_epoch() == 0) return members_.places(SHARD) + members_.places(WORKER);
+  uint64_t expected = members_.Holders().size();
+  for (const auto& [ordinal, vacancy] : vacancies_) {
+    if (members_.Holder(WORKER, ordinal) == nullptr) ++expected;
+  }
+  return expected;
+}
+
 absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest& request,
                                                           absl::Time now) const {
   if (!request.job().empty() && request.job() != options_.job.name()) {
@@ -81,9 +96,13 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
     status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(now - entry->heard_at));
     status->set_left(entry->left);
   }
-  reply.set_expected_members(members_.places(SHARD) + members_.places(WORKER));
+  reply.set_expected_members(ExpectedMembers());
   reply.set_step(progress_.step());
-  reply.set_total_steps(view_.total_steps());
+  // Others take part than at the start: where it ends if it goes on like this.
+  reply.set_total_steps(view_.view_epoch() <= 1
+                            ? view_.total_steps()
+                            : LastStep(options_.job, progress_.position(), progress_.step(),
+                                       view_.training_samples(), view_.contributors_size()));
   reply.set_data_epoch(progress_.data_epoch());
   if (options_.job.has_epochs()) reply.set_epochs(options_.job.epochs());
   reply.set_samples(progress_.samples());

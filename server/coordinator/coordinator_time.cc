@@ -1,9 +1,11 @@
 // What happens because time goes on: leases end, stalls are found, the process may go.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/view_change.h"
 
 namespace parley {
 
@@ -14,14 +16,38 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   }
   last_tick_ = now;
   if (generation_ != 0 && !life_.ended()) {
-    if (const Caller* lost = members_.Expired(now)) {
-      EndJob(LostMember(lost->member, lost->heard_at, now, progress_.step()), now);
-    } else {
-      EndStall(now);
-    }
+    EndLeases(now, replies);
+    // Before stalls: who stands still may only wait for the replacement.
+    EndWait(now);
+    if (!life_.ended()) EndStall(now);
   }
   TellWatchers(replies);
   if (watchers_.AnyDue(now)) watchers_.Expire(now, State(), replies);
+}
+
+void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {
+  // The one silent for longest first. Each round fences one or ends the job.
+  while (!life_.ended()) {
+    const Caller* lost = members_.Expired(now);
+    if (lost == nullptr) return;
+    FirstCause cause = LostMember(lost->member, lost->heard_at, now, progress_.step());
+    if (life_.phase() == GATHERING || lost->member.role() != WORKER) {
+      EndJob(std::move(cause), now);
+    } else {
+      LoseWorker(*lost, std::move(cause), now, replies);
+    }
+  }
+}
+
+void CoordinatorCore::EndWait(absl::Time now) {
+  const Vacancy* longest = nullptr;
+  for (const auto& [ordinal, vacancy] : vacancies_) {
+    if (longest == nullptr || vacancy.since < longest->since) longest = &vacancy;
+  }
+  if (longest == nullptr || now - std::max(longest->since, resumed_at_) < options_.stall_timeout) {
+    return;
+  }
+  EndJob(LostMember(longest->lost, longest->heard_at, now, progress_.step()), now);
 }
 
 bool CoordinatorCore::MayExit(absl::Time now) const {
@@ -36,8 +62,11 @@ void CoordinatorCore::EndStall(absl::Time now) {
     const Caller* stalled = nullptr;
     absl::Time since = now - options_.stall_timeout;
     for (const Caller* entry : members_.Holders()) {
-      if (entry->member.role() != WORKER || finished_.has(entry->member.id())) continue;
-      const absl::Time moved = std::max({entry->progressed_at, training_since_, resumed_at_});
+      const uint64_t id = entry->member.id();
+      if (!TakesPart(view_, id) || finished_.has(id)) continue;
+      // Until the view changed they may have waited for whoever was lost.
+      const absl::Time moved =
+          std::max({entry->progressed_at, training_since_, view_changed_at_, resumed_at_});
       if (moved > since || (stalled != nullptr && moved >= since)) continue;
       stalled = entry;
       since = moved;
@@ -46,7 +75,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
       EndJob(StalledMember(stalled->member, since, now, progress_.step()), now);
       return;
     }
-    if (finished_.count() != members_.places(WORKER)) return;
+    if (!AllHaveFinished()) return;
   }
   const Missing missing = WhatIsMissing();
   absl::Time moved = std::max(last_event_, resumed_at_);

@@ -33,30 +33,30 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
   // Only what fits becomes part of the state.
   const auto found = versions_.find(part.version());
   Parts parts = found == versions_.end() ? Parts{} : found->second;
-  const auto [mine, added] = parts.by_worker.emplace(worker.ordinal(), part);
+  const auto [mine, added] = parts.by_ordinal.emplace(worker.ordinal(), Part{worker.id(), part});
   if (!added) {
-    if (mine->second.SerializeAsString() == part.SerializeAsString()) return absl::OkStatus();
+    // What another worker reported from this place counts.
+    if (mine->second.member != worker.id() ||
+        mine->second.numbers.SerializeAsString() == part.SerializeAsString()) {
+      return absl::OkStatus();
+    }
     return absl::InvalidArgumentError(absl::StrCat(who, "reported before, with other numbers"));
   }
-  const Evaluation& first = parts.by_worker.begin()->second;
+  const Evaluation& first = parts.by_ordinal.begin()->second.numbers;
   if (part.epoch() != first.epoch() || part.classes() != first.classes()) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, "another epoch or kind of loss than other workers report"));
   }
-  uint64_t samples = 0;
-  for (const auto& [ordinal, one] : parts.by_worker) samples += one.samples();
-  const bool all = parts.by_worker.size() == workers_;
-  if (samples > test_samples_ || (all && samples != test_samples_)) {
-    return absl::InvalidArgumentError(absl::StrCat(who, "the parts of ", parts.by_worker.size(),
+  parts.sum = first;
+  for (auto it = std::next(parts.by_ordinal.begin()); it != parts.by_ordinal.end(); ++it) {
+    AddTo(parts.sum, it->second.numbers);
+  }
+  const uint64_t samples = parts.sum.samples();
+  const bool all = parts.by_ordinal.size() == workers_;
+  if (fixed_ && (samples > test_samples_ || (all && samples != test_samples_))) {
+    return absl::InvalidArgumentError(absl::StrCat(who, "the parts of ", parts.by_ordinal.size(),
                                                    " of ", workers_, " workers have ", samples,
                                                    " samples, the test set ", test_samples_));
-  }
-  if (all) {
-    parts.whole = true;
-    parts.sum = first;
-    for (auto it = std::next(parts.by_worker.begin()); it != parts.by_worker.end(); ++it) {
-      AddTo(parts.sum, it->second);
-    }
   }
   versions_[part.version()] = std::move(parts);
   return absl::OkStatus();
@@ -65,9 +65,17 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
 std::vector<Evaluation> Evaluations::Whole() const {
   std::vector<Evaluation> whole;
   for (const auto& [version, parts] : versions_) {
-    if (parts.whole) whole.push_back(parts.sum);
+    if (parts.sum.samples() == test_samples_) whole.push_back(parts.sum);
   }
   return whole;
+}
+
+std::vector<uint64_t> Evaluations::Incomplete() const {
+  std::vector<uint64_t> versions;
+  for (const auto& [version, parts] : versions_) {
+    if (parts.sum.samples() != test_samples_) versions.push_back(version);
+  }
+  return versions;
 }
 
 }  // namespace parley

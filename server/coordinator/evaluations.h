@@ -13,25 +13,42 @@ namespace parley {
 // Evaluations of versions, each put together from one part of every worker. One is whole, and told,
 // only if the sample counts of its parts add up to the test set. Owned by CoordinatorCore, under
 // its lock.
+//
+// Once workers change, a part may never come: its worker is gone, and whoever takes its place
+// enters at a later step. Nobody waits for such an evaluation, and nobody is asked to evaluate an
+// old version again, since the shards may not hold it any more: it is left out, and counted as
+// incomplete. So it is with parts that have more samples together than the test set has, as when a
+// worker was lost after its report and comes back in another place. Neither is the fault of the one
+// who reports last, who is answered OK.
 class Evaluations {
  public:
   // Of a job with so many workers and test samples.
   void Start(uint32_t workers, uint64_t test_samples);
 
+  // From now on others stand behind the contributors than at the start.
+  void WorkersChanged() { fixed_ = false; }
+
   // Repeating a part changes nothing. INVALID_ARGUMENT, without effect, if there is no test set,
-  // the worker reported something else for this version, or the parts do not add up.
+  // the worker reported something else for this version, or, as long as the workers are those of
+  // the start, the parts do not add up.
   absl::Status Add(const Member& worker, const Evaluation& part);
 
   // Whole ones, by version.
   std::vector<Evaluation> Whole() const;
+  // The versions of the others.
+  std::vector<uint64_t> Incomplete() const;
 
  private:
+  struct Part {
+    uint64_t member = 0;
+    Evaluation numbers;
+  };
   struct Parts {
-    std::map<uint32_t, Evaluation> by_worker;
+    std::map<uint32_t, Part> by_ordinal;
     Evaluation sum;
-    bool whole = false;
   };
 
+  bool fixed_ = true;
   uint32_t workers_ = 0;
   uint64_t test_samples_ = 0;
   std::map<uint64_t, Parts> versions_;

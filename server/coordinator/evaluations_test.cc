@@ -62,6 +62,27 @@ TEST_F(EvaluationsTest, ARepeatedPartCountsOnceAndAContradictionIsRefused) {
   EXPECT_FALSE(evaluations_.Add(Worker(1), Part(8, 40, 41)).ok()) << "more right than there are";
 }
 
+TEST_F(EvaluationsTest, OnceWorkersChangeOnlyTheSumSaysWhatIsWhole) {
+  evaluations_.WorkersChanged();
+  // Two have divided the set by another view than three.
+  ASSERT_TRUE(evaluations_.Add(Worker(0), Part(7, 50, 30)).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(2), Part(7, 50, 35)).ok());
+  ASSERT_EQ(evaluations_.Whole().size(), 1u);
+  // A part is lost; more parts than there are: nobody is blamed, and neither is told.
+  ASSERT_TRUE(evaluations_.Add(Worker(0), Part(8, 50, 30)).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(0), Part(9, 50, 30)).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(1), Part(9, 50, 30)).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(2), Part(9, 50, 30)).ok());
+  // Another worker in the same place reports its own share: the first report counts.
+  Member other = Worker(0);
+  other.set_id(77);
+  ASSERT_TRUE(evaluations_.Add(other, Part(7, 40, 40)).ok());
+  EXPECT_EQ(evaluations_.Whole()[0].correct(), 65u);
+  EXPECT_FALSE(evaluations_.Add(Worker(0), Part(7, 40, 40)).ok());
+  EXPECT_EQ(evaluations_.Whole().size(), 1u);
+  EXPECT_EQ(evaluations_.Incomplete(), (std::vector<uint64_t>{8, 9}));
+}
+
 TEST_F(EvaluationsTest, VersionsAreKeptApartAndInOrder) {
   for (uint64_t version : {9, 3}) {
     for (uint32_t worker : {0, 1}) {

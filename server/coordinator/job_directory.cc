@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string_view>
 #include <utility>
 
@@ -51,6 +52,9 @@ absl::Status JobDirectory::CheckAddress(const std::string& address,
 
 absl::Status JobDirectory::Prepare() {
   if (absl::Status status = files_.CreateDirectories(path_); !status.ok()) return status;
+  // So that a crash of the machine does not take the folder away with all that is synced in it. Its
+  // parent may be one that this user cannot open; then the system has to see to it.
+  files_.SyncDirectory(std::filesystem::path(path_).parent_path().string()).IgnoreError();
   const std::string probe = absl::StrCat(path_, "/.probe-", absl::Hex(RandomIncarnation()));
   if (absl::Status status = WriteFileAtomically(files_, probe, ""); !status.ok()) return status;
   return files_.Remove(probe);
@@ -66,20 +70,14 @@ absl::StatusOr<uint64_t> JobDirectory::Claim(const std::string& address) {
   const std::string body = absl::StrCat("address ", address, "\n");
   const std::string temporary =
       absl::StrCat(path_, "/.", kRecordPrefix, absl::Hex(RandomIncarnation()));
-  if (absl::Status status = WriteFileAtomically(files_, temporary,
-                                                absl::StrCat(body, "crc32 ", Checksum(body), "\n"));
-      !status.ok()) {
-    return status;
-  }
-  const absl::Status linked = files_.Link(temporary, RecordFile(generation));
-  (void)files_.Remove(temporary);  // its content has its second name, or is of no use
-  if (absl::IsAlreadyExists(linked)) {
+  const absl::Status made = CreateExclusively(files_, RecordFile(generation), temporary,
+                                              absl::StrCat(body, "crc32 ", Checksum(body), "\n"));
+  if (absl::IsAlreadyExists(made)) {
     return absl::AlreadyExistsError(
         absl::StrCat("another coordinator has just taken ", RecordFile(generation),
                      " and with it this job; stop it first, or choose another --out"));
   }
-  if (!linked.ok()) return linked;
-  if (absl::Status status = files_.SyncDirectory(path_); !status.ok()) return status;
+  if (!made.ok()) return made;
   return generation;
 }
 
@@ -89,6 +87,13 @@ absl::Status JobDirectory::WriteAddress(const std::string& address) {
 
 absl::Status JobDirectory::WriteTargets(const std::string& content) {
   return WriteFileAtomically(files_, path_ + "/targets.json", content);
+}
+
+absl::StatusOr<std::string> JobDirectory::ReadAddress() const {
+  auto content = ReadWholeFile(files_, address_file(), kSmallFile);
+  if (absl::IsNotFound(content.status())) return std::string();
+  if (!content.ok()) return content.status();
+  return std::string(absl::StripAsciiWhitespace(*content));
 }
 
 void JobDirectory::RemoveAddress(const std::string& address) {

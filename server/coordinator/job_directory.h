@@ -47,7 +47,12 @@ class JobDirectory {
   // The address file goes, if it is still this one's.
   void RemoveAddress(const std::string& address);
 
+  // The content of the address file; empty if there is none.
+  absl::StatusOr<std::string> ReadAddress() const;
+
   std::string address_file() const { return path_ + "/coordinator.address"; }
+  // Where JobLog keeps its records.
+  std::string log_directory() const { return path_ + "/log"; }
 
  private:
   absl::StatusOr<uint64_t> NewestGeneration() const;  // 0: none

@@ -3,9 +3,10 @@
 
 #include <csignal>
 #include <filesystem>
+#include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,6 +25,7 @@
 #include "server/coordinator/service.h"
 #include "server/coordinator/targets.h"
 #include "server/coordinator/ticker.h"
+#include "server/coordinator/view_change.h"
 
 namespace parley {
 namespace {
@@ -57,18 +59,34 @@ class Reporter {
 
   void Report(const InProcessCoordinator& coordinator) {
     metrics_.Update(coordinator.Read(CoordinatorMetrics::Read));
-    const auto [members, phase] = coordinator.Read(
-        [](const CoordinatorCore& core) { return std::pair(core.Members(), core.phase()); });
-    std::set<uint64_t> ids;
+    const auto [members, phase, epoch, contributors] =
+        coordinator.Read([](const CoordinatorCore& core) {
+          return std::tuple(core.Members(), core.phase(), core.view_epoch(),
+                            LiveContributors(core.view()));
+        });
+    std::map<uint64_t, std::string> present;
     for (const Member& member : members) {
-      ids.insert(member.id());
+      present[member.id()] = MemberName(member.role(), member.ordinal());
       if (known_.count(member.id()) != 0) continue;
       daemon_.log().Info("joined", {{"member", MemberName(member.role(), member.ordinal())},
                                     {"address", member.address()},
                                     {"pid", absl::StrCat(member.pid())}});
     }
-    if (ids != known_ || !written_) WriteTargets(members);
-    known_ = std::move(ids);
+    for (const auto& [id, name] : known_) {
+      if (present.count(id) != 0) continue;
+      if (phase == FINISHED || phase == FAILED) {
+        daemon_.log().Info("left", {{"member", name}});
+      } else {
+        daemon_.log().Warning("lost", {{"member", name}, {"id", absl::StrCat(id)}});
+      }
+    }
+    if (present != known_ || !written_) WriteTargets(members);
+    known_ = std::move(present);
+    if (epoch != epoch_) {
+      daemon_.log().Info("view", {{"view_epoch", absl::StrCat(epoch)},
+                                  {"contributors", absl::StrCat(contributors)}});
+    }
+    epoch_ = epoch;
     if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
     phase_ = phase;
   }
@@ -88,7 +106,8 @@ class Reporter {
   Daemon& daemon_;
   JobDirectory& directory_;
   CoordinatorMetrics metrics_;
-  std::set<uint64_t> known_;
+  std::map<uint64_t, std::string> known_;  // names by id
+  uint64_t epoch_ = 0;
   Phase phase_ = PHASE_UNSPECIFIED;
   bool written_ = false;
   bool failed_to_write_ = false;
@@ -186,7 +205,14 @@ int Main(int argc, char** argv) {
   daemon.server().Shutdown(absl::Seconds(1));
   directory.RemoveAddress(address);
   const auto cause = coordinator->Read([](const CoordinatorCore& core) { return core.cause(); });
-  if (!cause) return daemon.Exit(kFinished, "");
+  if (!cause) {
+    for (uint64_t version : coordinator->Read(
+             [](const CoordinatorCore& core) { return core.evaluations().Incomplete(); })) {
+      daemon.log().Warning("an evaluation is incomplete: the worker that had a part of it was lost",
+                           {{"version", absl::StrCat(version)}});
+    }
+    return daemon.Exit(kFinished, "");
+  }
   return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
 }
 

@@ -54,9 +54,10 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   const Role role = request.role();
   for (auto& [id, entry] : entries_) {
     if (entry.member.incarnation() != request.header().incarnation()) continue;
-    if (entry.fenced) {
+    if (entry.fenced || Holder(entry.member.role(), entry.member.ordinal()) != &entry) {
       return absl::AbortedError(
-          absl::StrCat("member ", id, " has been replaced by a newer process"));
+          absl::StrCat("this incarnation was member ", id,
+                       " and has lost its place: join as a new incarnation to take part again"));
     }
     entry.heard_at = entry.lease_from = now;
     return JoinResult{&entry, /*repeated=*/true, nullptr};
@@ -78,7 +79,9 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
     if (ordinal == places_.at(role)) {
       return absl::ResourceExhaustedError(absl::StrCat(
           "job '", job_, "' has all its ", places_.at(role),
-          " members of this role already; is a process of an earlier run still there?"));
+          " members of this role already; is a process of an earlier run still there? A place "
+          "becomes free when its holder has been silent for ",
+          absl::FormatDuration(liveness_)));
     }
   }
 
@@ -105,9 +108,14 @@ absl::StatusOr<MemberTable::Entry*> MemberTable::Admit(const CallHeader& header,
         absl::StrCat("nobody has joined job '", job_, "' as member ", header.member()));
   }
   Entry& entry = found->second;
-  if (entry.fenced || entry.member.incarnation() != header.incarnation()) {
+  if (entry.member.incarnation() != header.incarnation()) {
     return absl::AbortedError(absl::StrCat("member ", header.member(), " of job '", job_,
                                            "' is another incarnation: this one is fenced"));
+  }
+  if (entry.fenced) {
+    return absl::AbortedError(absl::StrCat(
+        "member ", header.member(), " of job '", job_, "' is fenced: it was silent for ",
+        absl::FormatDuration(liveness_), " or longer, or a newer process has its address"));
   }
   entry.heard_at = entry.lease_from = std::max(now, entry.lease_from);
   return &entry;
@@ -124,6 +132,25 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
 void MemberTable::Leave(Entry& entry) {
   if (entry.left) return;
   entry.left = true;
+  ++revision_;
+}
+
+void MemberTable::Fence(uint64_t member) {
+  const auto found = entries_.find(member);
+  if (found == entries_.end()) return;
+  found->second.fenced = true;
+  FreePlaceOf(found->second);
+}
+
+void MemberTable::Release(Entry& entry) {
+  Leave(entry);
+  FreePlaceOf(entry);
+}
+
+void MemberTable::FreePlaceOf(const Entry& entry) {
+  const auto place = holders_.find({entry.member.role(), entry.member.ordinal()});
+  if (place == holders_.end() || place->second != entry.member.id()) return;
+  holders_.erase(place);
   ++revision_;
 }
 

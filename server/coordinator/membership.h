@@ -26,7 +26,8 @@ class MemberTable {
     uint64_t progress = 0;     // of the last heartbeat
     absl::Time progressed_at;  // when that count last rose
     uint64_t step = 0;         // the last decided step that it knows
-    bool fenced = false;       // a newer incarnation took its ordinal
+    // For good: a newer process came at its address, or its place was taken from it.
+    bool fenced = false;
     bool left = false;
   };
 
@@ -58,6 +59,10 @@ class MemberTable {
 
   void Heartbeat(Entry& entry, const HeartbeatRequest& request, absl::Time now);
   void Leave(Entry& entry);
+  // The member counts no more: its calls are ABORTED from now on, and its place is free.
+  void Fence(uint64_t member);
+  // It has left, and its place is free: nobody depends on it.
+  void Release(Entry& entry);
 
   // Every lease begins anew.
   void GrantLeases(absl::Time now);
@@ -78,6 +83,7 @@ class MemberTable {
   uint64_t revision() const { return revision_; }
 
  private:
+  void FreePlaceOf(const Entry& entry);
   bool LeaseIsOver(const Entry& entry, absl::Time now) const;
 
   const std::string job_;

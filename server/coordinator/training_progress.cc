@@ -69,6 +69,67 @@ absl::Status TrainingProgress::Add(const Verdict& verdict, absl::Time now) {
   return absl::OkStatus();
 }
 
+bool TrainingProgress::IsBehind(const JobProgress& progress,
+                                const google::protobuf::RepeatedPtrField<Verdict>& verdicts) const {
+  uint64_t step = step_;
+  for (const Verdict& verdict : verdicts) {
+    if (verdict.step() == step + 1 && verdict.outcome() != Verdict::RETRY) ++step;
+  }
+  return step < progress.step();
+}
+
+absl::Status TrainingProgress::CatchUp(const JobProgress& progress,
+                                       const google::protobuf::RepeatedPtrField<Verdict>& verdicts,
+                                       absl::Time now) {
+  const std::string what = absl::StrCat("progress at step ", progress.step(), ": ");
+  if (progress.step() < step_ || progress.position().epoch() < position_.epoch()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        what, "step ", step_, " and data epoch ", position_.epoch(),
+        " are reached here, it would go back to data epoch ", progress.position().epoch()));
+  }
+  DataPosition position;
+  position.set_epoch(progress.position().epoch());
+  if (progress.position().used_size() != 0) {
+    const absl::Status used = MarkUsed(
+        position, position.epoch(),
+        {progress.position().used().begin(), progress.position().used().end()}, training_samples_);
+    if (!used.ok()) return absl::InvalidArgumentError(absl::StrCat(what, used.message()));
+  }
+  const Verdict* last = nullptr;
+  uint32_t next_attempt = 0;
+  for (const Verdict& verdict : verdicts) {
+    const bool decided = verdict.outcome() != Verdict::RETRY;
+    if (verdict.step() > progress.step() + (decided ? 0 : 1)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(what, "it comes with a verdict of step ", verdict.step()));
+    }
+    if (decided && verdict.step() == progress.step()) last = &verdict;
+    if (verdict.step() == progress.step() + 1) next_attempt = verdict.attempt() + 1;
+  }
+
+  step_ = progress.step();
+  next_attempt_ = next_attempt;
+  position_ = std::move(position);
+  data_epoch_ = last != nullptr ? last->data_epoch() : position_.epoch();
+  // Counters only rise, as metrics do.
+  samples_ = std::max<uint64_t>(samples_, progress.samples());
+  applied_ = std::max<uint64_t>(applied_, progress.applied());
+  skipped_ = std::max<uint64_t>(skipped_, progress.skipped());
+  retried_ = std::max<uint64_t>(retried_, progress.retried());
+  if (last != nullptr) {
+    uint64_t samples = 0;
+    double loss_sum = 0;
+    for (const Share& share : last->shares()) {
+      samples += share.samples();
+      loss_sum += share.loss_sum();
+    }
+    if (samples != 0) loss_ = loss_sum / samples;
+  }
+  // What was used meanwhile took longer than the window shows.
+  if (!marks_.empty()) marks_.assign(1, {now, samples_});
+  return absl::OkStatus();
+}
+
 double TrainingProgress::SamplesPerSecond(absl::Time now) const {
   if (marks_.empty()) return 0;
   // The newest mark at or before the window's begin, else the oldest.
@@ -90,6 +151,7 @@ absl::Status WorkersFinished::Add(const Member& worker, const FinishRequest& req
                                                    request.last_step(), ", another one with step ",
                                                    last_step()));
   }
+  begun_ = true;
   last_step_[worker.id()] = request.last_step();
   for (const PhaseSeconds& phase : request.seconds()) seconds_[phase.phase()] += phase.seconds();
   return absl::OkStatus();

@@ -26,6 +26,15 @@ class TrainingProgress {
   // for a gap, for no outcome, and for ranges that are used already or of another data epoch.
   absl::Status Add(const Verdict& verdict, absl::Time now);
 
+  // Whether `verdicts` do not lead to where the step leader says the job is: some were told while
+  // nobody listened.
+  bool IsBehind(const JobProgress& progress,
+                const google::protobuf::RepeatedPtrField<Verdict>& verdicts) const;
+  // Goes on from where the step leader says the job is, after `verdicts`. INVALID_ARGUMENT, without
+  // effect, if that contradicts the verdicts, the data, or what is known here.
+  absl::Status CatchUp(const JobProgress& progress,
+                       const google::protobuf::RepeatedPtrField<Verdict>& verdicts, absl::Time now);
+
   uint64_t step() const { return step_; }  // last decided
   const DataPosition& position() const { return position_; }
   uint64_t data_epoch() const { return data_epoch_; }
@@ -68,8 +77,12 @@ class WorkersFinished {
   // INVALID_ARGUMENT if another worker ended with another step. Repeating it changes nothing.
   absl::Status Add(const Member& worker, const FinishRequest& request);
 
+  // A worker that is lost hinders nobody and binds nobody to its last step; its seconds stay.
+  void Forget(uint64_t member) { last_step_.erase(member); }
+
   bool has(uint64_t member) const { return last_step_.count(member) != 0; }
-  size_t count() const { return last_step_.size(); }
+  // Somebody has finished, be it a worker that was lost later: all steps of the job are decided.
+  bool begun() const { return begun_; }
   uint64_t last_step() const { return last_step_.empty() ? 0 : last_step_.begin()->second; }
   // Seconds by phase name, summed over workers.
   const std::map<std::string, double>& seconds() const { return seconds_; }
@@ -77,6 +90,7 @@ class WorkersFinished {
  private:
   std::map<uint64_t, uint64_t> last_step_;  // by member
   std::map<std::string, double> seconds_;
+  bool begun_ = false;
 };
 
 }  // namespace parley

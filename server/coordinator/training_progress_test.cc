@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <vector>
 
 #include "common/job/data_division.h"
 
@@ -56,6 +57,61 @@ TEST_F(TrainingProgressTest, ARepeatedVerdictIsIgnored) {
 TEST_F(TrainingProgressTest, AGapIsRefused) {
   EXPECT_EQ(progress_.Add(Decide(2, 0, 10), now_).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(progress_.step(), 0u);
+}
+
+JobProgress At(uint64_t step, uint64_t used) {
+  JobProgress progress;
+  progress.set_step(step);
+  progress.mutable_position()->add_used()->set_end(used);
+  progress.set_samples(used);
+  progress.set_applied(step);
+  progress.set_retried(1);
+  return progress;
+}
+
+google::protobuf::RepeatedPtrField<Verdict> List(const std::vector<Verdict>& verdicts) {
+  return {verdicts.begin(), verdicts.end()};
+}
+
+TEST_F(TrainingProgressTest, WhatWasMissedIsTakenFromTheLeadersOwnWord) {
+  ASSERT_TRUE(progress_.Add(Decide(1, 0, 10), now_).ok());
+  EXPECT_FALSE(progress_.IsBehind(At(2, 20), List({Decide(1, 0, 10), Decide(2, 10, 20)})));
+  EXPECT_FALSE(progress_.IsBehind(At(1, 10), {}));
+  EXPECT_TRUE(progress_.IsBehind(At(4, 40), List({Decide(4, 30, 40)})));
+  EXPECT_TRUE(progress_.IsBehind(At(4, 40), {}));
+  Verdict retry = Decide(5, 40, 50, 0, Verdict::RETRY);
+  retry.set_attempt(2);
+  ASSERT_TRUE(progress_.CatchUp(At(4, 40), List({Decide(4, 30, 40), retry}), now_).ok());
+  EXPECT_EQ(progress_.step(), 4u);
+  EXPECT_EQ(progress_.samples(), 40u);
+  EXPECT_EQ(progress_.applied(), 4u);
+  EXPECT_EQ(progress_.retried(), 1u);
+  EXPECT_DOUBLE_EQ(progress_.loss(), 2.0);
+  EXPECT_EQ(progress_.position().used(0).end(), 40u);
+  EXPECT_EQ(progress_.SamplesPerSecond(now_ + absl::Seconds(1)), 0) << "no burst";
+  // The attempts that the leader has given up are over here too.
+  Verdict late = Decide(5, 40, 50);
+  late.set_attempt(2);
+  ASSERT_TRUE(progress_.Add(late, now_).ok());
+  EXPECT_EQ(progress_.step(), 4u);
+  late.set_attempt(3);
+  ASSERT_TRUE(progress_.Add(late, now_).ok());
+  EXPECT_EQ(progress_.step(), 5u);
+  EXPECT_EQ(progress_.samples(), 50u);
+}
+
+TEST_F(TrainingProgressTest, AContradictionInTheLeadersWordIsRefusedWithoutEffect) {
+  ASSERT_TRUE(progress_.CatchUp(At(4, 40), {}, now_).ok());
+  JobProgress backwards = At(3, 30);
+  JobProgress beyond = At(6, 101);
+  JobProgress twice = At(6, 50);
+  *twice.mutable_position()->add_used() = twice.position().used(0);
+  for (const JobProgress& bad : {backwards, beyond, twice}) {
+    EXPECT_EQ(progress_.CatchUp(bad, {}, now_).code(), absl::StatusCode::kInvalidArgument);
+  }
+  EXPECT_FALSE(progress_.CatchUp(At(6, 60), List({Decide(7, 60, 70)}), now_).ok());
+  EXPECT_EQ(progress_.step(), 4u);
+  EXPECT_EQ(progress_.position().used(0).end(), 40u);
 }
 
 TEST_F(TrainingProgressTest, ARetryRaisesTheAttemptAndUsesNothing) {

@@ -40,9 +40,9 @@ absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& mod
 }
 
 uint64_t LastStep(const JobConfig& job, const DataPosition& position, uint64_t version,
-                  uint64_t training_samples) {
+                  uint64_t training_samples, uint32_t contributors) {
   if (job.has_steps()) return job.steps();
-  const uint64_t full = NominalSamples(job) * job.cluster().workers();
+  const uint64_t full = NominalSamples(job) * contributors;
   if (full == 0 || position.epoch() >= job.epochs()) return version;
   const uint64_t used = Count(Ranges(position));
   const uint64_t rest_of_epoch = training_samples > used ? training_samples - used : 0;
@@ -86,8 +86,8 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   view.set_step_leader(0);
   view.set_training_samples(model.training_samples());
   view.set_test_samples(model.test_samples());
-  view.set_total_steps(
-      LastStep(job, view.data_position(), view.start_version(), model.training_samples()));
+  view.set_total_steps(LastStep(job, view.data_position(), view.start_version(),
+                                model.training_samples(), job.cluster().workers()));
   return view;
 }
 

@@ -23,10 +23,10 @@ struct StartPoint {
 // tensors, or a data position beyond the set.
 absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model);
 
-// The step with which the job ends if every contributor has a full batch in every step, from the
-// data position and version at its start.
+// The step with which the job ends if so many contributors take part in every step from this data
+// position and version on.
 uint64_t LastStep(const JobConfig& job, const DataPosition& position, uint64_t version,
-                  uint64_t training_samples);
+                  uint64_t training_samples, uint32_t contributors);
 
 // The first view of a job: worker i is contributor i with one part, shard 0 decides steps.
 // `members`: all of them, `start`: null where contributor 0 initialises. The codes of Place.

@@ -25,7 +25,8 @@ TEST(ViewTest, TheLastStepOfAFreshJobIsThatOfThePlan) {
     const JobConfig job =
         Job(1 + random() % 5, 1 + random() % 5, 1 + random() % 40, 1 + random() % 3);
     const uint64_t samples = 1 + random() % 1000;
-    EXPECT_EQ(LastStep(job, {}, 0, samples), TotalSteps(job, samples)) << "seed " << seed;
+    EXPECT_EQ(LastStep(job, {}, 0, samples, job.cluster().workers()), TotalSteps(job, samples))
+        << "seed " << seed;
   }
 }
 
@@ -43,7 +44,7 @@ TEST(ViewTest, TheLastStepIsReachedByDividingTheDataFromAnyPosition) {
       position.mutable_used(0)->set_end(begin + 1 + random() % (samples - 1 - begin));
     }
     const uint64_t version = random() % 100;
-    const uint64_t last = LastStep(job, position, version, samples);
+    const uint64_t last = LastStep(job, position, version, samples, job.cluster().workers());
     uint64_t step = version;
     while (!IsDone(job, position, step)) {
       ++step;
@@ -62,7 +63,7 @@ TEST(ViewTest, AJobOfStepsEndsWithThatStep) {
   JobConfig job = Job(0, 2, 10, 1);
   job.clear_epochs();
   job.set_steps(123);
-  EXPECT_EQ(LastStep(job, {}, 5, 1000), 123u);
+  EXPECT_EQ(LastStep(job, {}, 5, 1000, 1), 123u);
 }
 
 TEST(ViewTest, ADataPositionBeyondTheSetIsRefused) {

@@ -67,6 +67,7 @@ class FakeShard final : public ShardClient {
   void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
     Refuse(done);
   }
+  void Enter(const EnterRequest&, absl::Time, Done<EnterReply> done) override { Refuse(done); }
   void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }
   void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply> done) override {
     Refuse(done);

@@ -21,6 +21,9 @@ class InProcessShardClient final : public ShardClient {
                 Done<CompleteReply> done) override {
     shard_->Complete(request, {clock_(), deadline}, std::move(done));
   }
+  void Enter(const EnterRequest& request, absl::Time deadline, Done<EnterReply> done) override {
+    shard_->Enter(request, {clock_(), deadline}, std::move(done));
+  }
   void Close(const CloseRequest& request, absl::Time deadline, Done<CloseReply> done) override {
     shard_->Close(request, {clock_(), deadline}, std::move(done));
   }

@@ -9,8 +9,8 @@ namespace {
 
 // What, if it changes, is news.
 auto Mark(const Shard& shard) {
-  return std::make_tuple(shard.version(), shard.attempt(), shard.ready(),
-                         shard.error().has_value());
+  return std::make_tuple(shard.version(), shard.attempt(), shard.ready(), shard.error().has_value(),
+                         shard.routing());
 }
 
 uint64_t StepsDecided(const Shard& shard) {
@@ -82,6 +82,12 @@ void LockedShard::Complete(const CompleteRequest& request, CallTime time,
                            Done<CompleteReply> done) {
   Answer<CompleteReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
     shard.Complete(request, time, replies, std::move(answer));
+  });
+}
+
+void LockedShard::Enter(const EnterRequest& request, CallTime time, Done<EnterReply> done) {
+  Answer<EnterReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    shard.Enter(request, time, replies, std::move(answer));
   });
 }
 
@@ -163,6 +169,7 @@ LockedShard::News LockedShard::TakeNews() {
   if (shard_ == nullptr) return news;
   news.outbox = shard_->TakeOutbox();
   news.verdicts = shard_->TakeVerdicts();
+  news.progress = shard_->progress();
   news.routing = shard_->shared_routing();
   news.ready = shard_->ready();
   news.version = shard_->version();

@@ -26,8 +26,8 @@ class LockedShard {
  public:
   enum class Phase { kReduce, kApply };  // adding a push; carrying out a verdict
   struct Listener {
-    // There is something new: a decided step or attempt, outgoing messages, readiness, an error.
-    // Called without the lock, on the thread of the call that made it; must not block.
+    // There is something new: a decided step or attempt, a view, outgoing messages, readiness, an
+    // error. Called without the lock, on the thread of the call that made it; must not block.
     std::function<void()> on_news;
     std::function<void(Phase, absl::Duration)> on_phase;
   };
@@ -41,6 +41,7 @@ class LockedShard {
   void Initialize(const InitializeRequest& request, CallTime time, Done<InitializeReply> done);
   void Push(const PushRequest& request, CallTime time, Done<PushReply> done);
   void Complete(const CompleteRequest& request, CallTime time, Done<CompleteReply> done);
+  void Enter(const EnterRequest& request, CallTime time, Done<EnterReply> done);
   void Close(const CloseRequest& request, CallTime time, Done<CloseReply> done);
   void Decide(const DecideRequest& request, CallTime time, Done<DecideReply> done);
   void Pull(const PullRequest& request, CallTime time, Done<PulledVersion> done);
@@ -59,6 +60,7 @@ class LockedShard {
   struct News {
     std::vector<ToShard> outbox;    // taken
     std::vector<Verdict> verdicts;  // taken
+    JobProgress progress;           // after them; only the step leader's
     std::shared_ptr<const Routing> routing;
     bool ready = false;
     uint64_t version = 0;

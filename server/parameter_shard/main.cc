@@ -8,7 +8,6 @@
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/membership.h"
-#include "client/timer_thread.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon.h"
 #include "common/file_system.h"
@@ -29,6 +28,7 @@ Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeou
   options.address = daemon.server().address();
   options.metrics_address = daemon.metrics().address();
   options.liveness = Liveness(daemon.job());
+  options.autonomy = Autonomy(daemon.job());
   options.join_timeout = join_timeout;
   return options;
 }
@@ -56,9 +56,8 @@ int main(int argc, char** argv) {
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   ShardProcess::End end;
   {
-    TimerThread timers;
     ShardProcess process(
-        {daemon.job(), &daemon.log(), &daemon.metrics(), connector.get(), files.get(), &timers});
+        {daemon.job(), &daemon.log(), &daemon.metrics(), connector.get(), files.get()});
     ShardService service(&process.shard());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);

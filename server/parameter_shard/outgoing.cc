@@ -128,9 +128,10 @@ void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {
   if (more) SendFirst(shard);
 }
 
-void Outgoing::Report(std::vector<Verdict> verdicts) {
+void Outgoing::Report(std::vector<Verdict> verdicts, const JobProgress& progress) {
   {
     absl::MutexLock lock(&mu_);
+    if (!verdicts.empty()) progress_ = progress;
     for (Verdict& verdict : verdicts) verdicts_.push_back(std::move(verdict));
   }
   ReportNext();
@@ -146,6 +147,7 @@ void Outgoing::ReportNext() {
     // All that have gathered while the last report was on its way.
     for (Verdict& verdict : verdicts_) *request.add_verdicts() = std::move(verdict);
     verdicts_.clear();
+    *request.mutable_progress() = progress_;
     coordinator = coordinator_;
   }
   const std::shared_ptr<Outgoing> self = shared_from_this();

@@ -42,7 +42,8 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
                       std::function<CallHeader()> header);
 
   void Send(std::vector<ToShard> requests, const Routing& routing);
-  void Report(std::vector<Verdict> verdicts);
+  // progress: where the job is after the last of them.
+  void Report(std::vector<Verdict> verdicts, const JobProgress& progress);
 
   // Nothing is sent any more; answers are ignored. The shard may go after it.
   void Stop();
@@ -76,6 +77,7 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   std::shared_ptr<CoordinatorClient> coordinator_ ABSL_GUARDED_BY(mu_);
   std::function<CallHeader()> header_ ABSL_GUARDED_BY(mu_);
   std::vector<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
+  JobProgress progress_ ABSL_GUARDED_BY(mu_);  // after the last of verdicts_
   bool reporting_ ABSL_GUARDED_BY(mu_) = false;
 };
 

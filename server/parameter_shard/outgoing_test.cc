@@ -67,6 +67,11 @@ class OutgoingTest : public ::testing::Test {
     verdict.set_step(step);
     return verdict;
   }
+  void Report(uint64_t step) {
+    JobProgress progress;
+    progress.set_step(step);
+    outgoing_->Report({VerdictOfStep(step)}, progress);
+  }
   void KnowCoordinator() {
     outgoing_->SetCoordinator(peers_.coordinator, [this] {
       CallHeader header;
@@ -248,8 +253,8 @@ TEST_F(OutgoingTest, AfterStopAnswersAreIgnored) {
 
 TEST_F(OutgoingTest, AfterStopNothingIsSent) {
   KnowCoordinator();
-  outgoing_->Report({VerdictOfStep(1)});
-  outgoing_->Report({VerdictOfStep(2)});
+  Report(1);
+  Report(2);
   SendDecide(1, 1);
   SendDecide(2, 1);
   SendDecide(2, 2);
@@ -259,7 +264,7 @@ TEST_F(OutgoingTest, AfterStopNothingIsSent) {
   peer(2).decides.Answer();
   peers_.coordinator->verdicts.Answer(absl::UnavailableError("gone"));
   SendClose(1, 2);
-  outgoing_->Report({VerdictOfStep(3)});
+  Report(3);
   timers_.Advance(2 * kPatience);
   EXPECT_TRUE(peer(1).decides.empty());
   EXPECT_TRUE(peer(1).closes.empty());
@@ -269,33 +274,37 @@ TEST_F(OutgoingTest, AfterStopNothingIsSent) {
 }
 
 TEST_F(OutgoingTest, VerdictsWaitForTheCoordinatorAndGoInOrder) {
-  outgoing_->Report({VerdictOfStep(1)});
-  outgoing_->Report({VerdictOfStep(2)});
+  Report(1);
+  Report(2);
   EXPECT_FALSE(outgoing_->idle());
   KnowCoordinator();
   EXPECT_THAT(ReportedSteps(), ElementsAre(1, 2));
+  EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 2u);
   peers_.coordinator->verdicts.Answer();
   EXPECT_TRUE(outgoing_->idle());
 }
 
 TEST_F(OutgoingTest, VerdictsThatGatherWhileOneIsReportedGoTogether) {
   KnowCoordinator();
-  outgoing_->Report({VerdictOfStep(1)});
-  outgoing_->Report({VerdictOfStep(2)});
-  outgoing_->Report({VerdictOfStep(3)});
+  Report(1);
+  Report(2);
+  Report(3);
   ASSERT_EQ(peers_.coordinator->verdicts.size(), 1u);
   EXPECT_THAT(ReportedSteps(), ElementsAre(1));
   peers_.coordinator->verdicts.Answer(absl::UnavailableError("busy"));
   timers_.Advance(absl::Seconds(1));
   EXPECT_THAT(ReportedSteps(), ElementsAre(1)) << "what was sent is repeated as it was";
+  EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 1u);
+  outgoing_->Report({}, JobProgress());  // nothing new
   peers_.coordinator->verdicts.Answer();
   ASSERT_EQ(peers_.coordinator->verdicts.size(), 1u);
   EXPECT_THAT(ReportedSteps(), ElementsAre(2, 3));
+  EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 3u);
 }
 
 TEST_F(OutgoingTest, AReportThatIsRepeatedCarriesTheNewestView) {
   KnowCoordinator();
-  outgoing_->Report({VerdictOfStep(1)});
+  Report(1);
   EXPECT_EQ(peers_.coordinator->verdicts.front().header().view_epoch(), 1u);
   view_epoch_ = 2;
   peers_.coordinator->verdicts.Answer(absl::FailedPreconditionError("an old view"));
@@ -305,8 +314,8 @@ TEST_F(OutgoingTest, AReportThatIsRepeatedCarriesTheNewestView) {
 
 TEST_F(OutgoingTest, ARefusedVerdictIsAnErrorAndNoFurtherOnesAreReported) {
   KnowCoordinator();
-  outgoing_->Report({VerdictOfStep(1)});
-  outgoing_->Report({VerdictOfStep(2)});
+  Report(1);
+  Report(2);
   peers_.coordinator->verdicts.Answer(absl::InvalidArgumentError("step 1 is no news"));
   EXPECT_THAT(errors_, ElementsAre("the coordinator refused a verdict: step 1 is no news"));
   EXPECT_TRUE(peers_.coordinator->verdicts.empty());

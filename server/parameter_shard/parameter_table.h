@@ -32,7 +32,7 @@ struct Counted {
 };
 
 // Views that say which parts the contributors of the open step send. The first that has a
-// contributor counts: one that left in the middle of the step is in an older view only.
+// contributor counts.
 using OpenRoutings = absl::Span<const Routing* const>;
 
 // All slices of one shard: what a verdict does to each of them. Owned by Shard; called under its

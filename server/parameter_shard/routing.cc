@@ -70,7 +70,7 @@ absl::Status Routing::Index() {
       return bad("contributor ", contributor.ordinal(), " has no part");
     }
     for (uint64_t id : contributor.part_members()) {
-      if (FindMember(id) == nullptr) {
+      if (id != 0 && FindMember(id) == nullptr) {
         return bad("contributor ", contributor.ordinal(), " has member ", id,
                    ", which is not in the view");
       }
@@ -116,8 +116,10 @@ absl::Status Routing::IndexSlice(const Slice& slice) {
     }
   }
   for (const SlicePart& part : slice.parts()) {
-    if (SenderOf(part.contributor(), part.part()) == 0 || part.begin() < slice.begin() ||
-        part.end() > slice.end() || part.begin() >= part.end()) {
+    const Contributor* const contributor = FindContributor(part.contributor());
+    if (contributor == nullptr ||
+        part.part() >= static_cast<uint32_t>(contributor->part_members_size()) ||
+        part.begin() < slice.begin() || part.end() > slice.end() || part.begin() >= part.end()) {
       return absl::InvalidArgumentError(absl::StrCat("part ", part.part(), " of contributor ",
                                                      part.contributor(), " does not fit slice ",
                                                      SliceName(view_, slice)));
@@ -150,6 +152,12 @@ const Member* Routing::FindShard(uint32_t ordinal) const {
 const Contributor* Routing::FindContributor(uint32_t ordinal) const {
   const auto it = contributors_.find(ordinal);
   return it == contributors_.end() ? nullptr : it->second;
+}
+
+std::vector<uint32_t> Routing::Contributors() const {
+  std::vector<uint32_t> ordinals;
+  for (const auto& [ordinal, contributor] : contributors_) ordinals.push_back(ordinal);
+  return ordinals;
 }
 
 uint64_t Routing::SenderOf(uint32_t contributor, uint32_t part) const {
@@ -189,6 +197,12 @@ bool Routing::SamePlacement(const Routing& other) const {
     }
   }
   return true;
+}
+
+std::string Routing::DescribeSender(uint32_t contributor, uint32_t part) const {
+  const uint64_t sender = SenderOf(contributor, part);
+  if (sender != 0) return Describe(sender);
+  return absl::StrCat("contributor ", contributor, " (nobody has its place)");
 }
 
 std::string Routing::Describe(uint64_t member) const {

@@ -44,8 +44,10 @@ class Routing {
   const Member* FindShard(uint32_t ordinal) const;
   const Member& self() const { return *FindShard(shard_); }
   const Contributor* FindContributor(uint32_t ordinal) const;
+  std::vector<uint32_t> Contributors() const;  // ordinals, ascending
 
-  // Member that sends a part; 0 where there is no such contributor or part.
+  // Member that sends a part; 0 where there is no such contributor or part, or nobody has its place
+  // now (the job waits for a replacement).
   uint64_t SenderOf(uint32_t contributor, uint32_t part) const;
 
   // Slices of this shard, by id.
@@ -66,6 +68,8 @@ class Routing {
 
   // "worker 1 at 127.0.0.1:4567 (pid 123)", for messages.
   std::string Describe(uint64_t member) const;
+  // The member that sends a part, or that nobody does.
+  std::string DescribeSender(uint32_t contributor, uint32_t part) const;
 
  private:
   Routing(ClusterView view, uint32_t shard) : view_(std::move(view)), shard_(shard) {}

@@ -47,6 +47,13 @@ grpc::ServerUnaryReactor* ShardService::Complete(grpc::CallbackServerContext* co
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ShardService::Enter(grpc::CallbackServerContext* context,
+                                              const EnterRequest* request, EnterReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Enter(*request, ParkedTimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* ShardService::Close(grpc::CallbackServerContext* context,
                                               const CloseRequest* request, CloseReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();

@@ -10,11 +10,11 @@
 namespace parley {
 
 // All methods by callbacks, Pull on bytes.
-using CallbackParameterShard =
-    ParameterShard::WithRawCallbackMethod_Pull<ParameterShard::WithCallbackMethod_Initialize<
-        ParameterShard::WithCallbackMethod_Push<ParameterShard::WithCallbackMethod_Complete<
+using CallbackParameterShard = ParameterShard::WithRawCallbackMethod_Pull<
+    ParameterShard::WithCallbackMethod_Initialize<ParameterShard::WithCallbackMethod_Push<
+        ParameterShard::WithCallbackMethod_Complete<ParameterShard::WithCallbackMethod_Enter<
             ParameterShard::WithCallbackMethod_Close<ParameterShard::WithCallbackMethod_Decide<
-                ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>;
+                ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>>;
 
 // The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
 // none of which waits. Pull answers with the memory of the slices itself.
@@ -30,6 +30,8 @@ class ShardService final : public CallbackParameterShard {
                                  PushReply* reply) override;
   grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
                                      const CompleteRequest* request, CompleteReply* reply) override;
+  grpc::ServerUnaryReactor* Enter(grpc::CallbackServerContext* context, const EnterRequest* request,
+                                  EnterReply* reply) override;
   grpc::ServerUnaryReactor* Close(grpc::CallbackServerContext* context, const CloseRequest* request,
                                   CloseReply* reply) override;
   grpc::ServerUnaryReactor* Decide(grpc::CallbackServerContext* context,

@@ -142,6 +142,21 @@ TEST_P(ServiceTest, AStepGoesThrough) {
   EXPECT_EQ(FloatsOf(version1->slices(1).data())[4999], 4999 - 3);
 }
 
+TEST_P(ServiceTest, EnterSaysWhereTheJobIs) {
+  Start();
+  EnterRequest request;
+  *request.mutable_header() = HeaderOf(view_, 2);
+  request.set_contributor(1);
+  auto reply = Wait<EnterReply>([&](auto done) { client_->Enter(request, Soon(), done); });
+  ASSERT_EQ(reply.status(), absl::OkStatus());
+  EXPECT_EQ(reply->step(), 1u);
+  EXPECT_EQ(reply->view_epoch(), 1u);
+  EXPECT_EQ(reply->contributors_size(), 2);
+  request.set_contributor(0);
+  reply = Wait<EnterReply>([&](auto done) { client_->Enter(request, Soon(), done); });
+  EXPECT_TRUE(absl::IsInvalidArgument(reply.status())) << reply.status();
+}
+
 TEST_P(ServiceTest, StatusesKeepCodeAndMessage) {
   Start();
   PullRequest pull = MakePull(0);

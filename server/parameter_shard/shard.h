@@ -18,6 +18,7 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
+#include "server/parameter_shard/decided_progress.h"
 #include "server/parameter_shard/parameter_table.h"
 #include "server/parameter_shard/pulled_version.h"
 #include "server/parameter_shard/routing.h"
@@ -84,6 +85,7 @@ class Shard {
   absl::StatusOr<PushReply> Push(const PushRequest& request);
   void Complete(const CompleteRequest& request, CallTime time, Replies& replies,
                 Done<CompleteReply> done);
+  void Enter(const EnterRequest& request, CallTime time, Replies& replies, Done<EnterReply> done);
   absl::StatusOr<CloseReply> Close(const CloseRequest& request);
   absl::StatusOr<DecideReply> Decide(const DecideRequest& request, absl::Time now,
                                      Replies& replies);
@@ -112,6 +114,8 @@ class Shard {
 
   // Verdicts to report to the coordinator, in order, without `none`; only the step leader has some.
   std::vector<Verdict> TakeVerdicts();
+  // Where the job is after all of them.
+  const JobProgress& progress() const { return decided_.progress(); }
 
   // Why this shard cannot go on, if so: a step would be wrong. The surroundings fail the job with
   // it.
@@ -139,6 +143,10 @@ class Shard {
     absl::Time deadline;
     Done<Reply> done;
   };
+  struct ParkedEnter : Parked<EnterReply> {
+    CallHeader header;
+    uint32_t contributor = 0;
+  };
   struct ParkedPull : Parked<PulledVersion> {
     std::vector<uint32_t> slices;
   };
@@ -148,20 +156,28 @@ class Shard {
   absl::Status Fence(const CallHeader& header) const;        // and epochs, and that the job goes on
   absl::Status FenceLeader(const CallHeader& header) const;  // and that it is the step leader
   absl::Status FencePart(const CallHeader& header, uint32_t contributor, uint32_t part) const;
+  absl::Status FenceContributor(const CallHeader& header, uint32_t contributor) const;
+  absl::Status NotLeader() const;
   absl::Status WrongSlice(const CallHeader& header, uint32_t slice) const;
 
-  // shard.cc
+  // shard_view.cc: who takes part.
   void StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
   void ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
-  void OpenStep(absl::Time now);
-  void GovernBy(std::shared_ptr<const Routing> routing);
-  void OnSliceStarted(absl::Time now, Replies& replies);
+  std::vector<StepGate::Departure> DeparturesSince(const Routing& former) const;
+  bool LeftSomething(uint32_t contributor, bool awaited) const;
+  void OpenStep(uint64_t view_epoch, absl::Time now);
+  const Routing& open_view() const { return *views_.front(); }
   std::vector<const Routing*> open_routings() const;
+  void AnswerEnters(Replies& replies);
+
+  // shard.cc
+  void OnSliceStarted(absl::Time now, Replies& replies);
   void SetError(const absl::Status& status, Replies& replies);
   void RefuseParked(const absl::Status& status, Replies& replies);
   absl::Status Failed() const;
 
   // shard_push.cc, shard_pull.cc
+  const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
   absl::Status CheckPush(const PushRequest& request) const;
   absl::StatusOr<PulledVersion> PinSlices(uint64_t version, const std::vector<uint32_t>& slices);
   void AnswerPulls(Replies& replies);
@@ -177,14 +193,16 @@ class Shard {
   const JobConfig job_;
   const uint32_t ordinal_;
 
-  std::shared_ptr<const Routing> routing_;       // the newest view: fences calls
-  std::shared_ptr<const Routing> open_routing_;  // governs the open step
-  // Those before open_routing_, newest first: a verdict may still name a contributor that has left
-  // after it was complete, and this shard may be some verdicts behind the step leader.
-  std::deque<std::shared_ptr<const Routing>> former_routings_;
-  std::deque<std::shared_ptr<const Routing>> later_routings_;  // begin with a later step
-  std::unique_ptr<ParameterTable> table_;                      // from the first view on
-  std::optional<StepGate> gate_;                               // on the step leader
+  std::shared_ptr<const Routing> routing_;  // the newest view: fences calls
+  // From the one by which the open step was divided, through all its attempts, to the newest. Those
+  // between wait for a verdict that names one of them.
+  std::deque<std::shared_ptr<const Routing>> views_;
+  // The first of views_ is the very view by which the step leader opened the step. False where this
+  // shard never had that one, and goes by the next newer one.
+  bool opened_as_named_ = false;
+  std::unique_ptr<ParameterTable> table_;  // from the first view on
+  std::optional<StepGate> gate_;           // on the step leader
+  DecidedProgress decided_;                // on the step leader
 
   uint64_t version_ = 0;
   uint32_t attempt_ = 0;
@@ -198,6 +216,7 @@ class Shard {
   std::vector<Verdict> to_report_;
 
   std::list<Parked<CompleteReply>> completes_;
+  std::list<ParkedEnter> enters_;
   std::list<ParkedPull> pulls_;
   std::list<Parked<WhyFailedReply>> why_failed_;
 

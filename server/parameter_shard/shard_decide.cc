@@ -34,9 +34,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   };
   if (absl::Status status = Fence(request.header()); !status.ok()) return answer(status);
   if (!gate_.has_value()) {
-    return answer(absl::InvalidArgumentError(absl::StrCat("shard ", ordinal_,
-                                                          " is not the step leader, shard ",
-                                                          routing_->view().step_leader(), " is")));
+    return answer(NotLeader());
   }
   if (!ready()) return answer(absl::UnavailableError("the step leader has no start values yet"));
   for (const Verdict& verdict : verdicts_) {
@@ -71,8 +69,10 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   parked.attempt = request.attempt();
   parked.since = time.now;
   parked.deadline = time.deadline;
-  if (gate_->closing()) {
-    // Nothing more counts in this step; the verdict is still of interest.
+  const bool counts_already =
+      gate_->contributors().count(contributor) != 0 && !gate_->TakesPart(contributor);
+  if (gate_->closing() || counts_already) {
+    // Nothing more counts in this attempt; the verdict is still of interest.
     parked.done = std::move(done);
     completes_.push_back(std::move(parked));
     return;
@@ -99,7 +99,15 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
   }
   if (!output.verdict.has_value()) return;
 
-  const Verdict verdict = *std::move(output.verdict);
+  Verdict verdict = *std::move(output.verdict);
+  verdict.set_view_epoch(routing_->view().view_epoch());
+  if (verdict.outcome() != Verdict::RETRY) {
+    for (const uint32_t contributor : routing_->Contributors()) {
+      verdict.add_contributors(contributor);
+    }
+    if (verdict.shares().empty()) verdict.set_data_epoch(decided_.position().epoch());
+  }
+  if (absl::Status status = decided_.Add(verdict); !status.ok()) return SetError(status, replies);
   if (absl::Status status = CarryOut(verdict, now, replies); !status.ok()) {
     return SetError(status, replies);
   }
@@ -125,6 +133,7 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
     replies.Add<CompleteReply>(std::move(it->done), reply);
     it = completes_.erase(it);
   }
+  AnswerEnters(replies);
 }
 
 void Shard::OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
@@ -189,6 +198,12 @@ absl::StatusOr<DecideReply> Shard::Decide(const DecideRequest& request, absl::Ti
                                                verdict.step(), " attempt ", verdict.attempt(),
                                                " yet"));
   }
+  if (verdict.view_epoch() > routing_->view().view_epoch()) {
+    return absl::UnavailableError(
+        absl::StrCat("shard ", ordinal_, " has view ", routing_->view().view_epoch(), ", not yet ",
+                     verdict.view_epoch(), ", which governs what comes after step ", verdict.step(),
+                     " attempt ", verdict.attempt()));
+  }
   if (absl::Status status = CarryOut(verdict, now, replies); !status.ok()) {
     SetError(status, replies);
     return status;
@@ -212,7 +227,10 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
       return absl::InvalidArgumentError("a verdict without an outcome");
   }
   const Counted counted = Counted::From(verdict);
-  if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
+  // Of a skipped step nothing remains, whatever is in the sums.
+  if (verdict.outcome() == Verdict::APPLY) {
+    if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
+  }
   const double rate_factor =
       LearningRateFactor(job_, verdict.step(), routing_->view().total_steps());
   if (absl::Status status = table_->Decide(verdict, counted, open_routings(), rate_factor);
@@ -221,7 +239,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   }
   ++(verdict.outcome() == Verdict::APPLY ? counts_.verdicts_apply : counts_.verdicts_skip);
   version_ = verdict.step();
-  OpenStep(now);
+  OpenStep(verdict.view_epoch(), now);
   AnswerPulls(replies);
   return absl::OkStatus();
 }
@@ -239,16 +257,18 @@ std::string Shard::WhatIsMissing(absl::Time now) const {
     if (gate_->closing()) return absl::StrCat(step, "another shard's norms are missing", since);
     std::set<std::string> missing;
     for (const auto& [contributor, part] : gate_->MissingParts()) {
-      missing.insert(open_routing_->Describe(open_routing_->SenderOf(contributor, part)));
+      missing.insert(routing_->DescribeSender(contributor, part));
     }
     if (missing.empty()) return absl::StrCat(step, "no contributor is left", since);
     return absl::StrCat(step, absl::StrJoin(missing, ", "), " did not complete", since);
   }
   std::set<std::string> missing;
   for (const auto& [id, slice] : table_->slices()) {
-    for (const PartRange& part : open_routing_->PartsOf(id)) {
+    for (const PartRange& part : open_view().PartsOf(id)) {
+      // Those that have left since may count or not: the step leader says.
+      if (routing_->FindContributor(part.contributor) == nullptr) continue;
       if (slice.Has(part.contributor, part.part)) continue;
-      missing.insert(open_routing_->Describe(open_routing_->SenderOf(part.contributor, part.part)));
+      missing.insert(routing_->DescribeSender(part.contributor, part.part));
     }
   }
   const Member* leader = routing_->FindShard(routing_->view().step_leader());

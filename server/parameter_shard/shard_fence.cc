@@ -1,4 +1,6 @@
 // Shard: who may call, and what.
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "server/parameter_shard/shard.h"
 
@@ -58,6 +60,12 @@ absl::Status Shard::FenceLeader(const CallHeader& header) const {
                                                  " is"));
 }
 
+absl::Status Shard::NotLeader() const {
+  return absl::InvalidArgumentError(absl::StrCat("shard ", ordinal_,
+                                                 " is not the step leader, shard ",
+                                                 routing_->view().step_leader(), " is"));
+}
+
 absl::Status Shard::FencePart(const CallHeader& header, uint32_t contributor, uint32_t part) const {
   if (routing_->SenderOf(contributor, part) == header.member()) return absl::OkStatus();
   std::string what = absl::StrCat("part ", part, " of contributor ", contributor,
@@ -67,6 +75,15 @@ absl::Status Shard::FencePart(const CallHeader& header, uint32_t contributor, ui
         absl::StrCat(what, " since view ", routing_->view().view_epoch()));
   }
   return absl::InvalidArgumentError(what);
+}
+
+absl::Status Shard::FenceContributor(const CallHeader& header, uint32_t contributor) const {
+  const Contributor* const found = routing_->FindContributor(contributor);
+  if (found != nullptr && std::count(found->part_members().begin(), found->part_members().end(),
+                                     header.member()) != 0) {
+    return absl::OkStatus();
+  }
+  return FencePart(header, contributor, 0);
 }
 
 absl::Status Shard::WrongSlice(const CallHeader& header, uint32_t slice) const {

@@ -56,6 +56,59 @@ ClusterView MakeView(const ViewOptions& options) {
   return view;
 }
 
+namespace {
+
+// Takes whoever has the place out of the members.
+void Leave(ClusterView& view, uint32_t ordinal) {
+  view.set_view_epoch(view.view_epoch() + 1);
+  for (int i = 0; i < view.members_size(); ++i) {
+    if (view.members(i).role() != WORKER || view.members(i).ordinal() != ordinal) continue;
+    view.mutable_members()->DeleteSubrange(i, 1);
+    return;
+  }
+}
+
+Contributor* Find(ClusterView& view, uint32_t ordinal) {
+  for (Contributor& contributor : *view.mutable_contributors()) {
+    if (contributor.ordinal() == ordinal) return &contributor;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+ClusterView Without(ClusterView view, uint32_t ordinal) {
+  Leave(view, ordinal);
+  for (int i = 0; i < view.contributors_size(); ++i) {
+    if (view.contributors(i).ordinal() != ordinal) continue;
+    view.mutable_contributors()->DeleteSubrange(i, 1);
+    break;
+  }
+  return view;
+}
+
+ClusterView WithNobodyAt(ClusterView view, uint32_t ordinal) {
+  Leave(view, ordinal);
+  Find(view, ordinal)->set_part_members(0, 0);
+  return view;
+}
+
+ClusterView WithMemberAt(ClusterView view, uint32_t ordinal, uint64_t member) {
+  Leave(view, ordinal);
+  Member& added = *view.add_members();
+  added.set_id(member);
+  added.set_role(WORKER);
+  added.set_ordinal(ordinal);
+  added.set_incarnation(10 + member);
+  added.set_address(absl::StrCat("10.0.1.", member, ":1"));
+  Contributor* contributor = Find(view, ordinal);
+  if (contributor == nullptr) contributor = view.add_contributors();
+  contributor->set_ordinal(ordinal);
+  contributor->clear_part_members();
+  contributor->add_part_members(member);
+  return view;
+}
+
 JobConfig MeanJob() {
   JobConfig job;
   job.set_name("test");
@@ -99,9 +152,12 @@ ShardCluster::ShardCluster(const JobConfig& job, const ClusterView& view, bool s
   for (const Member& member : view.members()) count += member.role() == SHARD;
   for (uint32_t i = 0; i < count; ++i) shards_.push_back(std::make_unique<Shard>(job, i));
   SetView(view);
-  if (!start) return;
-  for (const Slice& slice : view.slices()) {
-    const TensorSpec& tensor = view.tensors(static_cast<int>(slice.tensor()));
+  if (start) GiveStartValues();
+}
+
+void ShardCluster::GiveStartValues() {
+  for (const Slice& slice : view_.slices()) {
+    const TensorSpec& tensor = view_.tensors(static_cast<int>(slice.tensor()));
     const std::string zeros((slice.end() - slice.begin()) * ElementBytes(tensor.dtype()), '\0');
     SliceStart values;
     values.values = zeros;
@@ -116,6 +172,12 @@ void ShardCluster::SetView(const ClusterView& view) {
     Replies replies;
     EXPECT_EQ(shard->SetView(view, now_, replies), absl::OkStatus());
   }
+}
+
+void ShardCluster::SetViewOf(uint32_t shard, const ClusterView& view) {
+  view_ = view;
+  Replies replies;
+  EXPECT_EQ(shards_[shard]->SetView(view, now_, replies), absl::OkStatus());
 }
 
 void ShardCluster::Advance(absl::Duration by) {
@@ -172,6 +234,18 @@ ShardCluster::CompleteResult ShardCluster::Complete(const CompleteRequest& reque
   Replies replies;
   leader().Complete(request, {now_, now_ + patience}, replies,
                     [result](absl::StatusOr<CompleteReply> reply) { *result = std::move(reply); });
+  return result;
+}
+
+ShardCluster::EnterResult ShardCluster::Enter(const CallHeader& header, uint32_t contributor,
+                                              absl::Duration patience) {
+  auto result = std::make_shared<std::optional<absl::StatusOr<EnterReply>>>();
+  EnterRequest request;
+  *request.mutable_header() = header;
+  request.set_contributor(contributor);
+  Replies replies;
+  leader().Enter(request, {now_, now_ + patience}, replies,
+                 [result](absl::StatusOr<EnterReply> reply) { *result = std::move(reply); });
   return result;
 }
 

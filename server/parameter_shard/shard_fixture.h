@@ -39,6 +39,12 @@ struct ViewOptions {
 // Worker w has id 1 + w and incarnation 11 + w, shard s 101 + s and 1001 + s. Shard 0 leads.
 ClusterView MakeView(const ViewOptions& options);
 
+// The next view: without a worker; with its place kept for a replacement; with a member
+// (incarnation 10 + id) in a place, new or not.
+ClusterView Without(ClusterView view, uint32_t ordinal);
+ClusterView WithNobodyAt(ClusterView view, uint32_t ordinal);
+ClusterView WithMemberAt(ClusterView view, uint32_t ordinal, uint64_t member);
+
 // SGD with rate 1, reduction SUM: version v holds the start minus the sums of steps <= v.
 JobConfig SummingJob();
 // SGD with rate 1 and the weighted mean.
@@ -53,7 +59,9 @@ Floats FloatsOf(absl::string_view bytes);
 // All shards of a view, started with zeros (or as given), under one virtual clock.
 class ShardCluster {
  public:
+  // start: with start values, which are zero.
   ShardCluster(const JobConfig& job, const ClusterView& view, bool start = true);
+  void GiveStartValues();
 
   Shard& shard(uint32_t ordinal) { return *shards_[ordinal]; }
   Shard& leader() { return *shards_[view_.step_leader()]; }
@@ -65,6 +73,8 @@ class ShardCluster {
 
   // A view that all shards get at once.
   void SetView(const ClusterView& view);
+  // One shard only; the headers of worker() are of it from now on.
+  void SetViewOf(uint32_t shard, const ClusterView& view);
 
   PushRequest MakePush(uint32_t worker, uint64_t step, uint32_t attempt, uint32_t slice,
                        const std::vector<float>& values) const;
@@ -77,6 +87,10 @@ class ShardCluster {
   // The answer appears in *result when it comes.
   using CompleteResult = std::shared_ptr<std::optional<absl::StatusOr<CompleteReply>>>;
   CompleteResult Complete(const CompleteRequest& request, absl::Duration patience = absl::Hours(1));
+
+  using EnterResult = std::shared_ptr<std::optional<absl::StatusOr<EnterReply>>>;
+  EnterResult Enter(const CallHeader& header, uint32_t contributor,
+                    absl::Duration patience = absl::Hours(1));
 
   using PullResult = std::shared_ptr<std::optional<absl::StatusOr<PulledVersion>>>;
   PullResult Pull(uint32_t worker, uint32_t slice, uint64_t version,

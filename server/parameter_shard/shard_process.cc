@@ -1,18 +1,16 @@
 #include "server/parameter_shard/shard_process.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/job/job_file.h"
-#include "common/seed.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
 namespace parley {
 namespace {
-
-constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 const char* SignalName(int signal) {
   switch (signal) {
@@ -33,10 +31,11 @@ ShardProcess::ShardProcess(Surroundings surroundings)
     : job_(std::move(surroundings.job)),
       log_(surroundings.log),
       files_(surroundings.files),
-      timers_(surroundings.timers),
+      runtime_(surroundings.runtime),
+      timers_(runtime_->MakeTimers()),
       liveness_(Liveness(job_)),
       metrics_(*surroundings.metrics),
-      caller_(timers_, RandomIncarnation()),
+      caller_(timers_, runtime_->DrawIncarnation()),
       shard_(job_, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
                     [this](LockedShard::Phase phase, absl::Duration spent) {
                       metrics_.OnPhase(phase, spent);
@@ -44,7 +43,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
   Outgoing::Options options;
   options.shard = &shard_;
   options.connector = surroundings.connector;
-  options.timers = timers_;
+  options.timers = timers_.get();
   // A peer that is dead is found by the coordinator, a dead coordinator by the membership: this is
   // only the bound behind both.
   options.patience = StallTimeout(job_);
@@ -52,7 +51,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
   options.on_error = [this](const std::string& error) {
     Post([&](Mail& mail) { mail.error = error; });
   };
-  options.seed = RandomIncarnation();
+  options.seed = runtime_->DrawIncarnation();
   outgoing_ = Outgoing::Make(std::move(options));
 }
 
@@ -147,7 +146,7 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
 void ShardProcess::HandleNews() {
   LockedShard::News news = shard_.TakeNews();
   if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
-  outgoing_->Report(std::move(news.verdicts));
+  outgoing_->Report(std::move(news.verdicts), news.progress);
   membership_->Progress(news.version);
   metrics_.Update(news);
   Post([&](Mail& mail) {
@@ -162,7 +161,11 @@ void ShardProcess::HandleNews() {
 
 void ShardProcess::TickAgain() {
   shard_.Tick(timers_->Now());
-  timers_->RunAt(timers_->Now() + kTick, [this] { TickAgain(); });
+  // A parked call that has waited too long is answered this much later at most; its caller keeps
+  // the time itself.
+  const absl::Duration tick =
+      std::clamp(liveness_ / 40, absl::Milliseconds(5), absl::Milliseconds(250));
+  timers_->RunAt(timers_->Now() + tick, [this] { TickAgain(); });
 }
 
 void ShardProcess::AwaitMail() {
@@ -171,7 +174,7 @@ void ShardProcess::AwaitMail() {
     mu_.AssertHeld();
     return !mail_.empty();
   };
-  mu_.Await(absl::Condition(&has_mail));
+  (void)runtime_->Await(mu_, absl::Condition(&has_mail), absl::InfiniteFuture());
 }
 
 absl::Status ShardProcess::FollowState(const WatchReply& state) {

@@ -14,6 +14,7 @@
 #include "client/connector.h"
 #include "client/membership.h"
 #include "client/retrying_caller.h"
+#include "client/runtime.h"
 #include "client/timers.h"
 #include "common/daemon/exit_code.h"
 #include "common/file_system.h"
@@ -45,7 +46,7 @@ class ShardProcess {
     Metrics* metrics;
     Connector* connector;
     FileSystem* files;
-    Timers* timers;  // used by nobody else: Stop stops them
+    std::shared_ptr<Runtime> runtime = RealRuntime();
   };
   explicit ShardProcess(Surroundings surroundings);
   ~ShardProcess();
@@ -109,7 +110,8 @@ class ShardProcess {
   const JobConfig job_;
   Log* const log_;
   FileSystem* const files_;
-  Timers* const timers_;
+  const std::shared_ptr<Runtime> runtime_;
+  const std::shared_ptr<Timers> timers_;
   const absl::Duration liveness_;
   ShardMetrics metrics_;
   RetryingCaller caller_;

@@ -213,7 +213,8 @@ class ShardProcessTest : public ::testing::Test {
   Metrics metrics_;
   const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
   Place place_;
-  ShardProcess process_{{Job(), &log_, &metrics_, &peers_, files_.get(), &timers_}};
+  ShardProcess process_{
+      {Job(), &log_, &metrics_, &peers_, files_.get(), std::make_shared<ManualRuntime>(&timers_)}};
   std::optional<ShardProcess::End> end_;
 };
 

@@ -49,12 +49,22 @@ TEST(ShardTest, AReaderKeepsItsVersionWhileTheNextOneIsMade) {
 }
 
 TEST(ShardTest, AVersionBeyondTheLastStepIsRefusedAtOnce) {
-  ClusterView view = MakeView({});
-  view.set_total_steps(10);
-  ShardCluster cluster(SummingJob(), view);
+  JobConfig job = SummingJob();
+  job.set_steps(10);
+  ShardCluster cluster(job, MakeView({}));
   auto result = cluster.Pull(0, 0, 11);
   ASSERT_TRUE(result->has_value());
   EXPECT_TRUE(absl::IsInvalidArgument((*result)->status()));
+  EXPECT_FALSE(cluster.Pull(0, 0, 10)->has_value());
+}
+
+TEST(ShardTest, AJobThatCountsEpochsMayTakeMoreStepsThanWithAllItsWorkers) {
+  JobConfig job = SummingJob();
+  job.set_epochs(1);
+  ClusterView view = MakeView({});
+  view.set_total_steps(10);
+  ShardCluster cluster(job, view);
+  EXPECT_FALSE(cluster.Pull(0, 0, 11)->has_value());
 }
 
 }  // namespace

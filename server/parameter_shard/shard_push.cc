@@ -37,14 +37,21 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request) {
       ++counts_.pushes_stale;
       reply.add_outcomes(STALE);
     } else {
-      slice.Add(*open_routing_->FindPart(data.slice(), request.contributor(), request.part()),
-                data);
+      slice.Add(*FindPart(data.slice(), request.contributor(), request.part()), data);
       ++counts_.pushes_added;
       counts_.push_bytes += data.data().size();
       reply.add_outcomes(ADDED);
     }
   }
   return reply;
+}
+
+const PartRange* Shard::FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const {
+  for (const Routing* const routing : open_routings()) {
+    const PartRange* const range = routing->FindPart(slice, contributor, part);
+    if (range != nullptr) return range;
+  }
+  return nullptr;
 }
 
 absl::Status Shard::CheckPush(const PushRequest& request) const {
@@ -57,7 +64,7 @@ absl::Status Shard::CheckPush(const PushRequest& request) const {
   for (const SliceData& data : request.slices()) {
     const TableSlice* const slice = table_->Find(data.slice());
     if (slice == nullptr) return WrongSlice(request.header(), data.slice());
-    const PartRange* const range = open_routing_->FindPart(data.slice(), contributor, part);
+    const PartRange* const range = FindPart(data.slice(), contributor, part);
     if (range == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("part ", part, " of contributor ", contributor,
                                                      " has no share in ", slice->name(),

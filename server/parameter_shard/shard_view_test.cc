@@ -8,18 +8,6 @@
 namespace parley::testing {
 namespace {
 
-ClusterView Without(ClusterView view, uint32_t worker) {
-  view.set_view_epoch(view.view_epoch() + 1);
-  view.mutable_contributors()->DeleteSubrange(static_cast<int>(worker), 1);
-  for (int i = 0; i < view.members_size(); ++i) {
-    if (view.members(i).id() == 1 + worker) {
-      view.mutable_members()->DeleteSubrange(i, 1);
-      break;
-    }
-  }
-  return view;
-}
-
 TEST(ShardTest, AFencedContributorsPushIsTakenOutByARetry) {
   ShardCluster cluster(SummingJob(), MakeView({.workers = 2}));
   cluster.PushAll(0, 1, 0, 1);
@@ -70,13 +58,12 @@ TEST(ShardTest, DeadAfterItsCompleteIsInEverySlice) {
   EXPECT_EQ(VerdictOf(cluster.Complete(cluster.MakeComplete(0, 2, 0))).shares_size(), 1);
 }
 
-TEST(ShardTest, AJoinAbortsNobodysPushAndTheJoinerTakesPartFromItsFirstStep) {
+TEST(ShardTest, AJoinAbortsNobodysPushAndTheJoinerTakesPartFromTheNextStep) {
   ClusterView small = MakeView({.workers = 1});
   ShardCluster cluster(SummingJob(), small);
   const PushRequest push = cluster.MakePush(0, 1, 0, 0, {1, 1, 1, 1});
   const CompleteRequest complete = cluster.MakeComplete(0, 1, 0);
   ClusterView large = MakeView({.workers = 2, .view_epoch = 2});
-  large.set_first_step(2);
   cluster.SetView(large);
   EXPECT_EQ(OutcomeOf(cluster.Push(push)), ADDED);  // with the older view
   EXPECT_EQ(VerdictOf(cluster.Complete(complete)).shares_size(), 1);
@@ -93,14 +80,7 @@ TEST(ShardTest, TheReplacementOfAnOrdinalTakesItsPlaceInTheOpenStep) {
   cluster.PushAll(0, 1, 0, 1);
   auto first = cluster.Complete(cluster.MakeComplete(0, 1, 0));
   const PushRequest old = cluster.MakePush(1, 1, 0, 0, {9, 9, 9, 9});
-  for (Member& member : *view.mutable_members()) {
-    if (member.id() == 2) {
-      member.set_id(50);
-      member.set_incarnation(51);
-    }
-  }
-  view.mutable_contributors(1)->set_part_members(0, 50);
-  view.set_view_epoch(2);
+  view = WithMemberAt(view, 1, 50);
   cluster.SetView(view);
   EXPECT_FALSE(first->has_value());  // it waits for the replacement
   EXPECT_TRUE(absl::IsAborted(cluster.Push(old).status()));

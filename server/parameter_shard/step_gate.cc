@@ -48,9 +48,13 @@ void StepGate::Open(uint64_t step, Contributors contributors) {
   step_ = step;
   attempt_ = 0;
   contributors_ = std::move(contributors);
+  StartAttempt();
+}
+
+void StepGate::StartAttempt() {
   progress_.clear();
   complete_.clear();
-  removed_.clear();
+  departed_.clear();
   closing_ = false;
   counted_.clear();
   close_replies_.clear();
@@ -103,6 +107,10 @@ absl::StatusOr<StepGate::Output> StepGate::Complete(const CompleteRequest& reque
   return DecideIfComplete();
 }
 
+bool StepGate::TakesPart(uint32_t contributor) const {
+  return contributors_.count(contributor) != 0 && departed_.count(contributor) == 0;
+}
+
 bool StepGate::IsComplete(uint32_t contributor) const {
   return std::find(complete_.begin(), complete_.end(), contributor) != complete_.end();
 }
@@ -110,8 +118,7 @@ bool StepGate::IsComplete(uint32_t contributor) const {
 StepGate::Output StepGate::DecideIfComplete() {
   Output output;
   if (closing_ || complete_.empty()) return output;
-  // Those that went after they were complete count, but are not waited for.
-  const size_t all = contributors_.size() + removed_.size();
+  const size_t all = contributors_.size();
   const size_t quorum = all > options_.backup ? all - options_.backup : 1;
   if (complete_.size() < quorum) return output;
 
@@ -133,12 +140,7 @@ StepGate::Output StepGate::DecideIfComplete() {
 }
 
 Verdict StepGate::MakeVerdict(Verdict::Outcome outcome) const {
-  Verdict verdict;
-  verdict.set_step(step_);
-  verdict.set_attempt(attempt_);
-  verdict.set_outcome(outcome);
-  verdict.set_rate_scale(1);
-  verdict.set_clip_scale(1);
+  Verdict verdict = VerdictOfNobody(outcome);
   double total = 0;
   for (const uint32_t contributor : counted_) {
     // Weight, samples and ranges are said by part 0.
@@ -175,35 +177,52 @@ StepGate::Output StepGate::OnCloseReply(uint32_t shard, uint64_t step, uint32_t 
   return output;
 }
 
-StepGate::Output StepGate::Change(const std::vector<Removal>& gone, const Contributors& come) {
+Verdict StepGate::VerdictOfNobody(Verdict::Outcome outcome) const {
+  Verdict verdict;
+  verdict.set_step(step_);
+  verdict.set_attempt(attempt_);
+  verdict.set_outcome(outcome);
+  verdict.set_rate_scale(1);
+  verdict.set_clip_scale(1);
+  return verdict;
+}
+
+StepGate::Output StepGate::Change(const std::vector<Departure>& gone) {
   bool retry = false;
-  for (const Removal& removal : gone) {
-    if (contributors_.erase(removal.contributor) == 0) continue;
-    if (IsComplete(removal.contributor)) {
-      removed_.insert(removal.contributor);
+  for (const Departure& departure : gone) {
+    const uint32_t contributor = departure.contributor;
+    if (contributors_.count(contributor) == 0) continue;
+    if (IsComplete(contributor)) {
+      // Once it is out of the step, whoever comes in its place comes with the next one.
+      bool& awaited = departed_.emplace(contributor, departure.awaited).first->second;
+      awaited = awaited && departure.awaited;
       continue;
     }
-    progress_.erase(removal.contributor);
-    retry = retry || removal.in_a_sum;
+    // Other members of it may have completed their parts already, and would not do it again.
+    const bool begun = departure.awaited && progress_.erase(contributor) != 0;
+    retry = retry || departure.left_something || begun;
+    if (departure.awaited) continue;
+    progress_.erase(contributor);
+    contributors_.erase(contributor);
   }
   if (closing_) return Output();
 
   Output output;
-  if (retry) {
-    Verdict& verdict = output.verdict.emplace();
-    verdict.set_step(step_);
-    verdict.set_attempt(attempt_);
-    verdict.set_outcome(Verdict::RETRY);
-    ++attempt_;
-    progress_.clear();
-    complete_.clear();
-    removed_.clear();
+  if (!retry && !contributors_.empty()) return DecideIfComplete();
+  Contributors staying = contributors_;
+  for (const auto& [contributor, awaited] : departed_) {
+    if (!awaited) staying.erase(contributor);
   }
-  for (const auto& [contributor, parts] : come) {
-    // What its predecessor gave counts in this attempt.
-    if (removed_.count(contributor) == 0) contributors_.emplace(contributor, parts);
+  if (staying.empty()) {
+    // Nobody has the data of this step any more; those who have come since begin with the next.
+    output.verdict = VerdictOfNobody(Verdict::SKIP);
+    return output;
   }
-  return retry ? output : DecideIfComplete();
+  output.verdict = VerdictOfNobody(Verdict::RETRY);
+  ++attempt_;
+  contributors_ = std::move(staying);
+  StartAttempt();
+  return output;
 }
 
 }  // namespace parley

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +27,18 @@ namespace parley {
 //   Closing --CloseReply, others missing-----------------------> Closing
 //   Closing --last CloseReply, finite or not checked-----------> next step, verdict APPLY
 //   Closing --last CloseReply, not finite----------------------> next step, verdict SKIP
-//   Open    --Change: a complete one is gone-------------------> Open (it counts)
-//   Open    --Change: an incomplete one, nothing in a sum------> Open without it; perhaps its quorum
-//   Open    --Change: an incomplete one, may be in a sum-------> Open, attempt + 1, verdict RETRY
-//   Open    --Change: one more---------------------------------> Open, one more to wait for
+//   Open    --Change: a complete one departs-------------------> Open (it counts in this attempt)
+//   Open    --Change: an incomplete one that left nothing------> Open, without it, or with its place
+//                                                                awaited; perhaps its quorum
+//   Open    --Change: an incomplete one that may have left-----> Open, attempt + 1, verdict RETRY
+//             something in a sum
+//   Open    --Change: nobody would be left---------------------> next step, verdict SKIP of nobody
 //   Closing --Change, whoever----------------------------------> Closing (those that count are fixed)
 // clang-format on
+//
+// The contributors of a step are those that it was opened with, less those that departed and are
+// not awaited. A place is awaited where the step waits for whoever stands behind it next: nobody
+// need stand there now. Those that join meanwhile come with the next step.
 class StepGate {
  public:
   struct Options {
@@ -62,9 +67,13 @@ class StepGate {
   uint64_t step() const { return step_; }
   uint32_t attempt() const { return attempt_; }
   bool closing() const { return closing_; }
-  // Contributors of the open step, and those of them whose parts have not all completed.
+  // Contributors of the open step; the parts of them that have not completed.
   const Contributors& contributors() const { return contributors_; }
   std::vector<std::pair<uint32_t, uint32_t>> MissingParts() const;
+
+  // Whether who stands behind the contributor now has a part in the open attempt: not where it is
+  // not of this step, nor where what its predecessor completed counts.
+  bool TakesPart(uint32_t contributor) const;
 
   // A part of a contributor of the open attempt is complete. A repetition changes nothing.
   // InvalidArgument: the part is not of this step, or contradicts what was said before.
@@ -74,16 +83,16 @@ class StepGate {
   Output OnCloseReply(uint32_t shard, uint64_t step, uint32_t attempt, const CloseReply& reply,
                       const ClusterView& view);
 
-  // A contributor that is gone (fenced). in_a_sum: something of it may have been added to what
-  // others gave.
-  struct Removal {
+  // A contributor of the open step, or a part of it, whose member is gone (fenced).
+  struct Departure {
     uint32_t contributor = 0;
-    bool in_a_sum = false;
+    bool awaited = false;  // the step waits for the one that comes in its place
+    bool left_something =
+        false;  // that the others' contributions would be added to, or a successor's
   };
 
-  // The view has changed: these are gone, and those take part from the open step on. An ordinal may
-  // be in both: its member was replaced.
-  Output Change(const std::vector<Removal>& gone, const Contributors& come);
+  // The view has changed.
+  Output Change(const std::vector<Departure>& gone);
 
  private:
   struct Progress {
@@ -92,7 +101,9 @@ class StepGate {
 
   bool IsComplete(uint32_t contributor) const;
   Output DecideIfComplete();
+  void StartAttempt();
   Verdict MakeVerdict(Verdict::Outcome outcome) const;
+  Verdict VerdictOfNobody(Verdict::Outcome outcome) const;
 
   const Options options_;
   uint64_t step_ = 0;
@@ -100,7 +111,8 @@ class StepGate {
   Contributors contributors_;
   std::map<uint32_t, Progress> progress_;
   std::vector<uint32_t> complete_;  // contributors, in the order in which they became complete
-  std::set<uint32_t> removed_;      // complete ones that went: they count in this attempt only
+  // Complete ones that departed, and whether they are awaited in another attempt.
+  std::map<uint32_t, bool> departed_;
 
   bool closing_ = false;
   std::vector<uint32_t> counted_;  // fixed when closing: ascending

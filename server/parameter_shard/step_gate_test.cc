@@ -80,20 +80,22 @@ TEST(StepGateTest, ClosingWaitsForTheNormsOfAllShards) {
   EXPECT_EQ(gate.OnCloseReply(0, 1, 0, infinite, view).verdict->outcome(), Verdict::SKIP);
 }
 
-TEST(StepGateTest, RemovingSomebodyWhileClosingChangesNothing) {
+TEST(StepGateTest, ADepartureWhileClosingChangesNothing) {
   ClusterView view;
   StepGate gate = Opened({.clip = true, .clip_norm = 1}, {{0, 1}, {1, 1}});
   ASSERT_TRUE(gate.Complete(Completion(0)).ok());
   ASSERT_TRUE(gate.Complete(Completion(1))->close.has_value());
-  const auto output = gate.Change({{.contributor = 1, .in_a_sum = true}}, {});
+  const auto output = gate.Change(
+      {{.contributor = 1, .left_something = true}, {.contributor = 0, .left_something = true}});
   EXPECT_FALSE(output.verdict.has_value());
+  EXPECT_FALSE(gate.TakesPart(1));
   EXPECT_EQ(gate.OnCloseReply(0, 1, 0, CloseReply(), view).verdict->shares_size(), 2);
 }
 
-TEST(StepGateTest, RemovingAnIncompleteOneThatIsInASumRaisesTheAttempt) {
+TEST(StepGateTest, AnIncompleteOneThatDepartsAndIsInASumRaisesTheAttempt) {
   StepGate gate = Opened({}, {{0, 1}, {1, 1}});
   ASSERT_TRUE(gate.Complete(Completion(0)).ok());
-  const auto output = gate.Change({{.contributor = 1, .in_a_sum = true}}, {});
+  const auto output = gate.Change({{.contributor = 1, .left_something = true}});
   ASSERT_TRUE(output.verdict.has_value());
   EXPECT_EQ(output.verdict->outcome(), Verdict::RETRY);
   EXPECT_EQ(output.verdict->attempt(), 0u);
@@ -101,12 +103,80 @@ TEST(StepGateTest, RemovingAnIncompleteOneThatIsInASumRaisesTheAttempt) {
   EXPECT_EQ(gate.MissingParts().size(), 1u);  // contributor 0 has to complete again
 }
 
-TEST(StepGateTest, RemovingTheLastMissingOneThatSentNothingDecides) {
+TEST(StepGateTest, TheLastMissingOneThatSentNothingDecidesByDeparting) {
   StepGate gate = Opened({}, {{0, 1}, {1, 1}});
   ASSERT_TRUE(gate.Complete(Completion(0)).ok());
-  const auto output = gate.Change({{.contributor = 1, .in_a_sum = false}}, {});
+  const auto output = gate.Change({{.contributor = 1}});
   EXPECT_EQ(output.verdict->outcome(), Verdict::APPLY);
   EXPECT_EQ(output.verdict->shares_size(), 1);
+}
+
+TEST(StepGateTest, AnAwaitedOneIsMissingUntilItsSuccessorCompletes) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  EXPECT_FALSE(gate.Change({{.contributor = 1, .awaited = true}}).verdict.has_value());
+  EXPECT_TRUE(gate.TakesPart(1));
+  EXPECT_EQ(gate.MissingParts().size(), 1u);
+  EXPECT_EQ(gate.Complete(Completion(1))->verdict->shares_size(), 2);
+}
+
+TEST(StepGateTest, AnAwaitedOneThatIsNotAwaitedAnyMoreIsOutOfTheStep) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+  EXPECT_FALSE(gate.Change({{.contributor = 1, .awaited = true}}).verdict.has_value());
+  EXPECT_EQ(gate.Change({{.contributor = 1}}).verdict->shares_size(), 1);
+}
+
+TEST(StepGateTest, ACompleteOneThatDepartedCountsButItsSuccessorHasNoPartInTheAttempt) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(1)).ok());
+  EXPECT_TRUE(gate.TakesPart(1));
+  EXPECT_FALSE(gate.Change({{.contributor = 1, .awaited = true}}).verdict.has_value());
+  EXPECT_FALSE(gate.TakesPart(1));
+  EXPECT_EQ(gate.Complete(Completion(0))->verdict->shares_size(), 2);
+}
+
+TEST(StepGateTest, AfterARetryTheCompleteOnesThatDepartedAreAwaitedOrOut) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}, {2, 1}, {3, 1}});
+  for (uint32_t complete : {0, 1, 2}) ASSERT_TRUE(gate.Complete(Completion(complete)).ok());
+  gate.Change({{.contributor = 1, .awaited = true}});
+  gate.Change({{.contributor = 2}});
+  const auto output = gate.Change({{.contributor = 3, .left_something = true}});
+  EXPECT_EQ(output.verdict->outcome(), Verdict::RETRY);
+  EXPECT_EQ(gate.contributors(), (StepGate::Contributors{{0, 1}, {1, 1}}));
+  EXPECT_TRUE(gate.TakesPart(1));
+}
+
+TEST(StepGateTest, OneThatWentForGoodIsNotTakenBackByTheRetry) {
+  StepGate gate = Opened({}, {{0, 1}, {1, 1}, {2, 1}});
+  ASSERT_TRUE(gate.Complete(Completion(1)).ok());
+  gate.Change({{.contributor = 1}});
+  gate.Change({{.contributor = 1, .awaited = true}});  // somebody has come in its place
+  gate.Change({{.contributor = 2, .left_something = true}});
+  EXPECT_EQ(gate.contributors(), (StepGate::Contributors{{0, 1}}));
+}
+
+TEST(StepGateTest, AReplacedMemberOfAGroupMakesTheOthersCompleteAgain) {
+  StepGate gate = Opened({}, {{0, 2}});
+  ASSERT_TRUE(gate.Complete(Completion(0, 1, 0)).ok());
+  const auto output = gate.Change({{.contributor = 0, .awaited = true}});
+  EXPECT_EQ(output.verdict->outcome(), Verdict::RETRY);
+  EXPECT_EQ(gate.MissingParts().size(), 2u);
+}
+
+TEST(StepGateTest, AStepThatAllHaveLeftIsSkipped) {
+  for (const bool one_complete : {false, true}) {
+    StepGate gate = Opened({}, {{0, 1}, {1, 1}});
+    if (one_complete) {
+      ASSERT_TRUE(gate.Complete(Completion(0)).ok());
+    }
+    const auto output =
+        gate.Change({{.contributor = 0}, {.contributor = 1, .left_something = one_complete}});
+    ASSERT_TRUE(output.verdict.has_value());
+    EXPECT_EQ(output.verdict->outcome(), Verdict::SKIP);
+    EXPECT_EQ(output.verdict->shares_size(), 0);
+    EXPECT_EQ(output.verdict->attempt(), 0u);
+  }
 }
 
 TEST(StepGateTest, NoneNamesThePartsWhereTheyAreNotAllPart0) {

@@ -19,6 +19,7 @@ class FaultyShardClient final : public ShardClient {
   PARLEY_FORWARD(Initialize)
   PARLEY_FORWARD(Push)
   PARLEY_FORWARD(Complete)
+  PARLEY_FORWARD(Enter)
   PARLEY_FORWARD(Close)
   PARLEY_FORWARD(Decide)
   PARLEY_FORWARD(Pull)

@@ -75,7 +75,7 @@ void TestShard::OnState(const WatchReply& state) {
 void TestShard::OnNews() {
   LockedShard::News news = shard_.TakeNews();
   if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
-  outgoing_->Report(std::move(news.verdicts));
+  outgoing_->Report(std::move(news.verdicts), news.progress);
   membership_->Progress(news.version);
   if (!news.ready || reported_ready_) return;
   reported_ready_ = true;

@@ -54,7 +54,7 @@ JOB_FILES = [
     ("a rate below zero", "rate: 0.001", "rate: -1", ["rate"]),
     ("a later release's restarts", None, "max_restarts: 3", ["max_restarts"]),
     ("a later release's autonomy", None, 'autonomy: "60s"', ["autonomy"]),
-    ("a later release's minimum", "shards: 2", "shards: 2 min_workers: 1", ["min_workers"]),
+    ("a minimum that is never reached", "shards: 2", "shards: 2 min_workers: 3", ["min_workers", "job.textproto:7"]),
     ("a later release's mode", None, "consistency { bounded { bound: 3 } }", ["bounded"]),
     ("a device that is not there yet", None, "device: CUDA", ["device"]),
 ]

@@ -63,6 +63,14 @@ absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
 
 absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_[tensor].span(); }
 
+uint64_t FakeSession::data_epochs() const {
+  uint64_t epochs = 0;
+  for (size_t i = 0; i < losses_.size() && i < plans_.size(); ++i) {
+    epochs = plans_[i].data_epoch + (plans_[i].ends_epoch ? 1 : 0);
+  }
+  return epochs;
+}
+
 absl::Status FakeSession::Pull() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     std::memcpy(parameters_[i].span().data(), served_[i].span().data(), served_[i].bytes_);

@@ -45,6 +45,8 @@ class FakeSession final : public Session {
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
   absl::Span<const std::byte> parameter(size_t tensor) const override;
   absl::Span<std::byte> gradient(size_t tensor) override;
+  uint64_t version() const override { return losses_.size(); }
+  uint64_t data_epochs() const override;
   absl::Status Pull() override;
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;

@@ -1,0 +1,42 @@
+#ifndef PARLEY_CLIENT_RUNTIME_H_
+#define PARLEY_CLIENT_RUNTIME_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/timers.h"
+
+namespace parley {
+
+// What a process takes from its machine: the clock, timers, a way to wait, and its identity. Code
+// that takes all of them from here (the client library and a shard's process do) also runs in the
+// simulation (tests/simulation), under virtual time and on one thread. Thread-safe.
+class Runtime {
+ public:
+  virtual ~Runtime() = default;
+
+  virtual absl::Time Now() const = 0;
+
+  // Timers whose tasks run one at a time.
+  virtual std::shared_ptr<Timers> MakeTimers() = 0;
+
+  // Waits until `condition`, over what `mu` guards, holds; false: it does not at `deadline`. `mu`
+  // is held before and after, and free meanwhile.
+  virtual bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
+
+  // A new random one each time, also of restarted processes.
+  virtual uint64_t DrawIncarnation() = 0;
+
+  virtual int64_t pid() const = 0;
+};
+
+// The machine's.
+std::shared_ptr<Runtime> RealRuntime();
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_RUNTIME_H_

@@ -1,0 +1,118 @@
+// Who takes part: how the view is made, and how it changes when workers are lost or come.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/view_change.h"
+
+namespace parley {
+namespace {
+
+uint32_t MinWorkers(const Cluster& cluster) {
+  return cluster.min_workers() != 0 ? cluster.min_workers() : cluster.workers();
+}
+
+}  // namespace
+
+void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
+  if (life_.phase() != GATHERING || !members_.Complete() ||
+      models_.count() != members_.places(WORKER)) {
+    return;
+  }
+  auto view = MakeView(options_.job, members_.Present(), models_.model(),
+                       options_.start ? &*options_.start : nullptr, job_epoch_);
+  if (!view.ok()) {
+    EndJob(
+        OfCoordinator(address_, absl::StrCat("cannot place the model: ", view.status().message()),
+                      /*preempted=*/false, 0),
+        now);
+    return;
+  }
+  view_ = *std::move(view);
+  progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
+  evaluations_.Start(members_.places(WORKER), view_.test_samples());
+  Enter(PREPARING, now);
+}
+
+void CoordinatorCore::ChangeView(ClusterView next, absl::Time now) {
+  view_ = std::move(next);
+  evaluations_.WorkersChanged();
+  last_event_ = view_changed_at_ = now;
+  ++revision_;
+}
+
+bool CoordinatorCore::WaitsForReplacement() const {
+  const Sync& sync = options_.job.consistency().sync();
+  return sync.lost_worker() == WAIT ||
+         (sync.lost_worker() == LOST_WORKER_UNSPECIFIED && sync.deterministic());
+}
+
+void CoordinatorCore::LoseWorker(const Caller& worker, FirstCause cause, absl::Time now,
+                                 Replies& replies) {
+  const Member& lost = worker.member;
+  const bool took_part = TakesPart(view_, lost.id());
+  if (took_part && LiveContributors(view_) <= MinWorkers(options_.job.cluster())) {
+    EndJob(std::move(cause), now);
+    return;
+  }
+  members_.Fence(lost.id());
+  watchers_.Refuse(lost.id(),
+                   absl::AbortedError(absl::StrCat("fenced: ", Describe(lost),
+                                                   " counts as lost; join as a new incarnation")),
+                   replies);
+  if (!took_part) return;
+  // Where one worker has finished, all steps are decided, and nothing is left for a replacement.
+  const bool is_over = finished_.begun();
+  const bool waits = WaitsForReplacement() && !is_over;
+  const bool was_to_initialize =
+      life_.phase() == PREPARING && !is_over && view_.start_from().empty() && lost.ordinal() == 0;
+  finished_.Forget(lost.id());
+  if (waits || was_to_initialize) vacancies_[lost.ordinal()] = {lost, worker.heard_at, now};
+  ChangeView(WithoutWorker(view_, lost.id(), waits, progress_.step() + 1), now);
+  SaveIfAllHaveFinished(now);
+}
+
+void CoordinatorCore::TakeIn(const Caller& worker, absl::Time now) {
+  const Member& member = worker.member;
+  // Who comes after the last step sees the end of the job as all do, and takes no part.
+  if (!InPhase({PREPARING, TRAINING}).ok() || finished_.begun()) return;
+  if (TakesPart(view_, member.id()) || members_.Holder(WORKER, member.ordinal()) != &worker) return;
+  vacancies_.erase(member.ordinal());
+  ChangeView(WithWorker(view_, member, progress_.step() + 1), now);
+}
+
+bool CoordinatorCore::AllHaveFinished() const {
+  if (LiveContributors(view_) == 0) return false;
+  for (const Contributor& contributor : view_.contributors()) {
+    for (uint64_t member : contributor.part_members()) {
+      if (member != 0 && !finished_.has(member)) return false;
+    }
+  }
+  return true;
+}
+
+bool CoordinatorCore::IsApart(const Caller& caller) const {
+  return caller.member.role() == WORKER && !TakesPart(view_, caller.member.id()) &&
+         InPhase({PREPARING, TRAINING, SAVING}).ok();
+}
+
+absl::Status CoordinatorCore::InView(const Caller& worker) const {
+  if (TakesPart(view_, worker.member.id())) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(Describe(worker.member), " takes no part in the job: no view names it"));
+}
+
+uint64_t CoordinatorCore::LastVersion() const {
+  const Cluster& cluster = options_.job.cluster();
+  if (options_.job.has_steps() || MinWorkers(cluster) == cluster.workers()) {
+    return std::max<uint64_t>(view_.total_steps(), progress_.step());
+  }
+  // With one worker it takes the most steps, and each change may leave one step without a sample.
+  // The coordinator may not yet know the verdict of the version that a worker has evaluated.
+  const uint64_t most = LastStep(options_.job, view_.data_position(), view_.start_version(),
+                                 view_.training_samples(), /*contributors=*/1);
+  return std::max(most, most + view_.view_epoch());
+}
+
+}  // namespace parley

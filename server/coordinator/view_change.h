@@ -1,0 +1,29 @@
+#ifndef PARLEY_SERVER_COORDINATOR_VIEW_CHANGE_H_
+#define PARLEY_SERVER_COORDINATOR_VIEW_CHANGE_H_
+
+#include <cstdint>
+
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// Pure functions of a view and its changes (docs/membership.md). A view that comes after another
+// has the next view_epoch, can govern steps from `first_step` on, and is alike in all else.
+
+// Whether the member stands behind a contributor.
+bool TakesPart(const ClusterView& view, uint64_t member);
+
+// The contributors behind which somebody stands.
+uint32_t LiveContributors(const ClusterView& view);
+
+// After a worker was lost. Its ordinal goes, or, with `keep_place`, stays with nobody behind it
+// until a replacement comes.
+ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_place,
+                          uint64_t first_step);
+
+// With a worker behind its ordinal, which nobody else holds.
+ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t first_step);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_VIEW_CHANGE_H_

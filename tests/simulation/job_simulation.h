@@ -1,0 +1,100 @@
+#ifndef PARLEY_TESTS_SIMULATION_JOB_SIMULATION_H_
+#define PARLEY_TESTS_SIMULATION_JOB_SIMULATION_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "client/session.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/in_process.h"
+#include "server/parameter_shard/shard_process.h"
+#include "tests/simulation/network.h"
+#include "tests/simulation/process.h"
+#include "tests/simulation/world.h"
+
+namespace parley {
+
+// A whole job in one thread and in virtual time: the coordinator's core, the shards' processes and
+// the workers' sessions are the real ones, with a simulated network and simulated machines around
+// them. The gradient of a sample is a vector of small integers, the reduction SUM, the rate 1: so
+// the parameters are known exactly from which samples the verdicts name, whatever the order of
+// additions, and a lost or doubled update shows.
+class JobSimulation {
+ public:
+  struct Options {
+    uint64_t seed = 1;
+    JobConfig job;
+    uint64_t samples = 120;
+    NetworkFaults network;
+    absl::Duration compute = absl::Milliseconds(300);  // of a worker in a step, at most
+    double clock_drift = 0;                            // clocks run up to this much fast or slow
+    // How often, within the first `faults_within`:
+    absl::Duration faults_within = absl::Seconds(30);
+    int stops = 0;       // a process stands still for less than its lease
+    int long_stops = 0;  // a worker stands still for longer
+    int kills = 0;       // a worker is killed, and another one started after a while
+    int cuts = 0;        // two processes do not hear each other for less than a lease
+    int isolations = 0;  // a worker is cut off from all for longer
+  };
+
+  explicit JobSimulation(Options options);
+  ~JobSimulation();
+
+  // Runs until the job has ended and all processes with it, or until nothing happens any more, or
+  // for too long in virtual time. Empty if every promise was kept; else what was broken.
+  std::vector<std::string> Run();
+
+  const NetworkCounts& network() const { return network_.counts(); }
+  uint64_t events() const { return world_.events_run(); }
+  uint64_t steps() const { return verdicts_.size(); }
+  // Whether the job failed for want of workers, and everybody said so alike.
+  bool failed() const { return failed_; }
+  // How often each kind of fault of a process really happened.
+  const std::map<std::string, int>& happened() const { return happened_; }
+
+ private:
+  struct Coordinator;
+  struct Shard;
+  struct Worker;
+
+  std::shared_ptr<Process> MakeProcess(const std::string& name, int port);
+  void StartCoordinator();
+  void StartShard(int ordinal);
+  void StartWorker(int number);
+  void Train(Worker& worker);
+  void Record(const std::string& who, const Verdict& verdict);
+  void Compute(Process& process);
+  bool CheckParameters(const std::string& who, Session& session);
+  void PlanFaults();
+  void Plan(int count, std::function<void()> fault);
+  Worker* PickWorker();  // a living one; null if there is none
+  void Broken(std::string what) { broken_.push_back(std::move(what)); }
+  void CheckEnd();
+  bool FailedAlike() const;
+  bool AllEnded() const;
+
+  // The parameters that the recorded verdicts up to `version` make.
+  std::vector<float> Expected(uint64_t version) const;
+
+  const Options options_;
+  World world_;
+  Network network_;
+  Log silent_;
+  std::vector<std::shared_ptr<Process>> processes_;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
+  std::vector<std::string> broken_;
+  bool failed_ = false;
+  std::map<std::string, int> happened_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_SIMULATION_JOB_SIMULATION_H_

@@ -1,0 +1,105 @@
+#include "tests/simulation/network.h"
+
+namespace parley {
+namespace {
+
+class SimulatedCoordinator final : public CoordinatorClient {
+ public:
+  SimulatedCoordinator(Network* network, std::shared_ptr<Process> from, std::string to)
+      : network_(network), from_(std::move(from)), to_(std::move(to)) {}
+
+#define PARLEY_CARRY(Client, Method)                                                         \
+  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
+      override {                                                                             \
+    network_->Call<Client>(from_, to_, &Client::Method, request, deadline, std::move(done)); \
+  }
+  PARLEY_CARRY(CoordinatorClient, Join)
+  PARLEY_CARRY(CoordinatorClient, Heartbeat)
+  PARLEY_CARRY(CoordinatorClient, Watch)
+  PARLEY_CARRY(CoordinatorClient, RegisterModel)
+  PARLEY_CARRY(CoordinatorClient, ReportReady)
+  PARLEY_CARRY(CoordinatorClient, ReportVerdicts)
+  PARLEY_CARRY(CoordinatorClient, ReportEvaluation)
+  PARLEY_CARRY(CoordinatorClient, Finish)
+  PARLEY_CARRY(CoordinatorClient, ReportCheckpointFile)
+  PARLEY_CARRY(CoordinatorClient, Fail)
+  PARLEY_CARRY(CoordinatorClient, Leave)
+  PARLEY_CARRY(CoordinatorClient, GetStatus)
+
+ private:
+  Network* const network_;
+  const std::shared_ptr<Process> from_;
+  const std::string to_;
+};
+
+class SimulatedShard final : public ShardClient {
+ public:
+  SimulatedShard(Network* network, std::shared_ptr<Process> from, std::string to)
+      : network_(network), from_(std::move(from)), to_(std::move(to)) {}
+
+  PARLEY_CARRY(ShardClient, Initialize)
+  PARLEY_CARRY(ShardClient, Push)
+  PARLEY_CARRY(ShardClient, Complete)
+  PARLEY_CARRY(ShardClient, Close)
+  PARLEY_CARRY(ShardClient, Decide)
+  PARLEY_CARRY(ShardClient, Enter)
+  PARLEY_CARRY(ShardClient, Pull)
+  PARLEY_CARRY(ShardClient, WhyFailed)
+#undef PARLEY_CARRY
+
+ private:
+  Network* const network_;
+  const std::shared_ptr<Process> from_;
+  const std::string to_;
+};
+
+class SimulatedConnector final : public Connector {
+ public:
+  SimulatedConnector(Network* network, std::shared_ptr<Process> process)
+      : network_(network), process_(std::move(process)) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return std::make_shared<SimulatedCoordinator>(network_, process_, address);
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<SimulatedShard>(network_, process_, address);
+  }
+
+ private:
+  Network* const network_;
+  const std::shared_ptr<Process> process_;
+};
+
+}  // namespace
+
+void Network::Serve(const std::shared_ptr<Process>& process,
+                    std::shared_ptr<CoordinatorClient> coordinator) {
+  servers_[process->address()] = {process, std::move(coordinator), nullptr};
+}
+
+void Network::Serve(const std::shared_ptr<Process>& process, std::shared_ptr<ShardClient> shard) {
+  servers_[process->address()] = {process, nullptr, std::move(shard)};
+}
+
+void Network::Cut(const std::string& a, const std::string& b, absl::Duration how_long) {
+  absl::Time& until = cuts_[std::minmax(a, b)];
+  until = std::max(until, world_->now() + how_long);
+}
+
+bool Network::IsCut(const std::string& a, const std::string& b) {
+  const auto found = cuts_.find(std::minmax(a, b));
+  return found != cuts_.end() && world_->now() < found->second;
+}
+
+absl::Duration Network::Latency() {
+  if (world_->Chance(faults_.slow)) {
+    ++counts_.slowed;
+    return world_->Between(faults_.usual, faults_.late);
+  }
+  return world_->Between(faults_.usual / 10, faults_.usual);
+}
+
+std::unique_ptr<Connector> Network::MakeConnector(const std::shared_ptr<Process>& process) {
+  return std::make_unique<SimulatedConnector>(this, process);
+}
+
+}  // namespace parley

@@ -1,0 +1,60 @@
+#ifndef PARLEY_TESTS_SIMULATION_WORLD_H_
+#define PARLEY_TESTS_SIMULATION_WORLD_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <random>
+#include <utility>
+
+#include "absl/time/time.h"
+
+namespace parley {
+
+// The one clock and the one order of all that happens in a simulation. Everything random derives
+// from its seed, so that a seed is a course of events, again and again. One thread.
+class World {
+ public:
+  explicit World(uint64_t seed) : random_(seed) {}
+
+  absl::Time now() const { return now_; }
+  std::mt19937_64& random() { return random_; }
+  // True with probability p.
+  bool Chance(double p) { return std::uniform_real_distribution<>(0, 1)(random_) < p; }
+  // Between low and high.
+  absl::Duration Between(absl::Duration low, absl::Duration high) {
+    return low + (high - low) * std::uniform_real_distribution<>(0, 1)(random_);
+  }
+  uint64_t Pick(uint64_t count) { return random_() % count; }
+
+  // Runs `event` when it is `when`; at once, but never inside this call, if that is over. Those of
+  // one time run in the order of the calls.
+  void At(absl::Time when, std::function<void()> event) {
+    events_.emplace(std::pair(std::max(when, now_), calls_++), std::move(event));
+  }
+
+  // Runs the next event at its time; false if there is none.
+  bool RunNext() {
+    if (events_.empty()) return false;
+    const auto next = events_.begin();
+    now_ = next->first.first;
+    const std::function<void()> event = std::move(next->second);
+    events_.erase(next);
+    ++events_run_;
+    event();
+    return true;
+  }
+
+  uint64_t events_run() const { return events_run_; }
+
+ private:
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+  std::mt19937_64 random_;
+  uint64_t calls_ = 0;
+  uint64_t events_run_ = 0;
+  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> events_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_SIMULATION_WORLD_H_
