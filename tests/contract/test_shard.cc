@@ -85,7 +85,8 @@ void TestShard::OnNews() {
   retry.refresh_timeout = absl::Seconds(2);
   caller_.Call<ReportReadyReply>(
       retry,
-      [this, version = news.routing->view().start_version()](absl::Time deadline, Done<ReportReadyReply> done) {
+      [this, version = news.routing->view().start_version()](absl::Time deadline,
+                                                             Done<ReportReadyReply> done) {
         ReportReadyRequest request;
         *request.mutable_header() = membership_->header();
         request.set_version(version);
