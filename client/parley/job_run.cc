@@ -18,7 +18,9 @@ constexpr absl::Duration kGrace = absl::Seconds(3);
 
 Supervision::Limits LimitsFor(const JobConfig& job) {
   // A starting coordinator may ask for `liveness` whether there is another one.
-  return {.patience = 3 * Liveness(job), .first_answer = absl::Minutes(1) + 2 * Liveness(job)};
+  return {.patience = 3 * Liveness(job),
+          .first_answer = absl::Minutes(1) + 2 * Liveness(job),
+          .spare_workers = job.cluster().workers() - job.cluster().min_workers()};
 }
 
 }  // namespace

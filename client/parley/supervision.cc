@@ -37,11 +37,17 @@ void Supervision::Saw(const GetStatusReply& status) {
 
 void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
                              const std::string& last_line, const std::string& log, absl::Time now) {
+  const bool up = phase_.has_value() && *phase_ != GATHERING;
+  const bool wrong_usage = exit.signal == 0 && exit.code == kWrongUsage;
+  if (up && !exit.clean() && !wrong_usage && name.rfind("worker-", 0) == 0 && !cause_ &&
+      lost_workers_ < limits_.spare_workers) {
+    ++lost_workers_;
+    return;
+  }
   first_end_ = std::min(first_end_, now);
   ended_.push_back({name, exit, last_line, log});
   if (decided_ || cause_ || exit.clean()) return;
-  const bool up = phase_.has_value() && *phase_ != GATHERING;
-  if (!up || (exit.signal == 0 && exit.code == kWrongUsage)) decided_ = Of(ended_.back());
+  if (!up || wrong_usage) decided_ = Of(ended_.back());
 }
 
 void Supervision::Signalled(int signal) {

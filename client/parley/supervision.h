@@ -1,6 +1,7 @@
 #ifndef PARLEY_CLIENT_PARLEY_SUPERVISION_H_
 #define PARLEY_CLIENT_PARLEY_SUPERVISION_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,12 +18,14 @@ namespace parley {
 //
 // A job that is up ends by itself, since all its members learn the first cause; only who is still
 // there after `patience` is ended. Before that (members still gather) nobody may notice that a
-// process is missing, so one that goes then ends the run at once, with its own exit status.
+// process is missing, so one that goes then ends the run at once, with its own exit status. Workers
+// that the job can spare (min_workers) may go while it is up.
 class Supervision {
  public:
   struct Limits {
     absl::Duration patience;      // from the first process that ended to the last
     absl::Duration first_answer;  // of the coordinator, from its start
+    uint32_t spare_workers = 0;   // that the job goes on without: workers - min_workers
   };
   struct Outcome {
     ExitCode code = kFinished;
@@ -54,11 +57,12 @@ class Supervision {
   };
   static Outcome Of(const Ended& child);
 
-  const Limits limits_;
-  const absl::Time started_;
+  Limits limits_;
+  absl::Time started_;
   std::optional<Phase> phase_;  // last seen
   std::optional<FirstCause> cause_;
-  std::vector<Ended> ended_;  // in that order
+  std::vector<Ended> ended_;  // in that order; without those that the job goes on without
+  uint32_t lost_workers_ = 0;
   absl::Time first_end_ = absl::InfiniteFuture();
   std::optional<Outcome> decided_;  // by something else than the first cause
 };

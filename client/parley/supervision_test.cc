@@ -54,6 +54,25 @@ TEST_F(SupervisionTest, OthersAreLeftToEndByThemselvesForTheirTime) {
   EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
 }
 
+TEST_F(SupervisionTest, AWorkerThatTheJobCanSpareEndsNothing) {
+  supervision_ = Supervision({absl::Seconds(30), absl::Seconds(60), /*spare_workers=*/1}, kStart);
+  Saw(TRAINING);
+  Killed("worker-1");
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
+  Saw(SAVING);
+  for (const char* name : {"worker-0", "shard-0", "coordinator"}) Ended(name, 0, "served");
+  Expect(kFinished, "");
+}
+
+TEST_F(SupervisionTest, OneWorkerMoreThanItCanSpareEndsTheJob) {
+  supervision_ = Supervision({absl::Seconds(30), absl::Seconds(60), /*spare_workers=*/1}, kStart);
+  Saw(TRAINING);
+  Killed("worker-1");
+  Killed("worker-0");
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
+  Expect(kFailed, absl::StrCat("worker-0 was ended by SIGKILL; its log is ", kLog));
+}
+
 TEST_F(SupervisionTest, TheCoordinatorsCauseIsTheLastLine) {
   Saw(TRAINING);
   Killed("worker-1");
