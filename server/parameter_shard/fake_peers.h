@@ -39,6 +39,8 @@ class Inbox {
     calls_.pop_front();
     call.done(std::move(reply));
   }
+  // The peer goes without an answer. What has called may live by its open call alone.
+  void Drop() { std::exchange(calls_, {}); }
 
  private:
   std::deque<OpenCall<Request, Reply>> calls_;
@@ -116,6 +118,18 @@ class FakeCoordinator final : public CoordinatorClient {
 // Shards by address, made when they are first asked for.
 class FakeConnector final : public Connector {
  public:
+  FakeConnector() = default;
+  // An open call holds the peer that holds it.
+  ~FakeConnector() override {
+    for (const auto& [address, shard] : shards_) {
+      shard->closes.Drop();
+      shard->decides.Drop();
+    }
+    coordinator->ready.Drop();
+    coordinator->verdicts.Drop();
+    coordinator->files.Drop();
+  }
+
   FakeShard& shard(const std::string& address) { return *Find(address); }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
     ++connections;
