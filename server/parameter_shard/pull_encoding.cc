@@ -15,6 +15,7 @@ using google::protobuf::io::CodedOutputStream;
 // Field numbers of proto/parameter_shard.proto and types.proto.
 constexpr uint32_t kPullVersion = 1;
 constexpr uint32_t kPullSlices = 2;
+constexpr uint32_t kPullUpdates = 3;
 constexpr uint32_t kSliceId = 1;
 constexpr uint32_t kSliceDtype = 2;
 constexpr uint32_t kSliceBytes = 15;
@@ -52,6 +53,14 @@ grpc::ByteBuffer EncodePullReply(const PulledVersion& pulled) {
   std::vector<grpc::Slice> slices;
   std::string head;  // since the last borrowed slice
   AppendVarintField(kPullVersion, pulled.version, head);
+  if (pulled.has_updates) {
+    std::string updates;  // packed
+    for (const PulledVersion::OneSlice& slice : pulled.slices) {
+      AppendVarint(slice.updates, updates);
+    }
+    AppendLength(kPullUpdates, updates.size(), head);
+    head += updates;
+  }
   for (const PulledVersion::OneSlice& slice : pulled.slices) {
     const size_t size = slice.values->size();
     std::string fields;
