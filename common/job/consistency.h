@@ -19,8 +19,8 @@ std::optional<uint64_t> ClockBound(const JobConfig& job);
 // Whether contributions are taken as they are, without weight or division.
 bool SumsContributions(const JobConfig& job);
 
-// `steps` of the job as the serial number of its last verdict: in bounded and async there is one for
-// each contribution, so that many for each of cluster.workers.
+// `steps` of the job as the serial number of its last verdict: in bounded and async there is one
+// for each contribution, so that many for each of cluster.workers.
 uint64_t StepsAskedFor(const JobConfig& job);
 
 }  // namespace parley

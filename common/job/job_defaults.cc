@@ -80,8 +80,7 @@ void LearningRateDefaults(LearningRate& rate) {
 
 void ConsistencyDefaults(Consistency& consistency) {
   if (consistency.kind_case() == Consistency::KIND_NOT_SET) consistency.mutable_sync();
-  if (consistency.has_bounded() &&
-      consistency.bounded().reduction() == REDUCTION_UNSPECIFIED) {
+  if (consistency.has_bounded() && consistency.bounded().reduction() == REDUCTION_UNSPECIFIED) {
     consistency.mutable_bounded()->set_reduction(MEAN);
   }
   if (consistency.has_async()) {

@@ -50,9 +50,8 @@ void ClockGate::Enter(uint32_t contributor, uint32_t attempt) {
 absl::Status ClockGate::Check(const Place& place, const CompleteRequest& request) const {
   const Share& share = request.share();
   const auto wrong = [&](auto... what) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("contributor ", share.contributor(), " completes clock ", request.step(),
-                     what...));
+    return absl::InvalidArgumentError(absl::StrCat("contributor ", share.contributor(),
+                                                   " completes clock ", request.step(), what...));
   };
   if (!place.lease.has_value()) return wrong(", but has nothing to do");
   if (request.step() != place.lease->clock()) return wrong(", but is at ", place.lease->clock());
@@ -78,13 +77,13 @@ absl::StatusOr<std::optional<Verdict>> ClockGate::Complete(const CompleteRequest
   Place& place = found->second;
   if (place.has_completed && request.step() == place.complete.step()) {
     if (Content(place.complete) == Content(request)) return std::optional<Verdict>();
-    return absl::InvalidArgumentError(absl::StrCat("contributor ", contributor,
-                                                   " completed clock ", request.step(),
-                                                   " before with other contents"));
+    return absl::InvalidArgumentError(absl::StrCat("contributor ", contributor, " completed clock ",
+                                                   request.step(), " before with other contents"));
   }
   if (request.step() <= place.completed) {
-    return absl::AbortedError(absl::StrCat("contributor ", contributor, " has long completed clock ",
-                                           request.step(), "; the last one is ", place.completed));
+    return absl::AbortedError(absl::StrCat("contributor ", contributor,
+                                           " has long completed clock ", request.step(),
+                                           "; the last one is ", place.completed));
   }
   if (absl::Status status = Check(place, request); !status.ok()) return status;
 
@@ -191,10 +190,9 @@ void ClockGate::Settle(absl::Time now) {
     LeaseSamples(now);
     return RaiseFloor();
   }
-  const bool somebody_works =
-      std::any_of(places_.begin(), places_.end(), [](const auto& entry) {
-        return entry.second.lease.has_value() && entry.second.lease->clock() != 0;
-      });
+  const bool somebody_works = std::any_of(places_.begin(), places_.end(), [](const auto& entry) {
+    return entry.second.lease.has_value() && entry.second.lease->clock() != 0;
+  });
   if (somebody_works) return RaiseFloor();
   if (at_end && done_) {
     for (auto& [contributor, place] : places_) {

@@ -16,9 +16,10 @@
 
 namespace parley {
 
-// The step leader's part of Shard in bounded and async: leases the samples, numbers what is completed,
-// and knows how far everybody is (docs/clocked.md). Plain state, no messages: Shard, its owner, calls
-// Settle after each change and then answers whom ReplyOf and LeaseOf have an answer for.
+// The step leader's part of Shard in bounded and async: leases the samples, numbers what is
+// completed, and knows how far everybody is (docs/clocked.md). Plain state, no messages: Shard, its
+// owner, calls Settle after each change and then answers whom ReplyOf and LeaseOf have an answer
+// for.
 //
 // The transitions of a contributor:
 //
@@ -43,13 +44,13 @@ class ClockGate {
   // The contributor takes part from now on. A repetition changes nothing.
   void Enter(uint32_t contributor, uint32_t attempt);
 
-  // Its clock is complete. The verdict, if this is the first time and it was not refused. A repetition
-  // of the last one changes nothing. Aborted: of an earlier clock. InvalidArgument: of no lease, or of
-  // other samples.
+  // Its clock is complete. The verdict, if this is the first time and it was not refused. A
+  // repetition of the last one changes nothing. Aborted: of an earlier clock. InvalidArgument: of
+  // no lease, or of other samples.
   absl::StatusOr<std::optional<Verdict>> Complete(const CompleteRequest& request);
 
-  // Who stands in the view: contributor -> attempt. `left_something`: whether a push of its lease may
-  // have been applied anywhere.
+  // Who stands in the view: contributor -> attempt. `left_something`: whether a push of its lease
+  // may have been applied anywhere.
   void Change(const std::map<uint32_t, uint32_t>& present,
               const std::function<bool(uint32_t contributor)>& left_something);
 
@@ -78,7 +79,8 @@ class ClockGate {
   const Counts& counts() const { return counts_; }
   uint64_t version() const { return version_; }
 
-  // For messages: a contributor with a lease, its completed clock, and since when it has had the lease.
+  // For messages: a contributor with a lease, its completed clock, and since when it has had the
+  // lease.
   struct AtWork {
     uint32_t contributor = 0;
     uint64_t completed = 0;

@@ -108,8 +108,7 @@ TEST(ClockGateTest, ARepeatedCompleteGetsTheStoredReply) {
 
 TEST(ClockGateTest, SamplesThatWereNotLeasedAreRefused) {
   ClockGate gate(Epochs(1, 1), 100, 0, {});
-  EXPECT_EQ(gate.Complete(Completion(gate, 0)).status().code(),
-            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(gate.Complete(Completion(gate, 0)).status().code(), absl::StatusCode::kInvalidArgument);
   gate.Enter(0, 1);
   gate.Settle(kNow);
   CompleteRequest request = Completion(gate, 0);
@@ -263,7 +262,8 @@ TEST(ClockGateTest, StepsAreContributionsOfAllWorkersTogether) {
   int contributions = 0;
   while (!gate.barrier().has_value()) {
     for (const uint32_t contributor : {0, 1}) {
-      if (gate.LeaseOf(contributor) != nullptr) contributions += Work(gate, contributor).has_value();
+      if (gate.LeaseOf(contributor) != nullptr)
+        contributions += Work(gate, contributor).has_value();
     }
   }
   EXPECT_EQ(contributions, 6);

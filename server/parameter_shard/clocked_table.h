@@ -26,9 +26,9 @@ struct StalenessCounts {
   void Add(uint64_t staleness);
 };
 
-// A ParameterTable in bounded and async: applies each push as it comes, and keeps what makes it happen
-// exactly once and what later calls refer to. A slice's version number is its own number of updates
-// here. Owned by Shard; called under its lock.
+// A ParameterTable in bounded and async: applies each push as it comes, and keeps what makes it
+// happen exactly once and what later calls refer to. A slice's version number is its own number of
+// updates here. Owned by Shard; called under its lock.
 class ClockedTable {
  public:
   // `table` must outlive it. total_steps: of the view, in contributions.
@@ -41,9 +41,9 @@ class ClockedTable {
     uint64_t clock = 0;
   };
 
-  // A slice of a push that TableSlice::Check has found right. seen: the updates that its sender saw.
-  // takes_buffers: whether this contributor's buffers count. DUPLICATE: it, or a later one of this
-  // contributor, was applied before. STALE: above the job's max_staleness.
+  // A slice of a push that TableSlice::Check has found right. seen: the updates that its sender
+  // saw. takes_buffers: whether this contributor's buffers count. DUPLICATE: it, or a later one of
+  // this contributor, was applied before. STALE: above the job's max_staleness.
   absl::StatusOr<PushOutcome> Push(const Caller& caller, const PartRange& range,
                                    const SliceData& data, uint64_t seen, bool takes_buffers);
 
@@ -52,11 +52,11 @@ class ClockedTable {
     PinnedBuffer values;
     uint64_t updates = 0;
   };
-  // The newest values; with clock 0 for nobody in particular. Where delays are compensated they stay
-  // the caller's for its clock until it has pushed.
+  // The newest values; with clock 0 for nobody in particular. Where delays are compensated they
+  // stay the caller's for its clock until it has pushed.
   Values PullNewest(uint32_t slice, const Caller& caller);
-  // Those of the last NameVersion, or the start values while nothing has changed them. nullopt where
-  // they are not there.
+  // Those of the last NameVersion, or the start values while nothing has changed them. nullopt
+  // where they are not there.
   std::optional<Values> PullNamed(uint32_t slice, uint64_t start_version, const Caller& caller);
 
   // Pins all values as they are; they replace those of the last time.

@@ -66,7 +66,7 @@ class LockedShard {
     std::shared_ptr<const Routing> routing;
     bool ready = false;
     uint64_t version = 0;  // the last decided step
-    std::string error;  // empty: none
+    std::string error;     // empty: none
     ShardCounts counts;
   };
   News TakeNews();

@@ -30,9 +30,9 @@
 namespace parley {
 
 // A request to another shard. It is to be sent until it is answered, those to one shard one after
-// the other; a Close's answer comes back by OnCloseReply, an Advance's by OnAdvanceReply. An Advance
-// takes the place of an earlier one that is not on its way yet. Any answer but OK, Unavailable,
-// DeadlineExceeded and FailedPrecondition ends the job.
+// the other; a Close's answer comes back by OnCloseReply, an Advance's by OnAdvanceReply. An
+// Advance takes the place of an earlier one that is not on its way yet. Any answer but OK,
+// Unavailable, DeadlineExceeded and FailedPrecondition ends the job.
 struct ToShard {
   uint32_t shard = 0;
   std::variant<CloseRequest, DecideRequest, AdvanceRequest> request;

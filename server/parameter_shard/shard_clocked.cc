@@ -32,8 +32,7 @@ void Shard::StartClocks(absl::Time now) {
   clocked_ = std::make_unique<Clocked>(job_, table_.get(), view);
   clocked_->since = now;
   if (!routing_->is_leader()) return;
-  clocked_->gate.emplace(job_, view.training_samples(), view.start_version(),
-                         view.data_position());
+  clocked_->gate.emplace(job_, view.training_samples(), view.start_version(), view.data_position());
 }
 
 std::map<uint32_t, uint32_t> Shard::Present() const {
@@ -98,7 +97,8 @@ void Shard::ChangeClockedMembers(absl::Time now, Replies& replies) {
   SettleClocks(now, replies);
 }
 
-// After each change of who is where: hands out leases, moves the floor, makes barriers, and answers.
+// After each change of who is where: hands out leases, moves the floor, makes barriers, and
+// answers.
 void Shard::SettleClocks(absl::Time now, Replies& replies) {
   if (!clocked_->gate.has_value() || error_.has_value()) return;
   if (ready()) {
@@ -134,8 +134,7 @@ void Shard::EnterParked(Replies& replies) {
 
 void Shard::TellFloor(absl::Time now, Replies& replies) {
   const ClockGate& gate = *clocked_->gate;
-  const bool new_barrier =
-      gate.barrier().has_value() && clocked_->told_barrier != gate.barrier();
+  const bool new_barrier = gate.barrier().has_value() && clocked_->told_barrier != gate.barrier();
   // Nobody asks for the floor where nobody waits for it.
   const bool new_floor = ClockBound(job_).has_value() && clocked_->told_floor != gate.floor();
   if (!new_barrier && !new_floor) return;
@@ -241,9 +240,9 @@ std::string Shard::WhoHoldsUp(absl::Time now) const {
     for (const uint32_t contributor : clocked_->at_floor) {
       who.push_back(routing_->DescribeSender(contributor, 0));
     }
-    return absl::StrCat("the floor is clock ", clocked_->floor,
-                        who.empty() ? "" : ", which ", absl::StrJoin(who, ", "),
-                        who.empty() ? "" : " had not passed", Since(clocked_->since, now));
+    return absl::StrCat("the floor is clock ", clocked_->floor, who.empty() ? "" : ", which ",
+                        absl::StrJoin(who, ", "), who.empty() ? "" : " had not passed",
+                        Since(clocked_->since, now));
   }
   const ClockGate& gate = *clock_gate();
   if (gate.barrier().has_value()) {

@@ -11,8 +11,8 @@ namespace parley {
 absl::Status Shard::CheckAttempt(uint32_t contributor, uint32_t attempt) const {
   const uint32_t here = routing_->FindContributor(contributor)->attempt();
   if (attempt == here) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat("contributor ", contributor, " is in attempt ",
-                                                 here, ", but says ", attempt));
+  return absl::InvalidArgumentError(
+      absl::StrCat("contributor ", contributor, " is in attempt ", here, ", but says ", attempt));
 }
 
 absl::Status Shard::CheckClockedPush(const PushRequest& request) const {
@@ -26,9 +26,9 @@ absl::Status Shard::CheckClockedPush(const PushRequest& request) const {
   }
   if (request.step() == 0) return absl::InvalidArgumentError("clocks count from 1");
   if (request.seen_size() != request.slices_size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a push of ", request.slices_size(), " slices says what its sender saw of ",
-                     request.seen_size()));
+    return absl::InvalidArgumentError(absl::StrCat("a push of ", request.slices_size(),
+                                                   " slices says what its sender saw of ",
+                                                   request.seen_size()));
   }
   // All slices before any is applied: a call that is refused has no effect.
   for (const SliceData& data : request.slices()) {
@@ -37,10 +37,9 @@ absl::Status Shard::CheckClockedPush(const PushRequest& request) const {
     const PartRange* const range = routing_->FindPart(data.slice(), contributor, request.part());
     const Slice& whole = routing_->slice(data.slice());
     if (range == nullptr || range->begin != 0 || range->end != whole.end() - whole.begin()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("part ", request.part(), " of contributor ", contributor,
-                       " is not the whole of ", slice->name(),
-                       ", which alone can be applied by itself"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "part ", request.part(), " of contributor ", contributor, " is not the whole of ",
+          slice->name(), ", which alone can be applied by itself"));
     }
     if (absl::Status status = slice->Check(*range, data); !status.ok()) return status;
   }
