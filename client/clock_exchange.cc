@@ -44,8 +44,8 @@ absl::Status ClockExchange::Push(size_t tensor) {
     absl::MutexLock lock(&mu_);
     if (!open_) return absl::FailedPreconditionError("Push: no clock is open, NextStep opens one");
     if (pushed_[tensor]) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("Push: '", tensors_[tensor].name(), "' was pushed already in clock ", clock_));
+      return absl::FailedPreconditionError(absl::StrCat("Push: '", tensors_[tensor].name(),
+                                                        "' was pushed already in clock ", clock_));
     }
     // The gradient of no samples is none, whatever its bytes are.
     if (!has_samples_) return absl::OkStatus();
@@ -136,8 +136,8 @@ absl::Status ClockExchange::AwaitPushes(const Wait& wait) {
     sent = sent_;
   }
   Send(std::move(rest));
-  const absl::Status waited = wait(
-      [acks = acks_, sent] { return acks->answered == sent || !acks->error.ok(); });
+  const absl::Status waited =
+      wait([acks = acks_, sent] { return acks->answered == sent || !acks->error.ok(); });
   return waited.ok() ? acks_->error : waited;
 }
 

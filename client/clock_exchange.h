@@ -20,8 +20,8 @@
 namespace parley {
 
 // One contributor's side of a clock in bounded and async: the counterpart of StepExchange. Pushes
-// each tensor as it comes, or, where the whole gradient is to be clipped or checked first, only marks
-// it until AwaitPushes. Nothing is ever sent again: the shards apply what comes.
+// each tensor as it comes, or, where the whole gradient is to be clipped or checked first, only
+// marks it until AwaitPushes. Nothing is ever sent again: the shards apply what comes.
 //
 //   Open -> Push... -> AwaitPushes -> AwaitReply: closed
 //
@@ -49,8 +49,8 @@ class ClockExchange {
   void Open(uint64_t clock, uint32_t attempt, double weight, bool has_samples,
             std::vector<uint64_t> seen);
 
-  // InvalidArgument for no tensor, FailedPrecondition where no clock is open or the tensor was pushed
-  // already.
+  // InvalidArgument for no tensor, FailedPrecondition where no clock is open or the tensor was
+  // pushed already.
   absl::Status Push(size_t tensor);
 
   // Waits until the shards have answered all that was pushed.

@@ -12,14 +12,14 @@
 
 namespace parley {
 
-// What one contributor does in bounded and async: the counterpart of DataPlan, where the step leader
-// says what comes next (docs/clocked.md). One thread uses it.
+// What one contributor does in bounded and async: the counterpart of DataPlan, where the step
+// leader says what comes next (docs/clocked.md). One thread uses it.
 class LeasePlan {
  public:
   LeasePlan(const JobConfig& job, uint64_t training_samples);
 
-  // The step leader's answer to Enter or Complete. version: the serial number of the last verdict that
-  // this worker knows.
+  // The step leader's answer to Enter or Complete. version: the serial number of the last verdict
+  // that this worker knows.
   void Follow(uint64_t version, const Lease& lease);
 
   // The last verdict that this worker knows; right after a barrier, the version that it has made.

@@ -49,11 +49,12 @@ absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
 absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const What& asked_for,
                                    const PullReply& reply) {
   const auto misfit = [&](const std::string& what) {
-    return absl::InternalError(absl::StrCat(
-        "shard ", asked.front().shard, " answered a pull of version ", asked_for.version,
-        " with ", what));
+    return absl::InternalError(absl::StrCat("shard ", asked.front().shard,
+                                            " answered a pull of version ", asked_for.version,
+                                            " with ", what));
   };
-  if (!asked_for.newest && reply.version() != asked_for.version) return misfit(absl::StrCat("version ", reply.version()));
+  if (!asked_for.newest && reply.version() != asked_for.version)
+    return misfit(absl::StrCat("version ", reply.version()));
   if (static_cast<size_t>(reply.slices_size()) != asked.size()) {
     return misfit(absl::StrCat(reply.slices_size(), " slices instead of ", asked.size()));
   }

@@ -135,10 +135,10 @@ class WorkerSession final : public Session {
 
   // The training thread's.
   std::optional<DataPlan> data_;
-  std::optional<LeasePlan> leases_;    // in bounded and async: instead of data_
-  bool entered_ = false;               // data_ says where the job is; from the first Pull on
-  uint32_t attempt_ = 0;               // of the step that Enter named; 0 for later ones; of all clocks
-  std::optional<StepPlan> plan_;       // of the open step
+  std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_
+  bool entered_ = false;             // data_ says where the job is; from the first Pull on
+  uint32_t attempt_ = 0;          // of the step that Enter named; 0 for later ones; of all clocks
+  std::optional<StepPlan> plan_;  // of the open step
   bool holds_initial_values_ = false;  // in the parameters, until the first Pull
   bool left_ = false;
 
