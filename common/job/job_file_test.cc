@@ -308,6 +308,19 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(adamw->optimizer().adamw().weight_decay(), 0.01);
 }
 
+TEST_F(JobFile, BoundedAndAsyncHaveDefaultsAndOnlyTheirOwnOptions) {
+  const auto bounded = Load(kGood, {"consistency.bounded={bound: 3}"});
+  ASSERT_TRUE(bounded.ok()) << bounded.status();
+  EXPECT_EQ(bounded->consistency().bounded().bound(), 3U);
+  EXPECT_EQ(bounded->consistency().bounded().reduction(), MEAN);
+  const auto async = Load(kGood, {"consistency.async={reduction: SUM max_staleness: 5}"});
+  ASSERT_TRUE(async.ok()) << async.status();
+  EXPECT_EQ(async->consistency().async().reduction(), SUM);
+  EXPECT_EQ(async->consistency().async().max_staleness(), 5U);
+  EXPECT_FALSE(Load(kGood, {"consistency.bounded={deterministic: true}"}).ok());
+  EXPECT_FALSE(Load(kGood, {"consistency.async={bound: 1}"}).ok());
+}
+
 TEST_F(JobFile, ADeterministicJobWaitsForALostWorkerUnlessItEndsThen) {
   const auto waits = Load(kGood, {"consistency.sync.deterministic=true", "cluster.min_workers=1"});
   ASSERT_TRUE(waits.ok()) << waits.status();

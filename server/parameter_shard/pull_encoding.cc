@@ -53,14 +53,6 @@ grpc::ByteBuffer EncodePullReply(const PulledVersion& pulled) {
   std::vector<grpc::Slice> slices;
   std::string head;  // since the last borrowed slice
   AppendVarintField(kPullVersion, pulled.version, head);
-  if (pulled.has_updates) {
-    std::string updates;  // packed
-    for (const PulledVersion::OneSlice& slice : pulled.slices) {
-      AppendVarint(slice.updates, updates);
-    }
-    AppendLength(kPullUpdates, updates.size(), head);
-    head += updates;
-  }
   for (const PulledVersion::OneSlice& slice : pulled.slices) {
     const size_t size = slice.values->size();
     std::string fields;
@@ -76,6 +68,14 @@ grpc::ByteBuffer EncodePullReply(const PulledVersion& pulled) {
     slices.emplace_back(head);
     head.clear();
     slices.push_back(Borrow(slice.values));
+  }
+  if (pulled.has_updates && !pulled.slices.empty()) {
+    std::string updates;  // packed
+    for (const PulledVersion::OneSlice& slice : pulled.slices) {
+      AppendVarint(slice.updates, updates);
+    }
+    AppendLength(kPullUpdates, updates.size(), head);
+    head += updates;
   }
   if (!head.empty() || slices.empty()) slices.emplace_back(head);
   return grpc::ByteBuffer(slices.data(), slices.size());
