@@ -215,25 +215,28 @@ TEST(ClockGateTest, TheEndOfADataEpochIsABarrierWithEvenClocks) {
 }
 
 TEST(ClockGateTest, WhoIsLeftOverAfterABarrierEvaluatesAndThenWaits) {
-  // One lease in a data epoch, two contributors.
-  ClockGate gate(Epochs(3, 2), 2, 0, {});
-  gate.Enter(0, 1);
-  gate.Settle(kNow);
-  Work(gate, 0);
+  // Two leases in a data epoch, and then three contributors.
+  ClockGate gate(Epochs(2, 3), 4, 0, {});
   gate.Enter(1, 1);
-  gate.EndBarrier();
-  gate.Settle(kNow);
-  Work(gate, 0);
-  ASSERT_FALSE(gate.barrier().has_value());
-  gate.Change({{0, 1}}, kNothing);
   gate.Enter(2, 1);
   gate.Settle(kNow);
-  EXPECT_EQ(gate.barrier(), 2u);
+  Work(gate, 1);
+  Work(gate, 2);
+  ASSERT_EQ(gate.barrier(), 2u);
+  gate.Enter(0, 3);
   gate.EndBarrier();
   gate.Settle(kNow);
-  ASSERT_NE(gate.LeaseOf(0), nullptr);
-  EXPECT_EQ(gate.LeaseOf(0)->ranges_size(), 1);
-  EXPECT_EQ(gate.LeaseOf(2), nullptr) << "it has computed nothing, so it evaluates nothing";
+  ASSERT_NE(gate.LeaseOf(2), nullptr);
+  EXPECT_TRUE(gate.LeaseOf(2)->ranges().empty());
+  EXPECT_EQ(gate.LeaseOf(2)->version(), 2u);
+  EXPECT_EQ(gate.LeaseOf(2)->contributors_size(), 2) << "0 has computed nothing for version 2";
+  EXPECT_FALSE(Work(gate, 2).has_value());
+  EXPECT_EQ(gate.LeaseOf(2), nullptr);
+  EXPECT_EQ(gate.version(), 2u);
+  Work(gate, 0);
+  EXPECT_FALSE(gate.barrier().has_value());
+  Work(gate, 1);
+  EXPECT_EQ(gate.barrier(), 4u);
 }
 
 TEST(ClockGateTest, ARefusedContributionMakesNoVerdictAndItsSamplesComeAgain) {
