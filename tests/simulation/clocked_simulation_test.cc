@@ -12,7 +12,7 @@
 namespace parley {
 namespace {
 
-JobConfig Job(const std::string& mode, const std::string& cluster) {
+JobConfig ClockedJob(const std::string& mode, const std::string& cluster) {
   const std::string path = absl::StrCat(testing::TempDir(), "/clocked.textproto");
   std::ofstream(path) << R"(
       name: "clocked"
@@ -35,7 +35,7 @@ constexpr char kAsync[] = "async { reduction: SUM }";
 TEST(ClockedSimulationTest, WithoutFaultsAJobRunsToItsEnd) {
   for (const char* mode : {kBounded, kAsync}) {
     JobSimulation::Options options;
-    options.job = Job(mode, "workers: 3 shards: 2");
+    options.job = ClockedJob(mode, "workers: 3 shards: 2");
     JobSimulation simulation(options);
     EXPECT_EQ(absl::StrJoin(simulation.Run(), "\n"), "");
     EXPECT_EQ(simulation.steps(), 180u) << "3 epochs of 120 samples, two to a contribution";
@@ -43,15 +43,15 @@ TEST(ClockedSimulationTest, WithoutFaultsAJobRunsToItsEnd) {
 }
 
 TEST(ClockedSimulationTest, NoFaultOfTheNetworkChangesASum) {
-  const JobConfig bounded = Job(kBounded, "workers: 3 shards: 2");
-  const JobConfig async = Job(kAsync, "workers: 3 shards: 2");
+  const JobConfig bounded = ClockedJob(kBounded, "workers: 3 shards: 2");
+  const JobConfig async = ClockedJob(kAsync, "workers: 3 shards: 2");
   RunSeeds([&](uint64_t seed) { return WithNetworkFaults(seed % 2 == 0 ? bounded : async); });
 }
 
 TEST(ClockedSimulationTest, WorkersMayDieAndComeBack) {
   const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
-  JobConfig bounded = Job(kBounded, cluster);
-  JobConfig async = Job(kAsync, cluster);
+  JobConfig bounded = ClockedJob(kBounded, cluster);
+  JobConfig async = ClockedJob(kAsync, cluster);
   // A worker that is cut off from all comes back.
   for (JobConfig* job : {&bounded, &async}) job->set_autonomy("60s");
   RunSeeds([&](uint64_t seed) {
