@@ -7,8 +7,9 @@
 // Exits with 1 where a mode is not near its limit: async at least 0.9 of the sum of the workers'
 // own paces; sync at most 1.1 of the slow one's pace, for all.
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "tests/contract/cluster.h"
 
 namespace parley {
@@ -45,7 +47,8 @@ std::vector<TensorSpec> Model() {
 absl::Status Train(Session& session, uint64_t samples, absl::Time& begun, absl::Time& ended) {
   if (auto status = session.Register(Model(), samples, 0); !status.ok()) return status;
   if (session.must_initialize()) {
-    if (auto status = session.Initialize({session.gradient(0)}); !status.ok()) return status;
+    const std::vector<absl::Span<const std::byte>> zeros = {session.gradient(0)};
+    if (auto status = session.Initialize(zeros); !status.ok()) return status;
   }
   if (auto status = session.Pull(); !status.ok()) return status;
   begun = absl::Now();
