@@ -33,6 +33,10 @@ class GrpcShardClient final : public ShardClient {
   void Decide(const DecideRequest& request, absl::Time deadline, Done<DecideReply> done) override {
     peer_.Call(&Stub::Decide, request, deadline, std::move(done));
   }
+  void Advance(const AdvanceRequest& request, absl::Time deadline,
+               Done<AdvanceReply> done) override {
+    peer_.Call(&Stub::Advance, request, deadline, std::move(done));
+  }
   void Pull(const PullRequest& request, absl::Time deadline, Done<PullReply> done) override {
     peer_.Call(&Stub::Pull, request, deadline, std::move(done));
   }

@@ -183,6 +183,9 @@ class FakeService final : public Connector, public CoordinatorClient, public Sha
   void Enter(const EnterRequest&, absl::Time, Done<EnterReply> done) override { Refuse(done); }
   void Close(const CloseRequest&, absl::Time, Done<CloseReply> done) override { Refuse(done); }
   void Decide(const DecideRequest&, absl::Time, Done<DecideReply> done) override { Refuse(done); }
+  void Advance(const AdvanceRequest&, absl::Time, Done<AdvanceReply> done) override {
+    Refuse(done);
+  }
   void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }
 
  private:

@@ -8,7 +8,7 @@
 
 namespace parley {
 
-absl::Status ParameterPuller::Pull(uint64_t version, const Wait& wait) {
+absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
   struct Progress {
     size_t open = 0;
     bool abandoned = false;  // Pull has returned: late replies must not touch the arena
@@ -20,7 +20,10 @@ absl::Status ParameterPuller::Pull(uint64_t version, const Wait& wait) {
     for (size_t next = 0; next < slices.size();) {
       std::vector<PlacedSlice> asked;
       auto request = std::make_shared<PullRequest>();
-      request->set_version(version);
+      request->set_version(what.version);
+      request->set_clock(what.clock);
+      request->set_contributor(what.contributor);
+      request->set_named(what.clock != 0 && !what.newest);
       for (size_t bytes = 0; next < slices.size() && bytes < group_bytes_; ++next) {
         bytes += slices[next].bytes;
         request->add_slices(slices[next].slice);
@@ -28,11 +31,11 @@ absl::Status ParameterPuller::Pull(uint64_t version, const Wait& wait) {
       }
       ++progress->open;
       calls_.Pull(shard, std::move(request),
-                  [this, progress, version, asked](const absl::StatusOr<PullReply>& reply) {
+                  [this, progress, what, asked](const absl::StatusOr<PullReply>& reply) {
                     if (progress->abandoned) return;
                     --progress->open;
                     const absl::Status taken =
-                        reply.ok() ? Take(asked, version, *reply) : reply.status();
+                        reply.ok() ? Take(asked, what, *reply) : reply.status();
                     if (progress->error.ok()) progress->error = taken;
                   });
     }
@@ -43,13 +46,15 @@ absl::Status ParameterPuller::Pull(uint64_t version, const Wait& wait) {
   return waited.ok() ? progress->error : waited;
 }
 
-absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, uint64_t version,
+absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const What& asked_for,
                                    const PullReply& reply) {
   const auto misfit = [&](const std::string& what) {
-    return absl::InternalError(absl::StrCat(
-        "shard ", asked.front().shard, " answered a pull of version ", version, " with ", what));
+    return absl::InternalError(absl::StrCat("shard ", asked.front().shard,
+                                            " answered a pull of version ", asked_for.version,
+                                            " with ", what));
   };
-  if (reply.version() != version) return misfit(absl::StrCat("version ", reply.version()));
+  if (!asked_for.newest && reply.version() != asked_for.version)
+    return misfit(absl::StrCat("version ", reply.version()));
   if (static_cast<size_t>(reply.slices_size()) != asked.size()) {
     return misfit(absl::StrCat(reply.slices_size(), " slices instead of ", asked.size()));
   }
@@ -62,6 +67,9 @@ absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, uint64
     std::memcpy(parameters_.tensor(asked[i].tensor).data() + asked[i].begin, slice.data().data(),
                 asked[i].bytes);
     pulled_bytes_ += asked[i].bytes;
+    if (i >= static_cast<size_t>(reply.updates_size())) continue;
+    if (updates_.size() <= slice.slice()) updates_.resize(slice.slice() + 1);
+    updates_[slice.slice()] = reply.updates(static_cast<int>(i));
   }
   return absl::OkStatus();
 }

@@ -30,15 +30,25 @@ class ParameterPuller {
         calls_(calls),
         group_bytes_(group_bytes) {}
 
+  struct What {
+    uint64_t version = 0;
+    // In bounded and async, for PullRequest:
+    uint64_t clock = 0;
+    uint32_t contributor = 0;
+    bool newest = false;  // rather than the version
+  };
   // After an error the arena can hold a mixture of versions.
-  absl::Status Pull(uint64_t version, const Wait& wait);
+  absl::Status Pull(const What& what, const Wait& wait);
+
+  // Of the last pull: how many updates each slice, by id, has had. Empty in sync.
+  const std::vector<uint64_t>& updates() const { return updates_; }
 
   // Bytes pulled since the last call.
   uint64_t TakePulledBytes() { return std::exchange(pulled_bytes_, 0); }
 
  private:
   // Internal where the reply is not what was asked for.
-  absl::Status Take(const std::vector<PlacedSlice>& asked, uint64_t version,
+  absl::Status Take(const std::vector<PlacedSlice>& asked, const What& what,
                     const PullReply& reply);
 
   const std::vector<TensorSpec>& tensors_;
@@ -47,6 +57,7 @@ class ParameterPuller {
   ServiceCalls& calls_;
   const size_t group_bytes_;
   uint64_t pulled_bytes_ = 0;
+  std::vector<uint64_t> updates_;
 };
 
 }  // namespace parley

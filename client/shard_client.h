@@ -20,6 +20,7 @@ class ShardClient {
   virtual void Enter(const EnterRequest&, absl::Time deadline, Done<EnterReply>) = 0;
   virtual void Close(const CloseRequest&, absl::Time deadline, Done<CloseReply>) = 0;
   virtual void Decide(const DecideRequest&, absl::Time deadline, Done<DecideReply>) = 0;
+  virtual void Advance(const AdvanceRequest&, absl::Time deadline, Done<AdvanceReply>) = 0;
   virtual void Pull(const PullRequest&, absl::Time deadline, Done<PullReply>) = 0;
   virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
 };

@@ -51,6 +51,7 @@ class FakeShard final : public ShardClient {
   void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
   void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
   void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
+  void Advance(const AdvanceRequest&, absl::Time, Done<AdvanceReply>) override {}
   void Pull(const PullRequest&, absl::Time, Done<PullReply>) override {}
   void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply>) override {}
 

@@ -90,7 +90,7 @@ absl::Status WorkerSession::JoinJob() {
 
 absl::Status WorkerSession::Await(const std::string& what, const std::function<bool()>& done) {
   const absl::Time started = runtime_->Now();
-  const uint64_t decided = data_.has_value() ? data_->version() : 0;
+  const uint64_t decided = version();
   // A call's own patience ends first and says more.
   const absl::Status status = queue_->RunUntil(
       done, started + patience_ + absl::Seconds(1), [&] { membership()->Progress(decided); },

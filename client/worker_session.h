@@ -13,7 +13,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/answer_queue.h"
+#include "client/clock_exchange.h"
 #include "client/data_plan.h"
+#include "client/lease_plan.h"
 #include "client/membership.h"
 #include "client/parameter_puller.h"
 #include "client/runtime.h"
@@ -49,8 +51,12 @@ class WorkerSession final : public Session {
     return parameters_->tensor(tensor);
   }
   absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
-  uint64_t version() const override { return data_.has_value() ? data_->version() : 0; }
+  uint64_t version() const override {
+    if (leases_.has_value()) return leases_->version();
+    return data_.has_value() ? data_->version() : 0;
+  }
   uint64_t data_epochs() const override {
+    if (leases_.has_value()) return leases_->data_epochs();
     return data_.has_value() ? data_->position().epoch() : 0;
   }
   absl::Status Pull() override;
@@ -89,6 +95,12 @@ class WorkerSession final : public Session {
   absl::Status SendInitialValues();
   const ClusterView& view() const { return watched_->view(); }
 
+  // worker_session_clocked.cc: bounded and async.
+  void AdoptClocks();
+  ParameterPuller::What WhatToPull() const;
+  std::optional<StepPlan> NextClock();
+  absl::StatusOr<Verdict> CompleteClockOnce(const Share& share);
+
   // One attempt of the public verb of this name.
   absl::Status PullOnce();
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
@@ -112,6 +124,7 @@ class WorkerSession final : public Session {
   std::optional<SliceLayout> layout_;
   std::optional<ParameterPuller> puller_;
   std::unique_ptr<StepExchange> exchange_;
+  std::unique_ptr<ClockExchange> clock_exchange_;  // in bounded and async
 
   // Constant after Register.
   std::vector<TensorSpec> tensors_;
@@ -122,9 +135,10 @@ class WorkerSession final : public Session {
 
   // The training thread's.
   std::optional<DataPlan> data_;
-  bool entered_ = false;               // data_ says where the job is; from the first Pull on
-  uint32_t attempt_ = 0;               // of the step that Enter named; 0 for later ones
-  std::optional<StepPlan> plan_;       // of the open step
+  std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_
+  bool entered_ = false;             // data_ says where the job is; from the first Pull on
+  uint32_t attempt_ = 0;          // of the step that Enter named; 0 for later ones; of all clocks
+  std::optional<StepPlan> plan_;  // of the open step
   bool holds_initial_values_ = false;  // in the parameters, until the first Pull
   bool left_ = false;
 

@@ -12,7 +12,8 @@ SampleRange WorkerSession::evaluation_part() const {
   SampleRange part;
   if (!data_.has_value()) return part;
   // Among those who take part in the next step: all know the same ones at a version.
-  const std::vector<uint32_t>& contributors = data_->contributors();
+  const std::vector<uint32_t>& contributors =
+      leases_.has_value() ? leases_->contributors() : data_->contributors();
   const auto place = std::lower_bound(contributors.begin(), contributors.end(), ordinal());
   if (place == contributors.end() || *place != ordinal()) return part;
   const uint64_t workers = contributors.size();
@@ -50,7 +51,7 @@ absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
 absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
   if (absl::Status entered = Enter(); !entered.ok()) return entered;
   auto request = std::make_shared<FinishRequest>();
-  request->set_last_step(data_.has_value() ? data_->version() : 0);
+  request->set_last_step(version());
   request->mutable_seconds()->Assign(seconds.begin(), seconds.end());
   auto answer = std::make_shared<std::optional<absl::Status>>();
   calls_->Finish(std::move(request),

@@ -100,12 +100,14 @@ absl::Status WorkerSession::Pull() {
 absl::Status WorkerSession::PullOnce() {
   if (absl::Status entered = Enter(); !entered.ok()) return entered;
   const absl::Time started = runtime_->Now();
-  const uint64_t version = data_->version();
-  const absl::Status pulled = puller_->Pull(version, [&](const std::function<bool()>& done) {
-    return Await(absl::StrCat("pulling version ", version), done);
+  const ParameterPuller::What what = WhatToPull();
+  const absl::Status pulled = puller_->Pull(what, [&](const std::function<bool()>& done) {
+    return Await(what.newest ? absl::StrCat("pulling the parameters for clock ", what.clock)
+                             : absl::StrCat("pulling version ", what.version),
+                 done);
   });
   if (pulled.ok()) {
-    membership()->Progress(version);
+    membership()->Progress(version());
     holds_initial_values_ = false;  // the shards have theirs
   }
   absl::MutexLock lock(&traffic_mu_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/worker_session.h"
+#include "common/job/consistency.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -27,6 +28,7 @@ absl::Status WorkerSession::JoinAnew() {
     timers_->Stop();
     queue_->End(absl::CancelledError("the worker joins anew"));
     exchange_.reset();
+    clock_exchange_.reset();
     puller_.reset();
     calls_.reset();
     plan_.reset();
@@ -92,8 +94,9 @@ absl::Status WorkerSession::AdoptView() {
   StepExchange::Options exchange;
   exchange.contributor = member->ordinal();
   exchange.step_leader = view().step_leader();
-  exchange.sum = options_.job.consistency().sync().reduction() == SUM;
+  exchange.sum = SumsContributions(options_.job);
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
+  AdoptClocks();
   return absl::OkStatus();
 }
 
@@ -112,6 +115,14 @@ absl::Status WorkerSession::Enter() {
   if (here.step() == 0) return absl::InternalError("the step leader says that step 0 is open");
   entered_ = true;
   attempt_ = here.attempt();
+  if (leases_.has_value()) {
+    if (!here.has_lease()) {
+      return absl::InternalError("the step leader does not say what there is to do");
+    }
+    leases_->Follow(here.step() - 1, here.lease());
+    membership()->Progress(version());
+    return absl::OkStatus();
+  }
   data_->Reset(here.step() - 1, std::move(*here.mutable_position()),
                {here.contributors().begin(), here.contributors().end()});
   membership()->Progress(data_->version());

@@ -10,6 +10,7 @@ namespace parley {
 std::optional<StepPlan> WorkerSession::NextStep() {
   if (!entered_) return std::nullopt;
   if (plan_.has_value()) return plan_;  // open already
+  if (leases_.has_value()) return NextClock();
   plan_ = data_->Next();
   if (plan_.has_value()) {
     exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight);
@@ -19,7 +20,10 @@ std::optional<StepPlan> WorkerSession::NextStep() {
 }
 
 std::vector<StepPlan> WorkerSession::Ahead(size_t count) const {
-  return entered_ ? data_->Ahead(count) : std::vector<StepPlan>();
+  if (!entered_) return {};
+  if (!leases_.has_value()) return data_->Ahead(count);
+  const std::optional<StepPlan> next = leases_->Next();
+  return next.has_value() && count > 0 ? std::vector<StepPlan>{*next} : std::vector<StepPlan>();
 }
 
 absl::Status WorkerSession::Push(size_t tensor) {
@@ -28,7 +32,7 @@ absl::Status WorkerSession::Push(size_t tensor) {
   const std::optional<FirstCause> failed = member->failure();
   if (failed.has_value()) return absl::AbortedError(failed->text());
   member->Progress(0);
-  return exchange_->Push(tensor);
+  return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor) : exchange_->Push(tensor);
 }
 
 absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
@@ -39,7 +43,8 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   share.set_samples(Count(plan_->ranges));
   share.mutable_ranges()->Assign(plan_->ranges.begin(), plan_->ranges.end());
   share.set_loss_sum(loss_sum);
-  absl::StatusOr<Verdict> verdict = CompleteOnce(share);
+  absl::StatusOr<Verdict> verdict =
+      leases_.has_value() ? CompleteClockOnce(share) : CompleteOnce(share);
   if (!verdict.ok()) {
     if (!IsExpelled(verdict.status())) return verdict.status();
     Verdict stale;
@@ -48,10 +53,12 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
     if (absl::Status status = JoinAnew(); !status.ok()) return status;
     return stale;
   }
-  const absl::Status decided = data_->Decide(*verdict);
-  if (!decided.ok()) return decided;
+  if (!leases_.has_value()) {
+    const absl::Status decided = data_->Decide(*verdict);
+    if (!decided.ok()) return decided;
+  }
   plan_.reset();
-  membership()->Progress(data_->version());
+  membership()->Progress(version());
   return verdict;
 }
 

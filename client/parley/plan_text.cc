@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/parley/units.h"
+#include "common/job/consistency.h"
 #include "common/job/data_division.h"
 #include "common/job/optimizer_settings.h"
 #include "common/tensor.h"
@@ -21,8 +22,9 @@ struct ShardMemory {
   uint64_t values = 0;
   uint64_t sums = 0;   // of contributions to the open step
   uint64_t state = 0;  // of the optimizer
+  uint64_t kept = 0;   // what workers have pulled, to compensate delays
 
-  uint64_t all() const { return 2 * values + sums + state; }
+  uint64_t all() const { return 2 * values + sums + state + kept; }
 };
 
 uint64_t Elements(const Slice& slice) { return slice.end() - slice.begin(); }
@@ -46,7 +48,8 @@ std::string SliceRow(const TensorSpec& tensor, const Slice& slice) {
 
 void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
   const uint64_t workers = job.cluster().workers();
-  const uint64_t samples = NominalSamples(job) * workers;
+  // In bounded and async each contribution is a step of its own.
+  const uint64_t samples = NominalSamples(job) * (IsClocked(job) ? 1 : workers);
   absl::StrAppendFormat(&text, "%-20s %d for training, %d for evaluation\n", "samples",
                         model.training_samples, model.test_samples);
   absl::StrAppendFormat(&text, "%-20s %d (%d workers, batch %d, accumulate %d)\n",
@@ -82,6 +85,8 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
 
   // Deterministic sums need the contributions themselves until the verdict.
   const uint64_t contributions = job.consistency().sync().deterministic() ? workers : 1;
+  // Compensating delays needs what each worker has pulled until it has pushed.
+  const uint64_t kept = job.consistency().async().delay_compensation() > 0 ? workers : 0;
   std::vector<ShardMemory> memory(shards);
   std::vector<std::string> rows(shards);
   for (const Slice& slice : *slices) {
@@ -91,6 +96,7 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
     ++shard.slices;
     shard.values += bytes;
     shard.sums += contributions * bytes;
+    if (!tensor.buffer()) shard.kept += kept * bytes;
     shard.state += StateBytes(job, tensor, slice);
     rows[slice.shard()] += SliceRow(tensor, slice);
   }
@@ -104,6 +110,10 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
     absl::StrAppendFormat(&text, "  shard %-4d %10s: two versions %s, open step %s, optimizer %s\n",
                           i, BytesText(memory[i].all()), BytesText(2 * memory[i].values),
                           BytesText(memory[i].sums), BytesText(memory[i].state));
+    if (kept == 0) continue;
+    absl::StrAppendFormat(&text,
+                          "  %20s of it %s: what %d workers have pulled (delay_compensation)\n", "",
+                          BytesText(memory[i].kept), workers);
   }
   absl::StrAppendFormat(
       &text, "  each worker %9s: parameters and gradients; activations and data come on top\n",

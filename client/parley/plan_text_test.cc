@@ -65,6 +65,10 @@ TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAre
   ExpectWords(*PlanText(job, Model()), {"open step 10.0 MiB"});
   job.mutable_optimizer()->mutable_sgd()->set_rate(0.1);
   ExpectWords(*PlanText(job, Model()), {"optimizer 0 B"});
+  // What each worker has pulled is kept, but no buffer of it.
+  job.mutable_consistency()->mutable_async()->set_delay_compensation(0.1);
+  job.mutable_cluster()->set_workers(3);
+  ExpectWords(*PlanText(job, Model()), {"12.0 MiB: what 3 workers have pulled"});
 }
 
 TEST(PlanText, AModelThatCannotBePlacedIsRefused) { EXPECT_FALSE(PlanText(Job(), {}).ok()); }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/consistency.h"
 #include "common/seed.h"
 
 namespace parley {
@@ -49,8 +50,8 @@ uint64_t NominalSamples(const JobConfig& job) {
 }
 
 uint64_t TotalSteps(const JobConfig& job, uint64_t training_samples) {
-  if (job.has_steps()) return job.steps();
-  const uint64_t workers = std::max(job.cluster().workers(), uint32_t{1});
+  if (job.has_steps()) return StepsAskedFor(job);
+  const uint64_t workers = IsClocked(job) ? 1 : std::max(job.cluster().workers(), uint32_t{1});
   const uint64_t samples = std::max(NominalSamples(job), uint64_t{1}) * workers;
   const uint64_t steps = training_samples / samples + (training_samples % samples != 0 ? 1 : 0);
   uint64_t total = 0;
@@ -61,7 +62,7 @@ uint64_t TotalSteps(const JobConfig& job, uint64_t training_samples) {
 }
 
 bool IsDone(const JobConfig& job, const DataPosition& position, uint64_t version) {
-  return job.has_steps() ? version >= job.steps() : position.epoch() >= job.epochs();
+  return job.has_steps() ? version >= StepsAskedFor(job) : position.epoch() >= job.epochs();
 }
 
 std::vector<std::vector<SampleRange>> Divide(const DataPosition& position,

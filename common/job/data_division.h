@@ -16,7 +16,8 @@ namespace parley {
 // Samples of a contributor's full step: data.batch * accumulate.
 uint64_t NominalSamples(const JobConfig& job);
 
-// The step with which the job ends, if every step uses a full batch of every contributor.
+// The step with which the job ends, if every step uses a full batch of every contributor. In
+// bounded and async a step is one contribution, here and below.
 uint64_t TotalSteps(const JobConfig& job, uint64_t training_samples);
 
 // Whether no step remains: the position has reached the job's epochs, or `version` its steps.

@@ -190,10 +190,7 @@ class Checker {
 
   void Consistencies() {
     const Consistency& consistency = job_.consistency();
-    constexpr std::string_view kSyncOnly =
-        "is not in this release, which trains synchronously only: consistency { sync {} }";
-    Require(!consistency.has_bounded(), "consistency.bounded", kSyncOnly);
-    Require(!consistency.has_async(), "consistency.async", kSyncOnly);
+    if (!consistency.has_sync()) return Clocked(consistency);
     const Sync& sync = consistency.sync();
     Require(sync.reduction() == MEAN || sync.reduction() == SUM, "consistency.sync.reduction",
             "must be MEAN or SUM");
@@ -202,6 +199,23 @@ class Checker {
     Require(!sync.deterministic() || job_.threads() > 0, "consistency.sync.deterministic",
             "needs a fixed number of threads of each worker, such as threads: 1, since sums over "
             "another number of threads are other bits");
+  }
+
+  // bounded and async (docs/clocked.md has the table).
+  void Clocked(const Consistency& consistency) {
+    const bool bounded = consistency.has_bounded();
+    const Reduction reduction =
+        bounded ? consistency.bounded().reduction() : consistency.async().reduction();
+    Require(reduction == MEAN || reduction == SUM,
+            bounded ? "consistency.bounded.reduction" : "consistency.async.reduction",
+            "must be MEAN or SUM");
+    NotNegative(consistency.async().delay_compensation(), "consistency.async.delay_compensation");
+    Require(!job_.learning_rate().linear_scaling(), "learning_rate.linear_scaling",
+            absl::StrCat("multiplies the rate by the workers whose gradients a step averages, but "
+                         "with consistency.",
+                         bounded ? "bounded" : "async",
+                         " each worker's gradient is applied by itself: must be false or left "
+                         "out"));
   }
 
   void Members() {

@@ -80,6 +80,15 @@ void LearningRateDefaults(LearningRate& rate) {
 
 void ConsistencyDefaults(Consistency& consistency) {
   if (consistency.kind_case() == Consistency::KIND_NOT_SET) consistency.mutable_sync();
+  if (consistency.has_bounded() && consistency.bounded().reduction() == REDUCTION_UNSPECIFIED) {
+    consistency.mutable_bounded()->set_reduction(MEAN);
+  }
+  if (consistency.has_async()) {
+    Async& async = *consistency.mutable_async();
+    if (async.reduction() == REDUCTION_UNSPECIFIED) async.set_reduction(MEAN);
+    PARLEY_DEFAULT(async, divide_rate_by_staleness, false);
+    PARLEY_DEFAULT(async, delay_compensation, 0);
+  }
   if (!consistency.has_sync()) return;
   Sync& sync = *consistency.mutable_sync();
   PARLEY_DEFAULT(sync, deterministic, false);

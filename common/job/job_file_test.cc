@@ -200,11 +200,14 @@ const std::vector<WrongJob>& WrongJobs() {
        "",
        "learning_rate { cosine { minimum: 2 } }",
        {"11: learning_rate.cosine.minimum"}},
-      {"bounded",
+      {"linear scaling of single contributions",
        "",
-       "consistency { bounded { bound: 3 } }",
-       {"textproto:11: consistency.bounded: ", "release", "sync {}"}},
-      {"async", "", "consistency { async {} }", {"textproto:11: consistency.async: ", "release"}},
+       "consistency { bounded { bound: 3 } }\nlearning_rate { linear_scaling: true }",
+       {"textproto:12: learning_rate.linear_scaling: ", "consistency.bounded", "by itself"}},
+      {"negative delay compensation",
+       "",
+       "consistency { async { delay_compensation: -1 } }",
+       {"textproto:11: consistency.async.delay_compensation: ", "at least 0"}},
       {"deterministic without threads",
        "threads: 1",
        "consistency { sync { deterministic: true } }",
@@ -303,6 +306,19 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   const auto adamw = Load(kGood, {"optimizer.adamw={rate: 1}"});
   ASSERT_TRUE(adamw.ok()) << adamw.status();
   EXPECT_EQ(adamw->optimizer().adamw().weight_decay(), 0.01);
+}
+
+TEST_F(JobFile, BoundedAndAsyncHaveDefaultsAndOnlyTheirOwnOptions) {
+  const auto bounded = Load(kGood, {"consistency.bounded={bound: 3}"});
+  ASSERT_TRUE(bounded.ok()) << bounded.status();
+  EXPECT_EQ(bounded->consistency().bounded().bound(), 3U);
+  EXPECT_EQ(bounded->consistency().bounded().reduction(), MEAN);
+  const auto async = Load(kGood, {"consistency.async={reduction: SUM max_staleness: 5}"});
+  ASSERT_TRUE(async.ok()) << async.status();
+  EXPECT_EQ(async->consistency().async().reduction(), SUM);
+  EXPECT_EQ(async->consistency().async().max_staleness(), 5U);
+  EXPECT_FALSE(Load(kGood, {"consistency.bounded={deterministic: true}"}).ok());
+  EXPECT_FALSE(Load(kGood, {"consistency.async={bound: 1}"}).ok());
 }
 
 TEST_F(JobFile, ADeterministicJobWaitsForALostWorkerUnlessItEndsThen) {

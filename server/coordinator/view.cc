@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/consistency.h"
 #include "common/job/data_division.h"
 #include "server/coordinator/model_registry.h"
 #include "server/coordinator/placement.h"
@@ -41,8 +42,9 @@ absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& mod
 
 uint64_t LastStep(const JobConfig& job, const DataPosition& position, uint64_t version,
                   uint64_t training_samples, uint32_t contributors) {
-  if (job.has_steps()) return job.steps();
-  const uint64_t full = NominalSamples(job) * contributors;
+  if (job.has_steps()) return StepsAskedFor(job);
+  // In bounded and async each contribution is a step of its own.
+  const uint64_t full = NominalSamples(job) * (IsClocked(job) ? 1 : contributors);
   if (full == 0 || position.epoch() >= job.epochs()) return version;
   const uint64_t used = Count(Ranges(position));
   const uint64_t rest_of_epoch = training_samples > used ? training_samples - used : 0;
@@ -80,6 +82,7 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
     Contributor* contributor = view.add_contributors();
     contributor->set_ordinal(member.ordinal());
     contributor->add_part_members(member.id());
+    contributor->set_attempt(static_cast<uint32_t>(view.view_epoch()));
   }
   for (const TensorSpec& tensor : tensors) *view.add_tensors() = tensor;
   for (Slice& slice : *slices) *view.add_slices() = std::move(slice);

@@ -68,6 +68,7 @@ ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t f
   Contributor* contributor = next.add_contributors();
   contributor->set_ordinal(worker.ordinal());
   contributor->add_part_members(worker.id());
+  contributor->set_attempt(static_cast<uint32_t>(next.view_epoch()));
   std::sort(next.mutable_contributors()->begin(), next.mutable_contributors()->end(),
             [](const Contributor& a, const Contributor& b) { return a.ordinal() < b.ordinal(); });
   return next;

@@ -55,12 +55,17 @@ class FakeShard final : public ShardClient {
  public:
   Inbox<CloseRequest, CloseReply> closes;
   Inbox<DecideRequest, DecideReply> decides;
+  Inbox<AdvanceRequest, AdvanceReply> advances;
 
   void Close(const CloseRequest& request, absl::Time deadline, Done<CloseReply> done) override {
     closes.Add(request, deadline, std::move(done));
   }
   void Decide(const DecideRequest& request, absl::Time deadline, Done<DecideReply> done) override {
     decides.Add(request, deadline, std::move(done));
+  }
+  void Advance(const AdvanceRequest& request, absl::Time deadline,
+               Done<AdvanceReply> done) override {
+    advances.Add(request, deadline, std::move(done));
   }
   void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply> done) override {
     Refuse(done);

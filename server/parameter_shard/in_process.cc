@@ -30,6 +30,10 @@ class InProcessShardClient final : public ShardClient {
   void Decide(const DecideRequest& request, absl::Time deadline, Done<DecideReply> done) override {
     shard_->Decide(request, {clock_(), deadline}, std::move(done));
   }
+  void Advance(const AdvanceRequest& request, absl::Time deadline,
+               Done<AdvanceReply> done) override {
+    shard_->Advance(request, {clock_(), deadline}, std::move(done));
+  }
   void Pull(const PullRequest& request, absl::Time deadline, Done<PullReply> done) override {
     shard_->Pull(request, {clock_(), deadline},
                  [done = std::move(done)](absl::StatusOr<PulledVersion> pulled) {

@@ -10,7 +10,7 @@ namespace {
 // What, if it changes, is news.
 auto Mark(const Shard& shard) {
   return std::make_tuple(shard.version(), shard.attempt(), shard.ready(), shard.error().has_value(),
-                         shard.routing());
+                         shard.routing(), shard.counts().updates);
 }
 
 uint64_t StepsDecided(const Shard& shard) {
@@ -103,6 +103,12 @@ void LockedShard::Decide(const DecideRequest& request, CallTime time, Done<Decid
   });
 }
 
+void LockedShard::Advance(const AdvanceRequest& request, CallTime time, Done<AdvanceReply> done) {
+  Answer<AdvanceReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
+    replies.Add<AdvanceReply>(std::move(answer), shard.Advance(request, time.now, replies));
+  });
+}
+
 void LockedShard::Pull(const PullRequest& request, CallTime time, Done<PulledVersion> done) {
   Answer<PulledVersion>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
     shard.Pull(request, time, replies, std::move(answer));
@@ -157,6 +163,12 @@ void LockedShard::OnCloseReply(uint32_t shard, const CloseRequest& request, cons
   });
 }
 
+void LockedShard::OnAdvanceReply(uint32_t shard, const AdvanceRequest& request, absl::Time now) {
+  With([&](Shard* core, Replies& replies) {
+    if (core != nullptr) core->OnAdvanceReply(shard, request, now, replies);
+  });
+}
+
 absl::StatusOr<std::vector<SliceSnapshot>> LockedShard::Snapshot(uint64_t version) {
   absl::MutexLock lock(&mu_);
   if (shard_ == nullptr) return NotJoined();
@@ -172,7 +184,7 @@ LockedShard::News LockedShard::TakeNews() {
   news.progress = shard_->progress();
   news.routing = shard_->shared_routing();
   news.ready = shard_->ready();
-  news.version = shard_->version();
+  news.version = shard_->last_decided();
   news.error = shard_->error().value_or("");
   news.counts = shard_->counts();
   return news;

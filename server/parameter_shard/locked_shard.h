@@ -44,6 +44,7 @@ class LockedShard {
   void Enter(const EnterRequest& request, CallTime time, Done<EnterReply> done);
   void Close(const CloseRequest& request, CallTime time, Done<CloseReply> done);
   void Decide(const DecideRequest& request, CallTime time, Done<DecideReply> done);
+  void Advance(const AdvanceRequest& request, CallTime time, Done<AdvanceReply> done);
   void Pull(const PullRequest& request, CallTime time, Done<PulledVersion> done);
   void WhyFailed(const WhyFailedRequest& request, CallTime time, Done<WhyFailedReply> done);
 
@@ -54,6 +55,7 @@ class LockedShard {
   void Tick(absl::Time now);
   void OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
                     absl::Time now);
+  void OnAdvanceReply(uint32_t shard, const AdvanceRequest& request, absl::Time now);
   absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version);
 
   // What there is to do and to show, at one moment.
@@ -63,8 +65,8 @@ class LockedShard {
     JobProgress progress;           // after them; only the step leader's
     std::shared_ptr<const Routing> routing;
     bool ready = false;
-    uint64_t version = 0;
-    std::string error;  // empty: none
+    uint64_t version = 0;  // the last decided step
+    std::string error;     // empty: none
     ShardCounts counts;
   };
   News TakeNews();

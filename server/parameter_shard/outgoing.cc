@@ -44,6 +44,11 @@ void Outgoing::Send(std::vector<ToShard> requests, const Routing& routing) {
         peer.client = options_.connector->ConnectShard(peer.address);
       }
       if (peer.queue.empty()) idle.push_back(request.shard);
+      // The first is on its way. An Advance that is not says nothing that the new one does not.
+      if (std::holds_alternative<AdvanceRequest>(request.request) && peer.queue.size() > 1 &&
+          std::holds_alternative<AdvanceRequest>(peer.queue.back().request)) {
+        peer.queue.pop_back();
+      }
       peer.queue.push_back(std::move(request));
     }
   }
@@ -91,6 +96,24 @@ void Outgoing::SendFirst(uint32_t shard) {
             if (!self->stopped()) {
               self->options_.shard->OnCloseReply(shard, request, *reply,
                                                  self->options_.timers->Now());
+            }
+          }
+          self->OnAnswered(shard, reply.status());
+        });
+    return;
+  }
+  if (const auto* advance = std::get_if<AdvanceRequest>(&message.request)) {
+    caller_.Call<AdvanceReply>(
+        RetriesOf(absl::StrCat("telling ", name, " how far all are")),
+        [self, client, request = *advance](absl::Time deadline, Done<AdvanceReply> done) {
+          if (self->stopped()) return done(Stopped());
+          client->Advance(request, deadline, std::move(done));
+        },
+        [self, shard, request = *advance](absl::StatusOr<AdvanceReply> reply) {
+          if (reply.ok()) {
+            absl::MutexLock answering(&self->answer_mu_);
+            if (!self->stopped()) {
+              self->options_.shard->OnAdvanceReply(shard, request, self->options_.timers->Now());
             }
           }
           self->OnAnswered(shard, reply.status());

@@ -154,6 +154,21 @@ TEST_F(OutgoingTest, AShardGetsItsMessagesOneAtATimeAndInOrder) {
   EXPECT_THAT(errors_, IsEmpty());
 }
 
+TEST_F(OutgoingTest, OnlyTheNewestAdvanceThatIsNotOnItsWayIsKept) {
+  for (const uint64_t floor : {1, 2, 3}) {
+    AdvanceRequest request;
+    request.set_floor(floor);
+    outgoing_->Send({{1, request}}, *routing_);
+  }
+  ASSERT_EQ(peer(1).advances.size(), 1u);
+  EXPECT_EQ(peer(1).advances.front().floor(), 1u);
+  peer(1).advances.Answer();
+  ASSERT_EQ(peer(1).advances.size(), 1u);
+  EXPECT_EQ(peer(1).advances.front().floor(), 3u);
+  peer(1).advances.Answer();
+  EXPECT_TRUE(outgoing_->idle());
+}
+
 TEST_F(OutgoingTest, AShardThatDoesNotAnswerHoldsUpNobodyElse) {
   SendDecide(1, 1);
   SendDecide(2, 1);

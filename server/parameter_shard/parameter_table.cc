@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/consistency.h"
 
 namespace parley {
 namespace {
@@ -61,8 +62,7 @@ Counted Counted::From(const Verdict& verdict) {
 }
 
 ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing)
-    : apart_(job.consistency().sync().deterministic()),
-      sum_(job.consistency().sync().reduction() == SUM) {
+    : apart_(job.consistency().sync().deterministic()), sum_(SumsContributions(job)) {
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
     slices_.emplace(std::piecewise_construct, std::forward_as_tuple(id),

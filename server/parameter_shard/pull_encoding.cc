@@ -15,6 +15,7 @@ using google::protobuf::io::CodedOutputStream;
 // Field numbers of proto/parameter_shard.proto and types.proto.
 constexpr uint32_t kPullVersion = 1;
 constexpr uint32_t kPullSlices = 2;
+constexpr uint32_t kPullUpdates = 3;
 constexpr uint32_t kSliceId = 1;
 constexpr uint32_t kSliceDtype = 2;
 constexpr uint32_t kSliceBytes = 15;
@@ -67,6 +68,14 @@ grpc::ByteBuffer EncodePullReply(const PulledVersion& pulled) {
     slices.emplace_back(head);
     head.clear();
     slices.push_back(Borrow(slice.values));
+  }
+  if (pulled.has_updates && !pulled.slices.empty()) {
+    std::string updates;  // packed
+    for (const PulledVersion::OneSlice& slice : pulled.slices) {
+      AppendVarint(slice.updates, updates);
+    }
+    AppendLength(kPullUpdates, updates.size(), head);
+    head += updates;
   }
   if (!head.empty() || slices.empty()) slices.emplace_back(head);
   return grpc::ByteBuffer(slices.data(), slices.size());

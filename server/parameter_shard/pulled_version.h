@@ -15,8 +15,10 @@ struct PulledVersion {
     uint32_t slice = 0;
     DataType dtype = DATA_TYPE_UNSPECIFIED;
     PinnedBuffer values;
+    uint64_t updates = 0;
   };
   uint64_t version = 0;
+  bool has_updates = false;  // the updates of each slice are part of the answer
   std::vector<OneSlice> slices;
 };
 

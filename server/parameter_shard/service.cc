@@ -68,6 +68,14 @@ grpc::ServerUnaryReactor* ShardService::Decide(grpc::CallbackServerContext* cont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* ShardService::Advance(grpc::CallbackServerContext* context,
+                                                const AdvanceRequest* request,
+                                                AdvanceReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  shard_->Advance(*request, TimeOf(*context), Answer(reactor, reply));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* ShardService::Pull(grpc::CallbackServerContext* context,
                                              const grpc::ByteBuffer* request,
                                              grpc::ByteBuffer* reply) {

@@ -14,7 +14,8 @@ using CallbackParameterShard = ParameterShard::WithRawCallbackMethod_Pull<
     ParameterShard::WithCallbackMethod_Initialize<ParameterShard::WithCallbackMethod_Push<
         ParameterShard::WithCallbackMethod_Complete<ParameterShard::WithCallbackMethod_Enter<
             ParameterShard::WithCallbackMethod_Close<ParameterShard::WithCallbackMethod_Decide<
-                ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>>;
+                ParameterShard::WithCallbackMethod_Advance<
+                    ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>>>;
 
 // The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
 // none of which waits. Pull answers with the memory of the slices itself.
@@ -36,6 +37,8 @@ class ShardService final : public CallbackParameterShard {
                                   CloseReply* reply) override;
   grpc::ServerUnaryReactor* Decide(grpc::CallbackServerContext* context,
                                    const DecideRequest* request, DecideReply* reply) override;
+  grpc::ServerUnaryReactor* Advance(grpc::CallbackServerContext* context,
+                                    const AdvanceRequest* request, AdvanceReply* reply) override;
   grpc::ServerUnaryReactor* Pull(grpc::CallbackServerContext* context,
                                  const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* WhyFailed(grpc::CallbackServerContext* context,

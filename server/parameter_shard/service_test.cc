@@ -191,14 +191,18 @@ INSTANTIATE_TEST_SUITE_P(Ways, ServiceTest, ::testing::Values(Way::kGrpc, Way::k
                            return info.param == Way::kGrpc ? "Grpc" : "InProcess";
                          });
 
-TEST(PullEncodingTest, IsWhatProtobufWrites) {
+class PullEncodingTest : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(WithAndWithoutUpdates, PullEncodingTest, ::testing::Bool());
+
+TEST_P(PullEncodingTest, IsWhatProtobufWrites) {
   BufferPool pool;
   PulledVersion pulled;
   pulled.version = 300;
+  pulled.has_updates = GetParam();
   for (uint32_t slice = 0; slice < 5; ++slice) {
     std::shared_ptr<Buffer> buffer = pool.Take(slice * 3000 * sizeof(float));
     for (size_t i = 0; i < buffer->size(); ++i) buffer->data()[i] = static_cast<std::byte>(i);
-    pulled.slices.push_back({slice * 100, slice == 3 ? I64 : F32, Pin(buffer)});
+    pulled.slices.push_back({slice * 100, slice == 3 ? I64 : F32, Pin(buffer), slice * 100});
   }
   grpc::ByteBuffer encoded = EncodePullReply(pulled);
   std::vector<grpc::Slice> slices;

@@ -55,6 +55,10 @@ absl::StatusOr<InitializeReply> Shard::Initialize(const InitializeRequest& reque
 void Shard::OnSliceStarted(absl::Time now, Replies& replies) {
   if (!table_->ready()) return;
   opened_ = now;
+  if (clocked_ != nullptr) {
+    AnswerClockedPulls(replies);
+    return SettleClocks(now, replies);
+  }
   AnswerPulls(replies);
   AnswerEnters(replies);
 }
@@ -71,6 +75,10 @@ absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) con
   if (version < version_) {
     return absl::AbortedError(
         absl::StrCat("shard ", ordinal_, " is at version ", version_, ", past ", version));
+  }
+  if (clocked_ != nullptr && !clocked_->table.unchanged()) {
+    return absl::AbortedError(
+        absl::StrCat("shard ", ordinal_, " has gone on since version ", version));
   }
   std::vector<SliceSnapshot> slices;
   for (const auto& [id, slice] : table_->slices()) slices.push_back(slice.Snapshot());
@@ -133,14 +141,22 @@ void Shard::Tick(absl::Time now, Replies& replies) {
     }
   };
   expire(completes_, [&](const auto& parked) {
-    return absl::StrCat("step ", parked.step, " is not decided: ", WhatIsMissing(now));
+    return clocked_ != nullptr
+               ? absl::StrCat("contributor ", parked.contributor, " has completed clock ",
+                              parked.step, " and waits for more to do: ", WhatIsMissing(now))
+               : absl::StrCat("step ", parked.step, " is not decided: ", WhatIsMissing(now));
   });
   expire(enters_, [&](const auto& parked) {
-    return absl::StrCat("contributor ", parked.contributor, " has no part in step ", version_ + 1,
-                        " yet: ", WhatIsMissing(now));
+    return clocked_ != nullptr
+               ? absl::StrCat("contributor ", parked.contributor,
+                              " has nothing to do yet: ", WhatIsMissing(now))
+               : absl::StrCat("contributor ", parked.contributor, " has no part in step ",
+                              version_ + 1, " yet: ", WhatIsMissing(now));
   });
   expire(pulls_, [&](const auto& parked) {
-    return absl::StrCat("version ", parked.step, " is not there: ", WhatIsMissing(now));
+    const bool newest = clocked_ != nullptr && !parked.request.named() && parked.step != 0;
+    return absl::StrCat(newest ? "the parameters for clock " : "version ", parked.step,
+                        newest ? " are not ready: " : " is not there: ", WhatIsMissing(now));
   });
   expire(why_failed_, [](const auto&) { return std::string("the job has not failed"); });
 }

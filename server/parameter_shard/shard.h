@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -18,6 +19,8 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
+#include "server/parameter_shard/clock_gate.h"
+#include "server/parameter_shard/clocked_table.h"
 #include "server/parameter_shard/decided_progress.h"
 #include "server/parameter_shard/parameter_table.h"
 #include "server/parameter_shard/pulled_version.h"
@@ -27,11 +30,12 @@
 namespace parley {
 
 // A request to another shard. It is to be sent until it is answered, those to one shard one after
-// the other; a Close's answer comes back by OnCloseReply. Any answer but OK, Unavailable,
-// DeadlineExceeded and FailedPrecondition ends the job.
+// the other; a Close's answer comes back by OnCloseReply, an Advance's by OnAdvanceReply. An
+// Advance takes the place of an earlier one that is not on its way yet. Any answer but OK,
+// Unavailable, DeadlineExceeded and FailedPrecondition ends the job.
 struct ToShard {
   uint32_t shard = 0;
-  std::variant<CloseRequest, DecideRequest> request;
+  std::variant<CloseRequest, DecideRequest, AdvanceRequest> request;
 };
 
 // Counts since the start, for metrics.
@@ -45,6 +49,11 @@ struct ShardCounts {
   uint64_t verdicts_apply = 0;
   uint64_t verdicts_skip = 0;
   uint64_t verdicts_retry = 0;
+  // In bounded and async; the last two on the step leader alone.
+  uint64_t updates = 0;  // of slices
+  StalenessCounts staleness;
+  uint64_t ranges_cut = 0;
+  uint64_t contributions_refused = 0;
 };
 
 // A parameter shard without its surroundings: slices, the open step, and, on the step leader, the
@@ -89,6 +98,8 @@ class Shard {
   absl::StatusOr<CloseReply> Close(const CloseRequest& request);
   absl::StatusOr<DecideReply> Decide(const DecideRequest& request, absl::Time now,
                                      Replies& replies);
+  absl::StatusOr<AdvanceReply> Advance(const AdvanceRequest& request, absl::Time now,
+                                       Replies& replies);
   // The answer holds pins on the slices' versions; encoding it is for after the lock.
   void Pull(const PullRequest& request, CallTime time, Replies& replies, Done<PulledVersion> done);
   void WhyFailed(const WhyFailedRequest& request, CallTime time, Replies& replies,
@@ -112,6 +123,10 @@ class Shard {
   void OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
                     absl::Time now, Replies& replies);
 
+  // The answer to an AdvanceRequest of the outbox.
+  void OnAdvanceReply(uint32_t shard, const AdvanceRequest& request, absl::Time now,
+                      Replies& replies);
+
   // Verdicts to report to the coordinator, in order, without `none`; only the step leader has some.
   std::vector<Verdict> TakeVerdicts();
   // Where the job is after all of them.
@@ -130,9 +145,14 @@ class Shard {
   std::shared_ptr<const Routing> shared_routing() const { return routing_; }
   bool ready() const { return table_ != nullptr && table_->ready(); }
   std::vector<uint32_t> slices_not_set() const;
-  uint64_t version() const { return version_; }  // the last decided step
+  // The last decided step; in bounded and async the last named version.
+  uint64_t version() const { return version_; }
+  // The last decided step that this shard knows.
+  uint64_t last_decided() const;
   uint32_t attempt() const { return attempt_; }  // of the open step, version() + 1
   const ShardCounts& counts() const { return counts_; }
+  // The step leader's in bounded and async; else nullptr.
+  const ClockGate* clock_gate() const;
 
  private:
   template <class Reply>
@@ -141,14 +161,30 @@ class Shard {
     uint32_t attempt = 0;
     absl::Time since;
     absl::Time deadline;
+    uint32_t contributor = 0;  // of Enter; in bounded and async of the others too
     Done<Reply> done;
   };
   struct ParkedEnter : Parked<EnterReply> {
     CallHeader header;
-    uint32_t contributor = 0;
   };
   struct ParkedPull : Parked<PulledVersion> {
     std::vector<uint32_t> slices;
+    PullRequest request;  // in bounded and async
+  };
+
+  // What there is instead of open steps in bounded and async (docs/clocked.md).
+  struct Clocked {
+    Clocked(const JobConfig& job, ParameterTable* parameters, const ClusterView& view)
+        : table(job, parameters, view.total_steps()) {}
+    ClockedTable table;
+    uint64_t floor = 0;              // as the step leader says
+    std::vector<uint32_t> at_floor;  // contributors, when it said so
+    absl::Time since;                // of the last news of it
+    // On the step leader:
+    std::optional<ClockGate> gate;
+    uint64_t told_floor = 0;
+    std::optional<uint64_t> told_barrier;
+    std::set<uint32_t> acknowledged;  // shards that have named the barrier's version
   };
 
   // shard_fence.cc: who may call.
@@ -183,11 +219,35 @@ class Shard {
   void AnswerPulls(Replies& replies);
 
   // shard_decide.cc
-  CallHeader OwnHeader() const;
+  CallHeader OwnHeader() const;  // used by shard_clocked.cc too
   void Do(StepGate::Output output, absl::Time now, Replies& replies);
   absl::StatusOr<CloseReply> ReduceOwn(const CloseRequest& request);
   absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);
   std::string WhatIsMissing(absl::Time now) const;
+
+  // shard_clocked.cc: bounded and async, who may go on.
+  void StartClocks(absl::Time now);
+  void CompleteClock(const CompleteRequest& request, CallTime time, Replies& replies,
+                     Done<CompleteReply> done);
+  void ChangeClockedMembers(absl::Time now, Replies& replies);
+  void SettleClocks(absl::Time now, Replies& replies);
+  void EnterParked(Replies& replies);
+  void TellFloor(absl::Time now, Replies& replies);
+  void ApplyAdvance(const AdvanceRequest& request, absl::Time now, Replies& replies);
+  void AnswerClocked(Replies& replies);
+  std::map<uint32_t, uint32_t> Present() const;  // contributor -> attempt
+  std::string WhoHoldsUp(absl::Time now) const;
+
+  // shard_clocked_calls.cc: bounded and async, pushes and pulls.
+  absl::StatusOr<PushReply> PushClocked(const PushRequest& request);
+  absl::Status CheckClockedPush(const PushRequest& request) const;
+  absl::Status CheckAttempt(uint32_t contributor, uint32_t attempt) const;
+  void PullClocked(const PullRequest& request, CallTime time, Replies& replies,
+                   Done<PulledVersion> done);
+  bool MayPull(const PullRequest& request) const;
+  absl::StatusOr<PulledVersion> PinClocked(const PullRequest& request);
+  void AnswerClockedPulls(Replies& replies);
+  bool TakesBuffersOf(uint32_t contributor) const;
 
   // Constant after construction.
   const JobConfig job_;
@@ -202,6 +262,7 @@ class Shard {
   bool opened_as_named_ = false;
   std::unique_ptr<ParameterTable> table_;  // from the first view on
   std::optional<StepGate> gate_;           // on the step leader
+  std::unique_ptr<Clocked> clocked_;       // in bounded and async; then there is no gate_
   DecidedProgress decided_;                // on the step leader
 
   uint64_t version_ = 0;

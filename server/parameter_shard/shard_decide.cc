@@ -15,6 +15,10 @@ namespace {
 // Verdicts kept for members that ask again; a synchronous one is at most a step behind.
 constexpr size_t kVerdictsKept = 64;
 
+absl::Status NoSteps() {
+  return absl::InvalidArgumentError("this job is bounded or async: no step is decided for all");
+}
+
 }  // namespace
 
 CallHeader Shard::OwnHeader() const {
@@ -33,6 +37,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     replies.Add<CompleteReply>(std::move(done), std::move(reply));
   };
   if (absl::Status status = Fence(request.header()); !status.ok()) return answer(status);
+  if (clocked_ != nullptr) return CompleteClock(request, time, replies, std::move(done));
   if (!gate_.has_value()) {
     return answer(NotLeader());
   }
@@ -155,6 +160,7 @@ void Shard::OnCloseReply(uint32_t shard, const CloseRequest& request, const Clos
 
 absl::StatusOr<CloseReply> Shard::Close(const CloseRequest& request) {
   if (absl::Status status = FenceLeader(request.header()); !status.ok()) return status;
+  if (clocked_ != nullptr) return NoSteps();
   const uint64_t open = version_ + 1;
   if (request.step() < open || (request.step() == open && request.attempt() < attempt_)) {
     return absl::AbortedError(absl::StrCat("step ", request.step(), " attempt ", request.attempt(),
@@ -188,6 +194,7 @@ absl::StatusOr<CloseReply> Shard::ReduceOwn(const CloseRequest& request) {
 absl::StatusOr<DecideReply> Shard::Decide(const DecideRequest& request, absl::Time now,
                                           Replies& replies) {
   if (absl::Status status = FenceLeader(request.header()); !status.ok()) return status;
+  if (clocked_ != nullptr) return NoSteps();
   const Verdict& verdict = request.verdict();
   const uint64_t open = version_ + 1;
   if (verdict.step() < open || (verdict.step() == open && verdict.attempt() < attempt_)) {
@@ -252,6 +259,7 @@ std::string Shard::WhatIsMissing(absl::Time now) const {
     return absl::StrCat("shard ", ordinal_, " has no start values for ", slices_not_set().size(),
                         " of its slices", since);
   }
+  if (clocked_ != nullptr) return WhoHoldsUp(now);
   std::string step = absl::StrCat("in step ", version_ + 1, " attempt ", attempt_, " ");
   if (gate_.has_value()) {
     if (gate_->closing()) return absl::StrCat(step, "another shard's norms are missing", since);

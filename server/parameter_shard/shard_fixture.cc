@@ -289,6 +289,10 @@ void ShardCluster::Deliver() {
         auto reply = shard(message.shard).Close(*close);
         ASSERT_EQ(reply.status(), absl::OkStatus());
         leader().OnCloseReply(message.shard, *close, *reply, now_, replies);
+      } else if (const auto* advance = std::get_if<AdvanceRequest>(&message.request)) {
+        auto reply = shard(message.shard).Advance(*advance, now_, replies);
+        ASSERT_EQ(reply.status(), absl::OkStatus());
+        leader().OnAdvanceReply(message.shard, *advance, now_, replies);
       } else {
         auto reply =
             shard(message.shard).Decide(std::get<DecideRequest>(message.request), now_, replies);

@@ -25,7 +25,11 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
       apply_(metrics.Histogram(kPhase, kPhaseHelp, DurationBounds(), {{"phase", "apply"}})),
       checkpoint_(metrics.Histogram("parley_checkpoint_duration_seconds",
                                     "Time to write and sync this process's file.",
-                                    DurationBounds())) {
+                                    DurationBounds())),
+      staleness_(metrics.Histogram(
+          "parley_staleness_steps",
+          "Updates of a slice between what a worker pulled and its push (bounded and async).",
+          StalenessCounts::Bounds())) {
   const auto follow = [&](const char* name, const char* help, const Metrics::Labels& labels,
                           uint64_t ShardCounts::*count) {
     followers_.push_back({metrics.Counter(name, help, labels), count});
@@ -37,6 +41,13 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
   follow(kVerdicts, kVerdictsHelp, {{"outcome", "apply"}}, &ShardCounts::verdicts_apply);
   follow(kVerdicts, kVerdictsHelp, {{"outcome", "skip"}}, &ShardCounts::verdicts_skip);
   follow(kVerdicts, kVerdictsHelp, {{"outcome", "retry"}}, &ShardCounts::verdicts_retry);
+  follow("parley_ranges_cut_total",
+         "Ranges of samples handed out again of which a push may have been applied; on the step "
+         "leader (bounded and async).",
+         {}, &ShardCounts::ranges_cut);
+  follow("parley_contributions_refused_total",
+         "Contributions of which a push was too stale; on the step leader (async).", {},
+         &ShardCounts::contributions_refused);
   follow("parley_push_bytes_total", "Bytes of tensors pushed and added.", {},
          &ShardCounts::push_bytes);
   follow("parley_pull_bytes_total", "Bytes of tensors pulled.", {}, &ShardCounts::pull_bytes);
@@ -48,6 +59,13 @@ void ShardMetrics::Update(const LockedShard::News& news) {
     follower.counter.Increment(static_cast<double>(now - follower.shown));
     follower.shown = now;
   }
+  const StalenessCounts& staleness = news.counts.staleness;
+  std::vector<double> more;
+  for (size_t i = 0; i < staleness.buckets.size(); ++i) {
+    more.push_back(static_cast<double>(staleness.buckets[i] - staleness_shown_.buckets[i]));
+  }
+  staleness_.ObserveMultiple(more, staleness.sum - staleness_shown_.sum);
+  staleness_shown_ = staleness;
   step_.Set(static_cast<double>(news.version));
   if (news.routing == nullptr) return;
   job_epoch_.Set(static_cast<double>(news.routing->view().job_epoch()));

@@ -36,6 +36,8 @@ class ShardMetrics {
   prometheus::Histogram& reduce_;
   prometheus::Histogram& apply_;
   prometheus::Histogram& checkpoint_;
+  prometheus::Histogram& staleness_;
+  StalenessCounts staleness_shown_;
 };
 
 }  // namespace parley

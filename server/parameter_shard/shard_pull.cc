@@ -9,6 +9,9 @@ namespace parley {
 void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
                  Done<PulledVersion> done) {
   absl::Status status = Fence(request.header());
+  if (status.ok() && clocked_ != nullptr) {
+    return PullClocked(request, time, replies, std::move(done));
+  }
   if (status.ok()) {
     // A job that counts epochs takes more steps where workers are lost, fewer where more join.
     if (job_.has_steps() && request.version() > job_.steps()) {
@@ -90,6 +93,7 @@ PullReply ToReply(const PulledVersion& pulled) {
     data.set_slice(slice.slice);
     data.set_dtype(slice.dtype);
     data.set_data(slice.values->data(), slice.values->size());
+    if (pulled.has_updates) reply.add_updates(slice.updates);
   }
   return reply;
 }

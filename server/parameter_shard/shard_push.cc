@@ -14,6 +14,7 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request) {
   if (!ready()) {
     return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " has no start values yet"));
   }
+  if (clocked_ != nullptr) return PushClocked(request);
   const uint64_t open = version_ + 1;
   PushReply reply;
   if (request.step() < open || (request.step() == open && request.attempt() < attempt_)) {

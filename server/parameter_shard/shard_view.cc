@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/consistency.h"
 #include "common/job/data_division.h"
 #include "server/parameter_shard/shard.h"
 
@@ -75,8 +76,13 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   table_ = std::make_unique<ParameterTable>(job_, *routing_);
   decided_.Start(routing_->view());
   gate_.reset();
-  if (routing_->is_leader()) gate_.emplace(GateOptions(job_, *routing_));
+  clocked_.reset();
   version_ = routing_->view().start_version();
+  if (IsClocked(job_)) {
+    StartClocks(now);
+  } else if (routing_->is_leader()) {
+    gate_.emplace(GateOptions(job_, *routing_));
+  }
   OpenStep(routing_->view().view_epoch(), now);
   // No verdict names the view of the first step, and the leader's first one may be another.
   opened_as_named_ = false;
@@ -99,6 +105,10 @@ void Shard::OpenStep(uint64_t view_epoch, absl::Time now) {
 void Shard::ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now,
                           Replies& replies) {
   const std::shared_ptr<const Routing> former = std::exchange(routing_, std::move(routing));
+  if (clocked_ != nullptr) {
+    views_ = {routing_};
+    return ChangeClockedMembers(now, replies);
+  }
   views_.push_back(routing_);
   if (!gate_.has_value() || error_.has_value()) return;
   if (!ready() || HasEnded(job_, decided_.progress())) {
@@ -152,7 +162,8 @@ std::vector<const Routing*> Shard::open_routings() const {
 void Shard::Enter(const EnterRequest& request, CallTime time, Replies& replies,
                   Done<EnterReply> done) {
   absl::Status status = Fence(request.header());
-  if (status.ok() && !gate_.has_value()) status = NotLeader();
+  const bool leads = gate_.has_value() || (clocked_ != nullptr && clocked_->gate.has_value());
+  if (status.ok() && !leads) status = NotLeader();
   if (status.ok()) status = FenceContributor(request.header(), request.contributor());
   if (!status.ok()) return replies.Add<EnterReply>(std::move(done), status);
   ParkedEnter parked;
@@ -162,6 +173,7 @@ void Shard::Enter(const EnterRequest& request, CallTime time, Replies& replies,
   parked.deadline = time.deadline;
   parked.done = std::move(done);
   enters_.push_back(std::move(parked));
+  if (clocked_ != nullptr) return SettleClocks(time.now, replies);
   AnswerEnters(replies);
 }
 

@@ -51,6 +51,13 @@ struct SliceUpdate {
   double rate_factor = 1;  // on settings.rate
 };
 
+// What a push does to a slice's values where it is applied by itself.
+struct LoneUpdate {
+  double rate_factor = 1;         // on settings.rate
+  double delay_compensation = 0;  // lambda; 0: none
+  PinnedBuffer seen;              // the values that it is the gradient of, for it; may be null
+};
+
 // One slice of a shard: its versions, its optimizer state, and what has come for the open attempt.
 // Owned by ParameterTable; called under the shard's lock. Slices of buffers have no optimizer.
 class TableSlice {
@@ -83,6 +90,8 @@ class TableSlice {
   // A decided step with something for this slice: the optimizer's step, or a buffer's new value,
   // taken from the first of `contributors` that has one.
   absl::Status Update(const SliceUpdate& update);
+  // Instead of Add and Update: one push, after Check, as the next version.
+  absl::Status ApplyAlone(const PartRange& range, const SliceData& data, LoneUpdate update);
   // A decided step that leaves the values as they are.
   void Raise(uint64_t step);
   // The attempt is over.

@@ -22,6 +22,7 @@ class FaultyShardClient final : public ShardClient {
   PARLEY_FORWARD(Enter)
   PARLEY_FORWARD(Close)
   PARLEY_FORWARD(Decide)
+  PARLEY_FORWARD(Advance)
   PARLEY_FORWARD(Pull)
   PARLEY_FORWARD(WhyFailed)
 #undef PARLEY_FORWARD

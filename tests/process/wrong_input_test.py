@@ -55,7 +55,7 @@ JOB_FILES = [
     ("a later release's restarts", None, "max_restarts: 3", ["max_restarts"]),
     ("a later release's autonomy", None, 'autonomy: "60s"', ["autonomy"]),
     ("a minimum that is never reached", "shards: 2", "shards: 2 min_workers: 3", ["min_workers", "job.textproto:7"]),
-    ("a later release's mode", None, "consistency { bounded { bound: 3 } }", ["bounded"]),
+    ("an option of another mode", None, "consistency { async {} } learning_rate { linear_scaling: true }", ["linear_scaling", "async"]),
     ("a device that is not there yet", None, "device: CUDA", ["device"]),
 ]
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/membership.h"
 #include "client/session.h"
+#include "common/job/consistency.h"
 #include "common/job/data_division.h"
 #include "common/job/job_file.h"
 #include "common/metrics/metrics.h"
@@ -173,9 +174,10 @@ void JobSimulation::StartShard(int ordinal) {
     surroundings.files = files.get();
     surroundings.runtime = runtime;
     ShardProcess process(std::move(surroundings));
-    network_.Serve(shard.process, MakeInProcessShardClient(&process.shard(), [&shard] {
-                     return shard.process->LocalNow();
-                   }));
+    std::shared_ptr<ShardClient> service =
+        MakeInProcessShardClient(&process.shard(), [&shard] { return shard.process->LocalNow(); });
+    if (IsClocked(options_.job)) service = clocked_.Listen(shard.process->name(), service);
+    network_.Serve(shard.process, service);
     shard.end = process.Run([&](Membership::Listener listener) {
       Membership::Options member;
       member.job = options_.job.name();
@@ -234,15 +236,21 @@ void JobSimulation::Train(Worker& worker) {
         }
         if (auto status = session.Push(tensor); !status.ok()) return status;
       }
+      const uint64_t epochs = session.data_epochs();
       const auto verdict = session.Complete(/*loss_sum=*/0);
       if (!verdict.ok()) return verdict.status();
       if (verdict->outcome() == Verdict::STALE) {
         ++happened_["came back"];
-      } else {
+      } else if (!IsClocked(options_.job)) {
         Record(worker.process->name(), *verdict);
       }
+      // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile
+      // reads what there is.
+      const bool named = verdict->outcome() != Verdict::STALE && session.data_epochs() != epochs;
+      const uint64_t version = session.version();
       if (auto status = session.Pull(); !status.ok()) return status;
-      if (!CheckParameters(worker.process->name(), session)) {
+      const bool at_barrier = named && session.version() == version;
+      if (!CheckParameters(worker.process->name(), session, at_barrier)) {
         return absl::InternalError("wrong parameters");
       }
     }
@@ -252,7 +260,16 @@ void JobSimulation::Train(Worker& worker) {
   if (!worker.end.ok()) (void)session.Fail(std::string(worker.end.message()), false);
 }
 
-bool JobSimulation::CheckParameters(const std::string& who, Session& session) {
+bool JobSimulation::CheckParameters(const std::string& who, Session& session, bool at_barrier) {
+  if (IsClocked(options_.job)) {
+    // Between barriers each reads something else.
+    if (!at_barrier) return true;
+    const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
+    const auto broken = clocked_.CheckNamed(
+        session, kTensors.size(), exact ? Expected(session.version()) : std::vector<float>());
+    if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
+    return !broken.has_value();
+  }
   // One that has come back may read a version whose verdict nobody has told yet.
   if (session.version() > verdicts_.size()) return true;
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
@@ -429,6 +446,8 @@ void JobSimulation::CheckEnd() {
     Broken(absl::StrCat(shard->process->name(), " ended with ",
                         shard->end.has_value() ? shard->end->last_line : "nothing"));
   }
+  for (const std::string& what : clocked_.broken()) Broken(what);
+  for (const auto& [what, times] : clocked_.happened()) happened_[what] += times;
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
     Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
   }

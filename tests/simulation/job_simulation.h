@@ -13,6 +13,7 @@
 #include "proto/job.pb.h"
 #include "server/coordinator/in_process.h"
 #include "server/parameter_shard/shard_process.h"
+#include "tests/simulation/clocked_checks.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/process.h"
 #include "tests/simulation/world.h"
@@ -69,7 +70,7 @@ class JobSimulation {
   void Train(Worker& worker);
   void Record(const std::string& who, const Verdict& verdict);
   void Compute(Process& process);
-  bool CheckParameters(const std::string& who, Session& session);
+  bool CheckParameters(const std::string& who, Session& session, bool at_barrier);
   void PlanFaults();
   void Plan(int count, std::function<void()> fault);
   Worker* PickWorker();  // a living one; null if there is none
@@ -89,6 +90,7 @@ class JobSimulation {
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  ClockedChecks clocked_;                 // in bounded and async
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
   bool failed_ = false;

@@ -42,6 +42,7 @@ class SimulatedShard final : public ShardClient {
   PARLEY_CARRY(ShardClient, Complete)
   PARLEY_CARRY(ShardClient, Close)
   PARLEY_CARRY(ShardClient, Decide)
+  PARLEY_CARRY(ShardClient, Advance)
   PARLEY_CARRY(ShardClient, Enter)
   PARLEY_CARRY(ShardClient, Pull)
   PARLEY_CARRY(ShardClient, WhyFailed)

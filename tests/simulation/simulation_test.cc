@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <functional>
-#include <map>
 #include <string>
 
 #include "absl/strings/numbers.h"
@@ -15,12 +13,10 @@
 #include "absl/strings/strip.h"
 #include "common/job/job_file.h"
 #include "tests/simulation/job_simulation.h"
+#include "tests/simulation/simulation_seeds.h"
 
 namespace parley {
 namespace {
-
-uint64_t seeds = 500;
-uint64_t first_seed = 1;
 
 JobConfig Job(const std::string& how_long, const std::string& cluster = "workers: 3 shards: 2",
               const std::string& sync = "") {
@@ -47,57 +43,6 @@ TEST(SimulationTest, WithoutFaultsAJobRunsToItsEnd) {
   JobSimulation simulation(options);
   EXPECT_EQ(absl::StrJoin(simulation.Run(), "\n"), "");
   EXPECT_EQ(simulation.steps(), 50u);
-}
-
-// Runs the seeds, of which `options` makes the job and the faults, and prints what happened.
-void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options) {
-  NetworkCounts total;
-  std::map<std::string, int> happened;
-  uint64_t events = 0;
-  uint64_t steps = 0;
-  uint64_t failed = 0;  // too few workers were left
-  for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
-    JobSimulation::Options of_seed = options(seed);
-    of_seed.seed = seed;
-    JobSimulation simulation(of_seed);
-    const std::vector<std::string> broken = simulation.Run();
-    ASSERT_TRUE(broken.empty()) << "seed " << seed << ": " << absl::StrJoin(broken, "\n");
-    const NetworkCounts& counts = simulation.network();
-    total.calls += counts.calls;
-    total.requests_lost += counts.requests_lost;
-    total.replies_lost += counts.replies_lost;
-    total.duplicated += counts.duplicated;
-    total.slowed += counts.slowed;
-    failed += simulation.failed();
-    events += simulation.events();
-    steps += simulation.steps();
-    for (const auto& [what, times] : simulation.happened()) happened[what] += times;
-  }
-  happened["request lost"] = static_cast<int>(total.requests_lost);
-  happened["reply lost"] = static_cast<int>(total.replies_lost);
-  happened["request duplicated"] = static_cast<int>(total.duplicated);
-  happened["message late"] = static_cast<int>(total.slowed);
-  std::printf("%d seeds: %d steps, %d events, %d calls, %d jobs had too few workers\n",
-              static_cast<int>(seeds), static_cast<int>(steps), static_cast<int>(events),
-              static_cast<int>(total.calls), static_cast<int>(failed));
-  EXPECT_LE(failed, seeds / 10);
-  for (const auto& [what, times] : happened) {
-    std::printf("  %-24s %d\n", what.c_str(), times);
-    EXPECT_GT(times, 0) << what;
-  }
-}
-
-JobSimulation::Options WithNetworkFaults(const JobConfig& job) {
-  JobSimulation::Options options;
-  options.job = job;
-  options.network.lose_request = 0.02;
-  options.network.lose_reply = 0.02;
-  options.network.duplicate = 0.02;
-  options.network.slow = 0.02;
-  options.stops = 3;
-  options.cuts = 3;
-  options.clock_drift = 0.01;
-  return options;
 }
 
 TEST(SimulationTest, NoFaultOfTheNetworkChangesASum) {
@@ -127,10 +72,10 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     absl::string_view flag = argv[i];
-    const bool known =
-        (absl::ConsumePrefix(&flag, "--seeds=") && absl::SimpleAtoi(flag, &parley::seeds)) ||
-        (absl::ConsumePrefix(&flag, "--first_seed=") &&
-         absl::SimpleAtoi(flag, &parley::first_seed));
+    const bool known = (absl::ConsumePrefix(&flag, "--seeds=") &&
+                        absl::SimpleAtoi(flag, &parley::Seeds().count)) ||
+                       (absl::ConsumePrefix(&flag, "--first_seed=") &&
+                        absl::SimpleAtoi(flag, &parley::Seeds().first));
     if (!known) {
       std::fprintf(stderr, "usage: simulation_test [--seeds=N] [--first_seed=N]\n");
       return 2;

@@ -1,0 +1,104 @@
+#ifndef PARLEY_CLIENT_CLOCK_EXCHANGE_H_
+#define PARLEY_CLIENT_CLOCK_EXCHANGE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/push_groups.h"
+#include "client/service_calls.h"
+#include "client/slice_layout.h"
+#include "client/tensor_arena.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// One contributor's side of a clock in bounded and async: the counterpart of StepExchange. Pushes
+// each tensor as it comes, or, where the whole gradient is to be clipped or checked first, only
+// marks it until AwaitPushes. Nothing is ever sent again: the shards apply what comes.
+//
+//   Open -> Push... -> AwaitPushes -> AwaitReply: closed
+//
+// Push: any thread. All else: the training thread.
+class ClockExchange {
+ public:
+  struct Options {
+    uint32_t contributor = 0;
+    uint32_t step_leader = 0;  // ordinal of the shard
+    bool sum = false;          // reduction SUM: gradients go as they are
+    double clip_norm = 0;      // 0: not clipped
+    bool skip_nonfinite = false;
+    size_t group_bytes = 4 << 20;
+    bool NeedsWholeGradient() const { return clip_norm > 0 || skip_nonfinite; }
+  };
+  // Runs answers until the condition holds (AnswerQueue::RunUntil with the caller's deadline).
+  using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
+
+  // All must outlive it and be the same through its life.
+  ClockExchange(const Options& options, const std::vector<TensorSpec>& tensors,
+                const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+
+  // seen: the updates that each slice, by id, had when it was pulled. has_samples: else nothing is
+  // pushed, whatever its bytes are.
+  void Open(uint64_t clock, uint32_t attempt, double weight, bool has_samples,
+            std::vector<uint64_t> seen);
+
+  // InvalidArgument for no tensor, FailedPrecondition where no clock is open or the tensor was
+  // pushed already.
+  absl::Status Push(size_t tensor);
+
+  // Waits until the shards have answered all that was pushed.
+  absl::Status AwaitPushes(const Wait& wait);
+  // Then: tells the step leader what became of it, and waits for what comes next.
+  absl::StatusOr<CompleteReply> AwaitReply(const Wait& wait, const Share& share,
+                                           uint64_t data_epoch);
+
+  // Bytes pushed since the last call.
+  uint64_t TakePushedBytes();
+
+ private:
+  // What answers touch; shared with them, since they can come after an error has ended the clock.
+  struct Acks {
+    uint64_t answered = 0;
+    uint64_t applied = 0;  // slices
+    uint64_t refused = 0;
+    absl::Status error;  // the first one
+  };
+
+  std::vector<SliceData> Encode(size_t tensor, double factor) const;
+  void SendTensor(size_t tensor, double factor);
+  void Send(std::vector<SliceGroup> groups);
+
+  // Constant after construction.
+  const Options options_;
+  const std::vector<TensorSpec>& tensors_;
+  const SliceLayout& layout_;
+  const TensorArena& gradients_;
+  ServiceCalls& calls_;
+
+  // Change in Open only, before there are pushes.
+  uint64_t clock_ = 0;
+  uint32_t attempt_ = 0;
+  double weight_ = 0;
+  std::vector<uint64_t> seen_;
+  std::shared_ptr<Acks> acks_;  // what it points to belongs to the training thread
+
+  mutable absl::Mutex mu_;
+  bool open_ ABSL_GUARDED_BY(mu_) = false;
+  bool has_samples_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<bool> pushed_ ABSL_GUARDED_BY(mu_);  // tensors of the open clock
+  PushGroups groups_ ABSL_GUARDED_BY(mu_);
+  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // requests
+  uint64_t pushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  bool skipped_ = false;  // not finite; training thread
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_CLOCK_EXCHANGE_H_

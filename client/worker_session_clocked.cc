@@ -1,0 +1,73 @@
+// The session's verbs in bounded and async, where they differ (docs/clocked.md).
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/worker_session.h"
+#include "common/job/consistency.h"
+#include "common/job/data_division.h"
+
+namespace parley {
+
+void WorkerSession::AdoptClocks() {
+  leases_.reset();
+  clock_exchange_.reset();
+  if (!IsClocked(options_.job)) return;
+  leases_.emplace(options_.job, view().training_samples());
+  ClockExchange::Options exchange;
+  exchange.contributor = ordinal();
+  exchange.step_leader = view().step_leader();
+  exchange.sum = SumsContributions(options_.job);
+  exchange.clip_norm = options_.job.optimizer().clip_norm();
+  exchange.skip_nonfinite = options_.job.optimizer().skip_nonfinite();
+  clock_exchange_ =
+      std::make_unique<ClockExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
+}
+
+ParameterPuller::What WorkerSession::WhatToPull() const {
+  ParameterPuller::What what;
+  what.version = version();
+  if (!leases_.has_value()) return what;
+  const Lease& lease = leases_->lease();
+  what.clock = lease.clock();
+  what.contributor = ordinal();
+  what.newest = lease.clock() != 0 && !lease.has_version();
+  return what;
+}
+
+std::optional<StepPlan> WorkerSession::NextClock() {
+  plan_ = leases_->Next();
+  if (plan_.has_value()) {
+    clock_exchange_->Open(plan_->step, attempt_, plan_->weight, !plan_->ranges.empty(),
+                          puller_->updates());
+    membership()->Progress(version());
+  }
+  return plan_;
+}
+
+absl::StatusOr<Verdict> WorkerSession::CompleteClockOnce(const Share& share) {
+  const absl::Time started = runtime_->Now();
+  const absl::Status pushed = clock_exchange_->AwaitPushes([&](const std::function<bool()>& done) {
+    return Await(absl::StrCat("pushing the gradients of clock ", plan_->step), done);
+  });
+  const absl::Time acknowledged = runtime_->Now();
+  if (!pushed.ok()) return pushed;
+  absl::StatusOr<CompleteReply> reply = clock_exchange_->AwaitReply(
+      [&](const std::function<bool()>& done) {
+        return Await(absl::StrCat("waiting for what comes after clock ", plan_->step), done);
+      },
+      share, plan_->data_epoch);
+  {
+    absl::MutexLock lock(&traffic_mu_);
+    traffic_.pushed_bytes += clock_exchange_->TakePushedBytes();
+    traffic_.push_seconds += absl::ToDoubleSeconds(acknowledged - started);
+    traffic_.wait_seconds += absl::ToDoubleSeconds(runtime_->Now() - acknowledged);
+  }
+  if (!reply.ok()) return reply.status();
+  leases_->Follow(reply->verdict().step(), reply->lease());
+  Verdict verdict = std::move(*reply->mutable_verdict());
+  // To the training loop STALE means that it has come back to another place.
+  if (verdict.outcome() == Verdict::STALE) verdict.set_outcome(Verdict::SKIP);
+  return verdict;
+}
+
+}  // namespace parley

@@ -1,0 +1,126 @@
+#include "tests/simulation/clocked_checks.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+
+namespace parley {
+namespace {
+
+class Listener final : public ShardClient {
+ public:
+  Listener(ClockedChecks* checks, std::string name, std::shared_ptr<ShardClient> to)
+      : checks_(checks), name_(std::move(name)), to_(std::move(to)) {}
+
+  void Push(const PushRequest& request, absl::Time deadline, Done<PushReply> done) override {
+    to_->Push(request, deadline,
+              [this, request, done = std::move(done)](absl::StatusOr<PushReply> reply) {
+                if (reply.ok()) checks_->OnPush(name_, request, *reply);
+                done(std::move(reply));
+              });
+  }
+  void Advance(const AdvanceRequest& request, absl::Time deadline,
+               Done<AdvanceReply> done) override {
+    to_->Advance(request, deadline,
+                 [this, request, done = std::move(done)](absl::StatusOr<AdvanceReply> reply) {
+                   if (reply.ok()) checks_->OnAdvance(name_, request);
+                   done(std::move(reply));
+                 });
+  }
+#define PARLEY_FORWARD(Method)                                                               \
+  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
+      override {                                                                             \
+    to_->Method(request, deadline, std::move(done));                                         \
+  }
+  PARLEY_FORWARD(Initialize)
+  PARLEY_FORWARD(Complete)
+  PARLEY_FORWARD(Enter)
+  PARLEY_FORWARD(Close)
+  PARLEY_FORWARD(Decide)
+  PARLEY_FORWARD(Pull)
+  PARLEY_FORWARD(WhyFailed)
+#undef PARLEY_FORWARD
+
+ private:
+  ClockedChecks* const checks_;
+  const std::string name_;
+  const std::shared_ptr<ShardClient> to_;
+};
+
+}  // namespace
+
+std::shared_ptr<ShardClient> ClockedChecks::Listen(const std::string& name,
+                                                   std::shared_ptr<ShardClient> shard) {
+  sums_[name];
+  return std::make_shared<Listener>(this, name, std::move(shard));
+}
+
+void ClockedChecks::OnPush(const std::string& shard, const PushRequest& request,
+                           const PushReply& reply) {
+  for (int i = 0; i < request.slices_size(); ++i) {
+    const SliceData& slice = request.slices(i);
+    if (reply.outcomes(i) == DUPLICATE) ++happened_["push doubled"];
+    if (reply.outcomes(i) != ADDED) continue;
+    const PushName name{slice.slice(), request.contributor(), request.attempt(), request.step()};
+    if (!names_.insert(name).second) {
+      broken_.push_back(absl::StrCat(shard, " applied slice ", slice.slice(), " of contributor ",
+                                     request.contributor(), " clock ", request.step(), " twice"));
+    }
+    std::vector<float>& sum = sums_[shard][slice.slice()];
+    sum.resize(slice.data().size() / sizeof(float), 0);
+    for (size_t element = 0; element < sum.size(); ++element) {
+      float value = 0;
+      std::memcpy(&value, slice.data().data() + element * sizeof(float), sizeof(float));
+      sum[element] += value;
+    }
+  }
+}
+
+void ClockedChecks::OnAdvance(const std::string& shard, const AdvanceRequest& request) {
+  if (request.barrier() == 0 || !told_.emplace(request.barrier(), shard).second) return;
+  // The step leader has named the version before it told anybody: it gets no Advance of its own.
+  const bool first = named_.count(request.barrier()) == 0;
+  std::map<std::string, Sums>& named = named_[request.barrier()];
+  if (first) named = sums_;
+  named[shard] = sums_[shard];
+  ++happened_["barrier"];
+}
+
+std::optional<std::string> ClockedChecks::CheckNamed(const Session& session, size_t tensors,
+                                                     const std::vector<float>& expected) const {
+  const auto named = named_.find(session.version());
+  if (named == named_.end()) {
+    return absl::StrCat("version ", session.version(), ", which no barrier has named");
+  }
+  size_t element = 0;
+  for (size_t tensor = 0; tensor < tensors; ++tensor) {
+    const absl::Span<const std::byte> values = session.parameter(tensor);
+    // One slice for each tensor, with the same number: they are small.
+    std::vector<float> replay(values.size() / sizeof(float), 0);
+    for (const auto& [shard, sums] : named->second) {
+      const auto sum = sums.find(static_cast<uint32_t>(tensor));
+      if (sum != sums.end()) replay = sum->second;
+    }
+    for (size_t i = 0; i < replay.size(); ++i, ++element) {
+      float value = 0;
+      std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
+      if (value != -replay[i]) {
+        return absl::StrCat(value, " for element ", element, " of version ", session.version(),
+                            ", the applied pushes make ", -replay[i]);
+      }
+      if (!expected.empty() && value != expected[element]) {
+        return absl::StrCat(value, " for element ", element, " of version ", session.version(),
+                            ", the verdicts make ", expected[element]);
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+uint64_t ClockedChecks::AppliedBy(const std::map<uint64_t, Verdict>& verdicts, size_t slices) {
+  uint64_t applied = 0;
+  for (const auto& [step, verdict] : verdicts) applied += slices * verdict.shares_size();
+  return applied;
+}
+
+}  // namespace parley

@@ -1,0 +1,61 @@
+#ifndef PARLEY_TESTS_SIMULATION_CLOCKED_CHECKS_H_
+#define PARLEY_TESTS_SIMULATION_CLOCKED_CHECKS_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "client/session.h"
+#include "client/shard_client.h"
+#include "proto/parameter_shard.pb.h"
+
+namespace parley {
+
+// What a simulated job in bounded or async must keep: it listens at the shards, writes down each
+// push that is applied, and replays them. One thread.
+class ClockedChecks {
+ public:
+  // `shard` as it is to be served: what it answers is written down before the network may lose it.
+  std::shared_ptr<ShardClient> Listen(const std::string& name, std::shared_ptr<ShardClient> shard);
+
+  // The parameters of a session that has just pulled the version of a barrier: those that the
+  // pushes applied until then make, and `expected`, unless that is empty. What is wrong.
+  std::optional<std::string> CheckNamed(const Session& session, size_t tensors,
+                                        const std::vector<float>& expected) const;
+
+  // Slices applied; how many the verdicts make if none was applied for nothing. They are equal
+  // where no range was cut.
+  uint64_t applied() const { return names_.size(); }
+  static uint64_t AppliedBy(const std::map<uint64_t, Verdict>& verdicts, size_t slices);
+
+  const std::vector<std::string>& broken() const { return broken_; }
+  const std::map<std::string, int>& happened() const { return happened_; }
+
+  // For the listeners.
+  void OnPush(const std::string& shard, const PushRequest& request, const PushReply& reply);
+  void OnAdvance(const std::string& shard, const AdvanceRequest& request);
+
+ private:
+  using Sums = std::map<uint32_t, std::vector<float>>;  // by slice
+  // Slice, contributor, attempt, clock.
+  using PushName = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
+
+  std::set<PushName> names_;
+  std::map<std::string, Sums> sums_;  // by shard: of all that was applied
+  // By barrier version and shard: at the barrier.
+  std::map<uint64_t, std::map<std::string, Sums>> named_;
+  std::set<std::pair<uint64_t, std::string>> told_;
+  std::vector<std::string> broken_;
+  std::map<std::string, int> happened_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_SIMULATION_CLOCKED_CHECKS_H_

@@ -1,0 +1,26 @@
+#ifndef PARLEY_TESTS_SIMULATION_SIMULATION_SEEDS_H_
+#define PARLEY_TESTS_SIMULATION_SIMULATION_SEEDS_H_
+
+#include <cstdint>
+#include <functional>
+
+#include "tests/simulation/job_simulation.h"
+
+namespace parley {
+
+// Which seeds a test runs; main sets it from its flags.
+struct SeedRange {
+  uint64_t first = 1;
+  uint64_t count = 500;
+};
+SeedRange& Seeds();
+
+// Runs the seeds, of which `options` makes the job and the faults, and prints what happened.
+void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options);
+
+// Messages are lost, late and doubled, processes stop for a while, clocks drift.
+JobSimulation::Options WithNetworkFaults(const JobConfig& job);
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_SIMULATION_SIMULATION_SEEDS_H_
