@@ -61,7 +61,7 @@ Counted Counted::From(const Verdict& verdict) {
 }
 
 ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing)
-    : apart_(job.consistency().sync().deterministic()),
+    : apart_(job.consistency().sync().deterministic() || job.consistency().sync().backup() > 0),
       sum_(job.consistency().sync().reduction() == SUM) {
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
