@@ -29,8 +29,8 @@ absl::Status WorkerSession::JoinAnew() {
     exchange_.reset();
     puller_.reset();
     calls_.reset();
-    plan_.reset();
-    entered_ = false;
+    held_.reset();
+    LoseTrack();
     absl::Status status = JoinJob();
     if (!status.ok()) return status;
     status = TakePlace();
@@ -97,6 +97,11 @@ absl::Status WorkerSession::AdoptView() {
   return absl::OkStatus();
 }
 
+void WorkerSession::LoseTrack() {
+  plan_.reset();
+  entered_ = false;
+}
+
 absl::Status WorkerSession::Enter() {
   if (entered_) return absl::OkStatus();
   auto request = std::make_shared<EnterRequest>();
@@ -114,6 +119,7 @@ absl::Status WorkerSession::Enter() {
   attempt_ = here.attempt();
   data_->Reset(here.step() - 1, std::move(*here.mutable_position()),
                {here.contributors().begin(), here.contributors().end()});
+  if (here.has_evaluation()) evaluation_ = std::move(*here.mutable_evaluation());
   membership()->Progress(data_->version());
   return absl::OkStatus();
 }

@@ -44,9 +44,11 @@ JobConfig Job(const std::string& how_long, const std::string& cluster = "workers
 TEST(SimulationTest, WithoutFaultsAJobRunsToItsEnd) {
   JobSimulation::Options options;
   options.job = Job("steps: 50");
+  options.all_evaluations_whole = true;
   JobSimulation simulation(options);
   EXPECT_EQ(absl::StrJoin(simulation.Run(), "\n"), "");
   EXPECT_EQ(simulation.steps(), 50u);
+  EXPECT_EQ(simulation.evaluations_ordered(), 3);  // 20 steps an epoch
 }
 
 // Runs the seeds, of which `options` makes the job and the faults, and prints what happened.
@@ -56,6 +58,8 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
   uint64_t events = 0;
   uint64_t steps = 0;
   uint64_t failed = 0;  // too few workers were left
+  int ordered = 0;
+  int left_out = 0;
   for (uint64_t seed = first_seed; seed < first_seed + seeds; ++seed) {
     JobSimulation::Options of_seed = options(seed);
     of_seed.seed = seed;
@@ -71,6 +75,8 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
     failed += simulation.failed();
     events += simulation.events();
     steps += simulation.steps();
+    ordered += simulation.evaluations_ordered();
+    left_out += simulation.evaluations_left_out();
     for (const auto& [what, times] : simulation.happened()) happened[what] += times;
   }
   happened["request lost"] = static_cast<int>(total.requests_lost);
@@ -80,7 +86,9 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
   std::printf("%d seeds: %d steps, %d events, %d calls, %d jobs had too few workers\n",
               static_cast<int>(seeds), static_cast<int>(steps), static_cast<int>(events),
               static_cast<int>(total.calls), static_cast<int>(failed));
+  std::printf("  %-24s %d, left out %d\n", "evaluation", ordered, left_out);
   EXPECT_LE(failed, seeds / 10);
+  EXPECT_LE(left_out * 10, ordered);
   for (const auto& [what, times] : happened) {
     std::printf("  %-24s %d\n", what.c_str(), times);
     EXPECT_GT(times, 0) << what;
@@ -102,7 +110,36 @@ JobSimulation::Options WithNetworkFaults(const JobConfig& job) {
 
 TEST(SimulationTest, NoFaultOfTheNetworkChangesASum) {
   const JobConfig job = Job("steps: 50");
-  RunSeeds([&](uint64_t) { return WithNetworkFaults(job); });
+  RunSeeds([&](uint64_t) {
+    JobSimulation::Options options = WithNetworkFaults(job);
+    options.all_evaluations_whole = true;
+    return options;
+  });
+}
+
+// One worker takes about five times as long as the others.
+JobSimulation::Options WithASlowWorker(const JobConfig& job) {
+  JobSimulation::Options options = WithNetworkFaults(job);
+  options.slow_compute = absl::Seconds(1.5);
+  return options;
+}
+
+TEST(SimulationTest, BackupWorkersDoNotWaitForASlowOne) {
+  const JobConfig one = Job("epochs: 3", "workers: 4 shards: 2", "backup: 1");
+  const JobConfig two = Job("steps: 60", "workers: 4 shards: 2", "backup: 2");
+  RunSeeds([&](uint64_t seed) { return WithASlowWorker(seed % 2 == 0 ? one : two); });
+}
+
+TEST(SimulationTest, BackupWorkersMayDieAndComeBack) {
+  JobConfig job = Job("epochs: 3", "workers: 4 shards: 2 min_workers: 1", "backup: 1");
+  job.set_autonomy("60s");
+  RunSeeds([&](uint64_t) {
+    JobSimulation::Options options = WithASlowWorker(job);
+    options.kills = 2;
+    options.long_stops = 1;
+    options.isolations = 1;
+    return options;
+  });
 }
 
 TEST(SimulationTest, WorkersMayDieAndComeBack) {
