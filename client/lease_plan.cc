@@ -13,9 +13,7 @@ LeasePlan::LeasePlan(const JobConfig& job, uint64_t training_samples)
 void LeasePlan::Follow(uint64_t version, const Lease& lease) {
   lease_ = lease;
   version_ = std::max(version_, version);
-  if (!lease.has_version()) return;
-  version_ = lease.version();
-  contributors_.assign(lease.contributors().begin(), lease.contributors().end());
+  if (lease.has_version()) version_ = lease.version();
 }
 
 std::optional<StepPlan> LeasePlan::Next() const {

@@ -27,8 +27,6 @@ class LeasePlan {
   // How many data epochs are used up.
   uint64_t data_epochs() const { return lease_.data_epoch(); }
   const Lease& lease() const { return lease_; }
-  // Who made the last barrier: they divide the test set.
-  const std::vector<uint32_t>& contributors() const { return contributors_; }
 
   // What comes next; nullopt when the job is done. `step` is the clock.
   std::optional<StepPlan> Next() const;
@@ -38,7 +36,6 @@ class LeasePlan {
   const uint64_t training_samples_;
   uint64_t version_ = 0;
   Lease lease_;
-  std::vector<uint32_t> contributors_;
   // The order of the present data epoch.
   mutable std::map<uint64_t, std::vector<uint64_t>> orders_;
 };

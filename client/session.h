@@ -24,6 +24,8 @@ namespace parley {
 //
 //   Join -> Register -> [Initialize] -> Pull -> { NextStep, Push..., Complete, Pull }... -> Finish
 //
+// With a test set, after each Pull: { PullEvaluation, ReportEvaluation, Pull } until none is due.
+//
 // One thread calls these methods in this order (the training thread); Push alone may also be called
 // from the threads of backward. Every wait ends: with the result, with the caller's job failed (the
 // status carries the first cause's text, failure() the cause), or after the job's stall_timeout
@@ -32,8 +34,8 @@ namespace parley {
 //
 // Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and
 // Push(i) and must not be touched from Push(i) until Complete returns; parameter(i) is read-only
-// and changes only inside Pull. Both keep their address from Register to the end of the session.
-// They are 64-byte aligned.
+// and changes only inside Pull and PullEvaluation. Both keep their address from Register to the end
+// of the session. They are 64-byte aligned.
 class Session {
  public:
   struct Options {
@@ -64,7 +66,7 @@ class Session {
   // values[i]: the bytes of tensor i as registered.
   virtual absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) = 0;
 
-  // Row-major values of tensor i at the version last pulled.
+  // Row-major values of tensor i at the version last pulled, to train on or to evaluate.
   virtual absl::Span<const std::byte> parameter(size_t tensor) const = 0;
 
   // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the
@@ -93,13 +95,24 @@ class Session {
   virtual absl::Status Push(size_t tensor) = 0;
 
   // Waits until all shards have this worker's gradients, tells the step leader, and returns the
-  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses. Outcome STALE: this worker's
-  // lease had ended (it was stopped, or cut off); it has joined anew, as perhaps another ordinal,
-  // and the job has gone on meanwhile. Pull and go on as after any step.
+  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses. Outcome STALE: the job has gone
+  // on without this step of this worker. Either it was late in a job with backup workers, or its
+  // lease had ended (it was stopped, or cut off), and it has joined anew, as perhaps another
+  // ordinal. Pull and go on as after any step.
   virtual absl::StatusOr<Verdict> Complete(double loss_sum) = 0;
 
-  // The part [begin, end) of the test set that this worker evaluates.
-  virtual SampleRange evaluation_part() const = 0;
+  // This worker's part in the evaluation of one version.
+  struct PendingEvaluation {
+    uint64_t version = 0;
+    uint64_t epoch = 0;   // data epochs done or begun, from 1
+    SampleRange samples;  // of the test set; not empty
+  };
+  // The evaluation that waits for this worker's part, with its version in parameter(...). The job
+  // asks for one whenever a data epoch is used up, and at its end; one that is late, or takes a
+  // lost worker's place, evaluates that version too. To be asked after each Pull. nullopt: none is
+  // due, and parameter(...) hold version().
+  virtual absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() = 0;
+  // The result. Then Pull: training goes on with the newest version.
   virtual absl::Status ReportEvaluation(const Evaluation& part) = 0;
 
   // All steps are done: reports the seconds spent in each phase and waits for the end of the job

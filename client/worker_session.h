@@ -32,8 +32,9 @@ namespace parley {
 // failure) comes through the AnswerQueue, so that everything without a lock here belongs to the
 // training thread.
 //
-// A worker that the job has gone on without (docs/membership.md) joins anew, inside whichever verb
-// finds it out: all that belongs to one membership is made again, the buffers stay.
+// A worker that the job has gone on without (docs/membership.md) and that is no member any more
+// joins anew, inside whichever verb finds it out: all that belongs to one membership is made again,
+// the buffers stay. One that is only late asks again where the job is.
 class WorkerSession final : public Session {
  public:
   WorkerSession(Session::Options options, Connector& connector);
@@ -64,7 +65,7 @@ class WorkerSession final : public Session {
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
-  SampleRange evaluation_part() const override;
+  absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& part) override;
   absl::Status Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
@@ -89,7 +90,9 @@ class WorkerSession final : public Session {
   absl::Status TakePlace();  // of the membership that JoinJob has made
   absl::Status RegisterModel();
   absl::Status AdoptView();
-  absl::Status Enter();   // once; waits for the start values
+  absl::Status Enter();  // unless it is in; waits for the start values
+  // The job has gone on without this worker, which is a member still: the next Pull enters again.
+  void LoseTrack();
   bool HasPlace() const;  // in the view
   // The initial values, if it is this worker's to give them and it has them in its parameters.
   absl::Status SendInitialValues();
@@ -98,11 +101,15 @@ class WorkerSession final : public Session {
   // worker_session_clocked.cc: bounded and async.
   void AdoptClocks();
   ParameterPuller::What WhatToPull() const;
+  void FollowLease(uint64_t version, const Lease& lease);
   std::optional<StepPlan> NextClock();
   absl::StatusOr<Verdict> CompleteClockOnce(const Share& share);
 
   // One attempt of the public verb of this name.
   absl::Status PullOnce();
+  // Of one version, unless the parameters hold it. OutOfRange: the job has passed it.
+  absl::Status PullValues(const ParameterPuller::What& what);
+  std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
   absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
 
@@ -136,7 +143,15 @@ class WorkerSession final : public Session {
   // The training thread's.
   std::optional<DataPlan> data_;
   std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_
-  bool entered_ = false;             // data_ says where the job is; from the first Pull on
+  bool entered_ = false;             // data_ says where the job is
+  bool has_pulled_ = false;
+  std::optional<uint64_t> held_;               // the version in the parameters
+  std::optional<EvaluationOrder> evaluation_;  // the last one ordered
+  // What of it is done, or can be done no more.
+  struct EvaluatedPart {
+    uint64_t version = 0;
+    uint32_t ordinal = 0;
+  } evaluated_;
   uint32_t attempt_ = 0;          // of the step that Enter named; 0 for later ones; of all clocks
   std::optional<StepPlan> plan_;  // of the open step
   bool holds_initial_values_ = false;  // in the parameters, until the first Pull

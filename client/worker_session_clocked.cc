@@ -34,6 +34,13 @@ ParameterPuller::What WorkerSession::WhatToPull() const {
   return what;
 }
 
+void WorkerSession::FollowLease(uint64_t version, const Lease& lease) {
+  leases_->Follow(version, lease);
+  // It can be made up for only until the next clock is complete.
+  evaluation_.reset();
+  if (lease.has_evaluation()) evaluation_ = lease.evaluation();
+}
+
 std::optional<StepPlan> WorkerSession::NextClock() {
   plan_ = leases_->Next();
   if (plan_.has_value()) {
@@ -63,7 +70,7 @@ absl::StatusOr<Verdict> WorkerSession::CompleteClockOnce(const Share& share) {
     traffic_.wait_seconds += absl::ToDoubleSeconds(runtime_->Now() - acknowledged);
   }
   if (!reply.ok()) return reply.status();
-  leases_->Follow(reply->verdict().step(), reply->lease());
+  FollowLease(reply->verdict().step(), reply->lease());
   Verdict verdict = std::move(*reply->mutable_verdict());
   // To the training loop STALE means that it has come back to another place.
   if (verdict.outcome() == Verdict::STALE) verdict.set_outcome(Verdict::SKIP);

@@ -8,26 +8,57 @@
 
 namespace parley {
 
-SampleRange WorkerSession::evaluation_part() const {
-  SampleRange part;
-  if (!data_.has_value()) return part;
-  // Among those who take part in the next step: all know the same ones at a version.
-  const std::vector<uint32_t>& contributors =
-      leases_.has_value() ? leases_->contributors() : data_->contributors();
+std::optional<Session::PendingEvaluation> WorkerSession::DueEvaluation() const {
+  if (!evaluation_.has_value()) return std::nullopt;
+  if (evaluated_.version == evaluation_->version() && evaluated_.ordinal == ordinal()) {
+    return std::nullopt;
+  }
+  const auto& contributors = evaluation_->contributors();
   const auto place = std::lower_bound(contributors.begin(), contributors.end(), ordinal());
-  if (place == contributors.end() || *place != ordinal()) return part;
-  const uint64_t workers = contributors.size();
-  const uint64_t me = static_cast<uint64_t>(place - contributors.begin());
+  if (place == contributors.end() || *place != ordinal()) return std::nullopt;
+  const auto workers = static_cast<uint64_t>(contributors.size());
+  const auto me = static_cast<uint64_t>(place - contributors.begin());
   const uint64_t samples = view().test_samples();
   // The first ones take one more where it does not divide; no product, which could overflow.
   const uint64_t each = samples / workers;
   const uint64_t more = samples % workers;
-  part.set_begin(me * each + std::min(me, more));
-  part.set_end((me + 1) * each + std::min(me + 1, more));
-  return part;
+  PendingEvaluation due;
+  due.version = evaluation_->version();
+  due.epoch = evaluation_->epoch();
+  due.samples.set_begin(me * each + std::min(me, more));
+  due.samples.set_end((me + 1) * each + std::min(me + 1, more));
+  if (due.samples.begin() == due.samples.end()) return std::nullopt;
+  return due;
+}
+
+absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEvaluation() {
+  if (!puller_.has_value()) {
+    return absl::FailedPreconditionError("PullEvaluation: Register comes first");
+  }
+  while (true) {
+    std::optional<PendingEvaluation> due = DueEvaluation();
+    if (!due.has_value()) return due;
+    ParameterPuller::What what = WhatToPull();
+    what.version = due->version;
+    what.newest = false;
+    absl::Status status = PullValues(what);
+    if (status.ok()) return due;
+    if (absl::IsOutOfRange(status)) {
+      // The next such version is there already: too late for this one.
+      evaluated_ = {.version = due->version, .ordinal = ordinal()};
+      LoseTrack();
+    } else if (!IsExpelled(status)) {
+      return status;
+    } else if (status = JoinAnew(); !status.ok()) {
+      return status;
+    }
+    // Whatever has come of that version has to go.
+    if (status = Pull(); !status.ok()) return status;
+  }
 }
 
 absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
+  const uint32_t reporter = ordinal();
   auto request = std::make_shared<ReportEvaluationRequest>();
   *request->mutable_part() = part;
   auto answer = std::make_shared<std::optional<absl::Status>>();
@@ -36,8 +67,13 @@ absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
       [answer](const absl::StatusOr<ReportEvaluationReply>& reply) { *answer = reply.status(); });
   absl::Status status = Await("reporting an evaluation", [&] { return answer->has_value(); });
   if (status.ok()) status = **answer;
-  // Its part is lost then, and with it the evaluation of this version.
-  return IsExpelled(status) ? JoinAnew() : status;
+  // As another member it is asked for its part again, unless it has another place now.
+  if (IsExpelled(status)) return JoinAnew();
+  if (!status.ok()) return status;
+  evaluated_ = {.version = part.version(), .ordinal = reporter};
+  // With backup workers the others may not have waited; a lease stays.
+  if (!leases_.has_value()) LoseTrack();
+  return absl::OkStatus();
 }
 
 absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {

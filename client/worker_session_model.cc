@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/push_groups.h"
 #include "client/worker_session.h"
 #include "common/tensor.h"
@@ -32,7 +33,7 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
 }
 
 bool WorkerSession::must_initialize() const {
-  return layout_.has_value() && view().start_from().empty() && !entered_;
+  return layout_.has_value() && view().start_from().empty() && !entered_ && !has_pulled_;
 }
 
 absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::byte>> values) {
@@ -90,8 +91,23 @@ absl::Status WorkerSession::SendInitialValues() {
 
 absl::Status WorkerSession::Pull() {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Pull: Register comes first");
-  while (true) {
+  const absl::Time started = runtime_->Now();
+  for (int rounds = 1;; ++rounds) {
     const absl::Status status = PullOnce();
+    if (absl::IsOutOfRange(status)) {
+      // The others were faster than the values came.
+      if (runtime_->Now() - started >= patience_) {
+        return absl::DeadlineExceededError(absl::StrFormat(
+            "worker %d has asked %d times since %s where the job is, and each time the others had "
+            "passed that version before its values were here: is the network of this worker too "
+            "slow? The last time: %s",
+            ordinal(), rounds,
+            absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", started, absl::UTCTimeZone()),
+            std::string(status.message())));
+      }
+      LoseTrack();
+      continue;
+    }
     if (!IsExpelled(status)) return status;
     if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
   }
@@ -99,16 +115,27 @@ absl::Status WorkerSession::Pull() {
 
 absl::Status WorkerSession::PullOnce() {
   if (absl::Status entered = Enter(); !entered.ok()) return entered;
+  const absl::Status pulled = PullValues(WhatToPull());
+  if (pulled.ok()) {
+    holds_initial_values_ = false;  // the shards have theirs
+    has_pulled_ = true;
+  }
+  return pulled;
+}
+
+absl::Status WorkerSession::PullValues(const ParameterPuller::What& what) {
+  // Nothing to bring; but the job may have failed.
+  if (!what.newest && held_ == what.version) return Await("pulling", [] { return true; });
+  held_.reset();
   const absl::Time started = runtime_->Now();
-  const ParameterPuller::What what = WhatToPull();
   const absl::Status pulled = puller_->Pull(what, [&](const std::function<bool()>& done) {
     return Await(what.newest ? absl::StrCat("pulling the parameters for clock ", what.clock)
                              : absl::StrCat("pulling version ", what.version),
                  done);
   });
   if (pulled.ok()) {
+    if (!what.newest) held_ = what.version;
     membership()->Progress(version());
-    holds_initial_values_ = false;  // the shards have theirs
   }
   absl::MutexLock lock(&traffic_mu_);
   traffic_.pulled_bytes += puller_->TakePulledBytes();

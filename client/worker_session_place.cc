@@ -31,8 +31,8 @@ absl::Status WorkerSession::JoinAnew() {
     clock_exchange_.reset();
     puller_.reset();
     calls_.reset();
-    plan_.reset();
-    entered_ = false;
+    held_.reset();
+    LoseTrack();
     absl::Status status = JoinJob();
     if (!status.ok()) return status;
     status = TakePlace();
@@ -100,6 +100,11 @@ absl::Status WorkerSession::AdoptView() {
   return absl::OkStatus();
 }
 
+void WorkerSession::LoseTrack() {
+  plan_.reset();
+  entered_ = false;
+}
+
 absl::Status WorkerSession::Enter() {
   if (entered_) return absl::OkStatus();
   auto request = std::make_shared<EnterRequest>();
@@ -119,12 +124,13 @@ absl::Status WorkerSession::Enter() {
     if (!here.has_lease()) {
       return absl::InternalError("the step leader does not say what there is to do");
     }
-    leases_->Follow(here.step() - 1, here.lease());
+    FollowLease(here.step() - 1, here.lease());
     membership()->Progress(version());
     return absl::OkStatus();
   }
   data_->Reset(here.step() - 1, std::move(*here.mutable_position()),
                {here.contributors().begin(), here.contributors().end()});
+  if (here.has_evaluation()) evaluation_ = std::move(*here.mutable_evaluation());
   membership()->Progress(data_->version());
   return absl::OkStatus();
 }

@@ -53,10 +53,18 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
     if (absl::Status status = JoinAnew(); !status.ok()) return status;
     return stale;
   }
-  if (!leases_.has_value()) {
-    const absl::Status decided = data_->Decide(*verdict);
-    if (!decided.ok()) return decided;
+  if (leases_.has_value()) {
+    plan_.reset();
+    membership()->Progress(version());
+    return verdict;
   }
+  if (verdict->outcome() == Verdict::STALE) {
+    LoseTrack();
+    return verdict;
+  }
+  const absl::Status decided = data_->Decide(*verdict);
+  if (!decided.ok()) return decided;
+  if (verdict->has_evaluation()) evaluation_ = verdict->evaluation();
   plan_.reset();
   membership()->Progress(version());
   return verdict;

@@ -79,8 +79,8 @@ absl::Status Trainer::Train() {
 
   const size_t ahead =
       1 + PrefetchedBatches(parts_.job) / std::max<size_t>(1, parts_.job.accumulate());
-  uint64_t evaluated = parts_.session.version();
   while (true) {
+    if (status = EvaluateWhatIsDue(); !status.ok()) return status;
     std::vector<Prefetcher::Samples> expected;
     for (const StepPlan& plan : parts_.session.Ahead(ahead)) {
       for (auto& samples : Microbatches(plan.samples, batch_))
@@ -91,26 +91,12 @@ absl::Status Trainer::Train() {
     if (!plan.has_value()) break;
     const std::string preemption = parts_.preemption ? parts_.preemption() : "";
     if (!preemption.empty()) return absl::CancelledError("preempted by " + preemption);
-    const uint64_t epochs = parts_.session.data_epochs();
-    absl::StatusOr<Verdict> verdict = Step(*plan);
-    if (!verdict.ok()) return verdict.status();
-    // The verdict says whether the data epoch is used up: a lost worker's data are not. One that
-    // has just come back does not know at which version the others evaluate.
-    if (verdict->outcome() != Verdict::STALE && parts_.session.data_epochs() > epochs) {
-      evaluated = parts_.session.version();
-      status = Evaluate(evaluated, parts_.session.data_epochs());
-      if (!status.ok()) return status;
-    }
-  }
-  // A job that counts steps may end within a data epoch.
-  if (evaluated != parts_.session.version()) {
-    status = Evaluate(parts_.session.version(), parts_.session.data_epochs() + 1);
-    if (!status.ok()) return status;
+    if (status = Step(*plan); !status.ok()) return status;
   }
   return parts_.session.Finish(parts_.metrics.seconds());
 }
 
-absl::StatusOr<Verdict> Trainer::Step(const StepPlan& plan) {
+absl::Status Trainer::Step(const StepPlan& plan) {
   double loss_sum = 0;
   const auto microbatches = Microbatches(plan.samples, batch_);
   for (size_t i = 0; i < microbatches.size(); ++i) {
@@ -124,12 +110,12 @@ absl::StatusOr<Verdict> Trainer::Step(const StepPlan& plan) {
   parts_.metrics.SetEpochs(parts_.session.epochs());
   if (verdict->outcome() == Verdict::STALE) {
     parts_.log.Warning(
-        "the job went on without this worker; it has joined anew",
+        "the job went on without this step of this worker, which was late or cut off",
         {{"step", absl::StrCat(plan.step)}, {"version", absl::StrCat(parts_.session.version())}});
-    return verdict;
+    return absl::OkStatus();
   }
   parts_.metrics.StepDone(*verdict, plan.samples.size(), parts_.session.traffic());
-  return verdict;
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
@@ -167,16 +153,26 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
   return absl::OkStatus();
 }
 
-absl::Status Trainer::Evaluate(uint64_t version, uint64_t data_epochs) {
-  if (parts_.data.test_samples() == 0) return absl::OkStatus();
+absl::Status Trainer::EvaluateWhatIsDue() {
+  while (true) {
+    const auto due = binding_->PullEvaluation();
+    if (!due.ok()) return due.status();
+    if (!due->has_value()) return absl::OkStatus();
+    if (absl::Status status = Evaluate(**due); !status.ok()) return status;
+    if (absl::Status status = binding_->Pull(); !status.ok()) return status;
+  }
+}
+
+absl::Status Trainer::Evaluate(const Session::PendingEvaluation& due) {
   Evaluation evaluation;
-  evaluation.set_version(version);
-  evaluation.set_epoch(data_epochs);
+  evaluation.set_version(due.version);
+  evaluation.set_epoch(due.epoch);
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kEvaluate);
-    const SampleRange part = parts_.session.evaluation_part();
     std::vector<uint64_t> all;
-    for (uint64_t sample = part.begin(); sample < part.end(); ++sample) all.push_back(sample);
+    for (uint64_t sample = due.samples.begin(); sample < due.samples.end(); ++sample) {
+      all.push_back(sample);
+    }
     const auto batches = Microbatches(all, EvaluationBatch(parts_.job));
     Prefetcher data(parts_.data.test, PrefetchedBatches(parts_.job));
     data.Expect(batches);
@@ -184,7 +180,7 @@ absl::Status Trainer::Evaluate(uint64_t version, uint64_t data_epochs) {
     for (const auto& samples : batches) {
       auto batch = data.Take(samples);
       if (!batch.ok()) return batch.status();
-      status.Update(CatchTorch(absl::StrCat("evaluation of version ", version), [&] {
+      status.Update(CatchTorch(absl::StrCat("evaluation of version ", due.version), [&] {
         const c10::NoGradGuard no_grad;
         const at::Tensor x = BatchTensor(parts_.data.test->x(), samples.size(), (*batch)->x.span());
         const at::Tensor y = BatchTensor(parts_.data.test->y(), samples.size(), (*batch)->y.span());
@@ -197,8 +193,8 @@ absl::Status Trainer::Evaluate(uint64_t version, uint64_t data_epochs) {
     if (!status.ok()) return status;
   }
   parts_.metrics.EvaluationDone();
-  parts_.log.Info("evaluated", {{"epoch", absl::StrCat(data_epochs)},
-                                {"version", absl::StrCat(version)},
+  parts_.log.Info("evaluated", {{"epoch", absl::StrCat(due.epoch)},
+                                {"version", absl::StrCat(due.version)},
                                 {"samples", absl::StrCat(evaluation.samples())},
                                 {"correct", absl::StrCat(evaluation.correct())},
                                 {"loss_sum", absl::StrCat(evaluation.loss_sum())}});

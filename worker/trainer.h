@@ -43,11 +43,13 @@ class Trainer {
 
  private:
   absl::Status Train();
-  // The verdict, after the parameters that it makes have come.
-  absl::StatusOr<Verdict> Step(const StepPlan& plan);
+  // Until the parameters that its verdict makes have come, or newer ones.
+  absl::Status Step(const StepPlan& plan);
   absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
                           const std::vector<uint64_t>& samples, bool last, double& loss_sum);
-  absl::Status Evaluate(uint64_t version, uint64_t data_epochs);
+  // Every evaluation that waits for this worker's part.
+  absl::Status EvaluateWhatIsDue();
+  absl::Status Evaluate(const Session::PendingEvaluation& due);
 
   const Parts parts_;
   const size_t batch_;

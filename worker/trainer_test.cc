@@ -147,6 +147,18 @@ TEST(TrainerTest, LearnsAndEvaluatesAtTheEndOfEachDataEpoch) {
   EXPECT_TRUE(network.training);
 }
 
+TEST(TrainerTest, OneThatIsLateEvaluatesAsTheOthersDo) {
+  LinearNetwork network(2, 2, 0);
+  FakeSession session(Plans(2, 100, 10), 0.5);
+  session.part.set_end(60);
+  session.late = {4, 10, 20};  // the last steps of the data epochs too
+  ASSERT_TRUE(Train(Job(10), network, {Clouds(100), Clouds(60)}, session).status.ok());
+  EXPECT_TRUE(session.finished());
+  ASSERT_EQ(session.evaluations().size(), 2);
+  EXPECT_EQ(session.evaluations()[0].version(), 10);
+  EXPECT_EQ(session.evaluations()[1].version(), 20);
+}
+
 TEST(TrainerTest, AJobOfStepsEvaluatesAtItsEnd) {
   LinearNetwork network(2, 2, 0);
   auto plans = Plans(2, 100, 10);

@@ -20,11 +20,12 @@ namespace {
 struct ShardMemory {
   uint64_t slices = 0;
   uint64_t values = 0;
-  uint64_t sums = 0;   // of contributions to the open step
-  uint64_t state = 0;  // of the optimizer
-  uint64_t kept = 0;   // what workers have pulled, to compensate delays
+  uint64_t sums = 0;    // of contributions to the open step
+  uint64_t state = 0;   // of the optimizer
+  uint64_t kept = 0;    // of the version that is evaluated
+  uint64_t pulled = 0;  // what workers have pulled, to compensate delays
 
-  uint64_t all() const { return 2 * values + sums + state + kept; }
+  uint64_t all() const { return 2 * values + sums + state + kept + pulled; }
 };
 
 uint64_t Elements(const Slice& slice) { return slice.end() - slice.begin(); }
@@ -48,12 +49,15 @@ std::string SliceRow(const TensorSpec& tensor, const Slice& slice) {
 
 void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
   const uint64_t workers = job.cluster().workers();
+  const uint32_t backup = job.consistency().sync().backup();
   // In bounded and async each contribution is a step of its own.
-  const uint64_t samples = NominalSamples(job) * (IsClocked(job) ? 1 : workers);
+  const uint64_t samples = NominalSamples(job) *
+                           (IsClocked(job) ? 1 : LeastCounted(job, static_cast<uint32_t>(workers)));
   absl::StrAppendFormat(&text, "%-20s %d for training, %d for evaluation\n", "samples",
                         model.training_samples, model.test_samples);
-  absl::StrAppendFormat(&text, "%-20s %d (%d workers, batch %d, accumulate %d)\n",
-                        "samples of a step", samples, workers, job.data().batch(),
+  const std::string without = backup == 0 ? "" : absl::StrCat(", ", backup, " of them backup");
+  absl::StrAppendFormat(&text, "%-20s %d (%d workers%s, batch %d, accumulate %d)\n",
+                        "samples of a step", samples, workers, without, job.data().batch(),
                         job.accumulate());
   absl::StrAppendFormat(&text, "%-20s %d\n", "steps of an epoch",
                         samples == 0 ? 0 : (model.training_samples + samples - 1) / samples);
@@ -83,10 +87,12 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
   absl::StrAppendFormat(&text, "%-20s %d in %d tensors; with buffers %s\n", "parameters", trained,
                         model.tensors.size(), BytesText(values));
 
-  // Deterministic sums need the contributions themselves until the verdict.
-  const uint64_t contributions = job.consistency().sync().deterministic() ? workers : 1;
+  // The contributions themselves are needed until the verdict where they are added in an order, or
+  // some of them are left out.
+  const Sync& sync = job.consistency().sync();
+  const uint64_t contributions = sync.deterministic() || sync.backup() > 0 ? workers : 1;
   // Compensating delays needs what each worker has pulled until it has pushed.
-  const uint64_t kept = job.consistency().async().delay_compensation() > 0 ? workers : 0;
+  const uint64_t pulled = job.consistency().async().delay_compensation() > 0 ? workers : 0;
   std::vector<ShardMemory> memory(shards);
   std::vector<std::string> rows(shards);
   for (const Slice& slice : *slices) {
@@ -95,8 +101,9 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
     const uint64_t bytes = Elements(slice) * ElementBytes(tensor.dtype());
     ++shard.slices;
     shard.values += bytes;
+    if (model.test_samples > 0) shard.kept += bytes;
     shard.sums += contributions * bytes;
-    if (!tensor.buffer()) shard.kept += kept * bytes;
+    if (!tensor.buffer()) shard.pulled += pulled * bytes;
     shard.state += StateBytes(job, tensor, slice);
     rows[slice.shard()] += SliceRow(tensor, slice);
   }
@@ -107,13 +114,14 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
 
   text += "\nmemory for tensors, beside what a process needs anyway\n";
   for (uint32_t i = 0; i < shards; ++i) {
-    absl::StrAppendFormat(&text, "  shard %-4d %10s: two versions %s, open step %s, optimizer %s\n",
-                          i, BytesText(memory[i].all()), BytesText(2 * memory[i].values),
-                          BytesText(memory[i].sums), BytesText(memory[i].state));
-    if (kept == 0) continue;
+    absl::StrAppendFormat(
+        &text, "  shard %-4d %10s: two versions %s, open step %s, optimizer %s, evaluation %s\n", i,
+        BytesText(memory[i].all()), BytesText(2 * memory[i].values), BytesText(memory[i].sums),
+        BytesText(memory[i].state), BytesText(memory[i].kept));
+    if (pulled == 0) continue;
     absl::StrAppendFormat(&text,
                           "  %20s of it %s: what %d workers have pulled (delay_compensation)\n", "",
-                          BytesText(memory[i].kept), workers);
+                          BytesText(memory[i].pulled), workers);
   }
   absl::StrAppendFormat(
       &text, "  each worker %9s: parameters and gradients; activations and data come on top\n",

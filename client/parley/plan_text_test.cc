@@ -60,9 +60,16 @@ TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAre
   job.mutable_cluster()->set_shards(1);
   // 1,049,600 parameters and 262,144 elements of a buffer, 4 bytes each; Adam has two states.
   ExpectWords(*PlanText(job, Model()),
-              {"two versions 10.0 MiB, open step 5.00 MiB, optimizer 8.01 MiB"});
+              {"two versions 10.0 MiB, open step 5.00 MiB, optimizer 8.01 MiB, "
+               "evaluation 5.00 MiB"});
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);
   ExpectWords(*PlanText(job, Model()), {"open step 10.0 MiB"});
+  job.mutable_consistency()->mutable_sync()->set_deterministic(false);
+  ExpectWords(*PlanText(job, Model()), {"open step 5.00 MiB"});
+  job.mutable_consistency()->mutable_sync()->set_backup(1);
+  ExpectWords(*PlanText(job, Model()),
+              {"open step 10.0 MiB", "samples of a step    60 (2 workers, 1 of them backup",
+               "steps of an epoch    17\n", "steps in all         51\n"});
   job.mutable_optimizer()->mutable_sgd()->set_rate(0.1);
   ExpectWords(*PlanText(job, Model()), {"optimizer 0 B"});
   // What each worker has pulled is kept, but no buffer of it.

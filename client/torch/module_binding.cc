@@ -213,6 +213,19 @@ absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
 
 absl::Status ModuleBinding::Pull() {
   if (absl::Status status = session_->Pull(); !status.ok()) return status;
+  return TakeBuffers();
+}
+
+absl::StatusOr<std::optional<Session::PendingEvaluation>> ModuleBinding::PullEvaluation() {
+  const uint64_t version = session_->version();
+  auto due = session_->PullEvaluation();
+  if (!due.ok()) return due;
+  if (!due->has_value() && session_->version() == version) return due;  // nothing was pulled
+  if (absl::Status status = TakeBuffers(); !status.ok()) return status;
+  return due;
+}
+
+absl::Status ModuleBinding::TakeBuffers() {
   return CatchTorch("writing the buffers", [&] {
     const c10::NoGradGuard no_grad;
     ListBuffers();

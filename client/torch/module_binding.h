@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -23,16 +24,20 @@ namespace parley {
 //     if (!plan->samples.empty()) binding->Backward(mean loss over plan->samples);
 //     binding->Complete(sum of the losses);
 //     binding->Pull();
+//     while (auto due = *binding->PullEvaluation()) {  // with a test set
+//       session->ReportEvaluation(what due->samples give);
+//       binding->Pull();
+//     }
 //   }
 //   session->Finish({});
 //
 // Memory. From Attach to the binding's end the module's parameters are views of the session's
 // parameter memory: forward reads what Pull brought, without a copy. They must not be written by
-// others, nor replaced (module.to(...), set_data); outside Pull they do not change. Each gradient
-// is moved, as soon as backward has it, into the session's gradient memory and sent while backward
-// goes on; `.grad` is undefined afterwards. Buffers stay the module's own: Pull copies the
-// service's values into them, Complete takes theirs out. When the binding is destroyed the
-// parameters become tensors of their own again, with their last values.
+// others, nor replaced (module.to(...), set_data); outside Pull and PullEvaluation they do not
+// change. Each gradient is moved, as soon as backward has it, into the session's gradient memory
+// and sent while backward goes on; `.grad` is undefined afterwards. Buffers stay the module's own:
+// Pull copies the service's values into them, Complete takes theirs out. When the binding is
+// destroyed the parameters become tensors of their own again, with their last values.
 //
 // The module must outlive the binding; the session must outlive it too, or be destroyed after it.
 // One thread, the training thread, calls the methods. Errors: what the Session returns;
@@ -71,12 +76,16 @@ class ModuleBinding {
   // Brings the newest version into parameters and buffers.
   absl::Status Pull();
 
+  // Session::PullEvaluation, with the version that is to be evaluated in parameters and buffers.
+  absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation();
+
  private:
   class GradientHook;
 
   ModuleBinding(Lister lister, std::vector<NamedTensor> tensors, std::vector<TensorSpec> specs);
 
   absl::Status Initialize();
+  absl::Status TakeBuffers();  // from the session's parameter memory
   void MakeViews();
   // Throws where the module does not list the tensors that it had.
   void ListBuffers();

@@ -30,7 +30,8 @@ SampleRange Range(uint64_t begin, uint64_t end) {
   return range;
 }
 
-// What of [0, training_samples) is in no range of `used`, which is sorted.
+// What of [0, training_samples) is in no range of `used`, which is sorted: what comes after all of
+// them, then the holes.
 std::vector<SampleRange> Unused(const DataPosition& position, uint64_t training_samples) {
   std::vector<SampleRange> unused;
   uint64_t from = 0;
@@ -39,7 +40,7 @@ std::vector<SampleRange> Unused(const DataPosition& position, uint64_t training_
     if (from < to) unused.push_back(Range(from, to));
     from = std::max(from, used.end());
   }
-  if (from < training_samples) unused.push_back(Range(from, training_samples));
+  if (from < training_samples) unused.insert(unused.begin(), Range(from, training_samples));
   return unused;
 }
 
@@ -49,10 +50,15 @@ uint64_t NominalSamples(const JobConfig& job) {
   return uint64_t{job.data().batch()} * std::max(job.accumulate(), uint32_t{1});
 }
 
+uint32_t LeastCounted(const JobConfig& job, uint32_t contributors) {
+  const uint32_t backup = job.consistency().sync().backup();
+  return contributors > backup ? contributors - backup : 1;
+}
+
 uint64_t TotalSteps(const JobConfig& job, uint64_t training_samples) {
   if (job.has_steps()) return StepsAskedFor(job);
-  const uint64_t workers = IsClocked(job) ? 1 : std::max(job.cluster().workers(), uint32_t{1});
-  const uint64_t samples = std::max(NominalSamples(job), uint64_t{1}) * workers;
+  const uint64_t counted = IsClocked(job) ? 1 : LeastCounted(job, job.cluster().workers());
+  const uint64_t samples = std::max(NominalSamples(job), uint64_t{1}) * counted;
   const uint64_t steps = training_samples / samples + (training_samples % samples != 0 ? 1 : 0);
   uint64_t total = 0;
   if (__builtin_mul_overflow(steps, job.epochs(), &total)) {

@@ -16,16 +16,21 @@ namespace parley {
 // Samples of a contributor's full step: data.batch * accumulate.
 uint64_t NominalSamples(const JobConfig& job);
 
-// The step with which the job ends, if every step uses a full batch of every contributor. In
-// bounded and async a step is one contribution, here and below.
+// How many of a step's contributors it counts at least: all but the backups, and one.
+uint32_t LeastCounted(const JobConfig& job, uint32_t contributors);
+
+// The step with which the job ends, if every step uses a full batch of each contributor that it
+// counts at least. In bounded and async a step is one contribution, here and below.
 uint64_t TotalSteps(const JobConfig& job, uint64_t training_samples);
 
 // Whether no step remains: the position has reached the job's epochs, or `version` its steps.
 bool IsDone(const JobConfig& job, const DataPosition& position, uint64_t version);
 
-// The ranges of each contributor (index: ordinal) in the next step: the unused positions in order,
-// `nominal` to each contributor in turn; what remains at the end of an epoch goes to the first
-// ones, the others get none.
+// The ranges of each contributor (index: place among the ordinals) in the next step: first the
+// positions after the last used one, then the holes that lost and late contributors have left, both
+// in order; `nominal` to each contributor in turn. What remains at the end of an epoch goes to the
+// first ones, the others get none. Holes come last so that plans made ahead stay true whoever is
+// left out, and a slow contributor's samples do not come back to the next step.
 std::vector<std::vector<SampleRange>> Divide(const DataPosition& position,
                                              uint64_t training_samples, uint32_t contributors,
                                              uint64_t nominal);

@@ -98,6 +98,85 @@ TEST(DataDivision, WhatAVerdictLeftOutIsDividedAgain) {
   }
 }
 
+// The positions that a division hands out, in its order.
+std::vector<uint64_t> Positions(const std::vector<std::vector<SampleRange>>& division) {
+  std::vector<uint64_t> positions;
+  for (const auto& ranges : division) {
+    for (const SampleRange& range : ranges) {
+      for (uint64_t at = range.begin(); at < range.end(); ++at) positions.push_back(at);
+    }
+  }
+  return positions;
+}
+
+TEST(DataDivision, HolesComeAfterTheRestOfTheEpoch) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const uint64_t samples = 1 + random() % 200;
+    std::vector<bool> used(samples);
+    DataPosition position;
+    for (int i = 0; i < 5; ++i) {
+      const uint64_t begin = random() % samples;
+      const uint64_t end = begin + 1 + random() % std::min<uint64_t>(samples - begin, 20);
+      if (std::count(used.begin() + begin, used.begin() + end, true) != 0) continue;
+      ASSERT_TRUE(MarkUsed(position, 0, {Range(begin, end)}, samples).ok());
+      if (position.epoch() != 0) break;
+      std::fill(used.begin() + begin, used.begin() + end, true);
+    }
+    if (position.epoch() != 0) continue;
+    std::vector<uint64_t> expected;
+    const uint64_t after = samples - (std::find(used.rbegin(), used.rend(), true) - used.rbegin());
+    for (uint64_t at = after; at < samples; ++at) expected.push_back(at);
+    for (uint64_t at = 0; at < after; ++at) {
+      if (!used[at]) expected.push_back(at);
+    }
+    const uint32_t contributors = 1 + random() % 6;
+    const uint64_t nominal = 1 + random() % 30;
+    expected.resize(std::min<uint64_t>(expected.size(), contributors * nominal));
+    ASSERT_EQ(Positions(Divide(position, samples, contributors, nominal)), expected);
+  }
+}
+
+// As the step leader of a job with backups counts contributors: always the slow ones' late, but for
+// those that it has to wait for.
+TEST(DataDivision, WithBackupsTheEpochEndsThoughTheSameOnesAreAlwaysLate) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const uint32_t workers = 2 + random() % 5;
+    JobConfig job = Job(workers, 1 + random() % 9, 1, 1);
+    job.mutable_consistency()->mutable_sync()->set_backup(1 + random() % (workers - 1));
+    const uint64_t samples = 1 + random() % 300;
+    const uint32_t least = LeastCounted(job, workers);
+    ASSERT_EQ(least, workers - job.consistency().sync().backup());
+    std::vector<uint32_t> by_speed(workers);
+    std::iota(by_speed.begin(), by_speed.end(), 0);
+    std::shuffle(by_speed.begin(), by_speed.end(), random);
+    std::vector<int> times(samples);
+    DataPosition position;
+    uint64_t steps = 0;
+    while (position.epoch() == 0) {
+      const auto division = Divide(position, samples, workers, NominalSamples(job));
+      std::vector<SampleRange> counted;
+      uint32_t with_data = 0;
+      for (const uint32_t worker : by_speed) {
+        if (division[worker].empty() || with_data == least) continue;
+        ++with_data;
+        counted.insert(counted.end(), division[worker].begin(), division[worker].end());
+      }
+      for (const SampleRange& range : counted) {
+        for (uint64_t at = range.begin(); at < range.end(); ++at) ++times[at];
+      }
+      ASSERT_TRUE(MarkUsed(position, 0, counted, samples).ok());
+      ++steps;
+    }
+    ASSERT_EQ(times, std::vector<int>(samples, 1));
+    // Whoever is slow: as many as if there were only those that a step counts.
+    ASSERT_EQ(steps, TotalSteps(job, samples));
+  }
+}
+
 TEST(DataDivision, AJobOfStepsEndsWithItsSteps) {
   JobConfig job = Job(2, 10, 1, 1);
   job.set_steps(17);

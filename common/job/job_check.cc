@@ -225,6 +225,7 @@ class Checker {
     Require(cluster.stages() == 0, "cluster.stages",
             "pipeline stages are not in this release; leave it out");
     Between(1, cluster.min_workers(), cluster.workers(), "cluster.min_workers");
+    BackupIsRight();
     const Sync& sync = job_.consistency().sync();
     Require(!sync.deterministic() || sync.lost_worker() != GO_ON ||
                 cluster.min_workers() == cluster.workers(),
@@ -237,6 +238,21 @@ class Checker {
                          cluster.workers(), " or left out"));
     Require(job_.max_restarts() == 0, "max_restarts",
             "replacing lost processes is not in this release: must be 0 or left out");
+  }
+
+  void BackupIsRight() {
+    const Sync& sync = job_.consistency().sync();
+    const uint32_t workers = job_.cluster().workers();
+    if (sync.backup() == 0) return;
+    Require(sync.backup() < workers, "consistency.sync.backup",
+            absl::StrCat("must be below cluster.workers, ", workers, ", not ", sync.backup(),
+                         ": a step counts the others"));
+    Require(!sync.deterministic(), "consistency.sync.backup",
+            "lets the order of arrival decide whose samples a step uses, but the job is "
+            "deterministic: must be 0 or left out");
+    Require(sync.lost_worker() != WAIT, "consistency.sync.backup",
+            "lets steps go on without a worker, but consistency.sync.lost_worker is WAIT: one of "
+            "the two must be left out");
   }
 
   void Length() {

@@ -92,6 +92,7 @@ void ConsistencyDefaults(Consistency& consistency) {
   if (!consistency.has_sync()) return;
   Sync& sync = *consistency.mutable_sync();
   PARLEY_DEFAULT(sync, deterministic, false);
+  PARLEY_DEFAULT(sync, backup, 0);
   if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
   // Other sums than those of all workers would be other bits.
   if (sync.lost_worker() == LOST_WORKER_UNSPECIFIED) {

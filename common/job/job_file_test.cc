@@ -233,6 +233,22 @@ const std::vector<WrongJob>& WrongJobs() {
        "consistency { sync { deterministic: true lost_worker: GO_ON } }",
        {"textproto:8: consistency.sync.lost_worker: GO_ON", "deterministic", "WAIT",
         "min_workers must be 2"}},
+      {"no worker but backups",
+       "",
+       "consistency { sync { backup: 2 } }",
+       {"textproto:11: consistency.sync.backup: must be below cluster.workers, 2, not 2"}},
+      {"a negative backup",
+       "",
+       "consistency { sync { backup: -1 } }",
+       {"textproto:11: consistency.sync.backup: ", "from 0 on"}},
+      {"backup and deterministic",
+       "",
+       "consistency { sync {\nbackup: 1 deterministic: true } }",
+       {"textproto:12: consistency.sync.backup: ", "deterministic"}},
+      {"backup and WAIT",
+       "",
+       "consistency { sync { lost_worker: WAIT\nbackup: 1 } }",
+       {"textproto:12: consistency.sync.backup: ", "lost_worker is WAIT"}},
       {"max_restarts", "", "max_restarts: 3", {"textproto:11: max_restarts: ", "release"}},
       {"autonomy", "", "autonomy: \"60s\"", {"textproto:11: autonomy: ", "release"}},
       {"epochs and steps", "", "steps: 5", {"textproto:11: steps: epochs and steps"}},
@@ -298,6 +314,7 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(job->model().simple_cnn().classes(), 10U);
   EXPECT_EQ(job->cluster().min_workers(), 2U);
   EXPECT_EQ(job->consistency().sync().lost_worker(), GO_ON);
+  EXPECT_EQ(job->consistency().sync().backup(), 0U);
   EXPECT_EQ(job->accumulate(), 1U);
   EXPECT_TRUE(job->checkpoint().at_end());
   EXPECT_EQ(job->checkpoint().directory(), "checkpoints");

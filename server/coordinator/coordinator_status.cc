@@ -1,6 +1,7 @@
 // What the coordinator tells: to members (Watch) and to operators (GetStatus).
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/job/data_division.h"
 #include "server/coordinator/coordinator.h"
 
 namespace parley {
@@ -102,7 +103,8 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_total_steps(view_.view_epoch() <= 1
                             ? view_.total_steps()
                             : LastStep(options_.job, progress_.position(), progress_.step(),
-                                       view_.training_samples(), view_.contributors_size()));
+                                       view_.training_samples(),
+                                       LeastCounted(options_.job, view_.contributors_size())));
   reply.set_data_epoch(progress_.data_epoch());
   if (options_.job.has_epochs()) reply.set_epochs(options_.job.epochs());
   reply.set_samples(progress_.samples());

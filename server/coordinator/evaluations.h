@@ -14,12 +14,10 @@ namespace parley {
 // only if the sample counts of its parts add up to the test set. Owned by CoordinatorCore, under
 // its lock.
 //
-// Once workers change, a part may never come: its worker is gone, and whoever takes its place
-// enters at a later step. Nobody waits for such an evaluation, and nobody is asked to evaluate an
-// old version again, since the shards may not hold it any more: it is left out, and counted as
-// incomplete. So it is with parts that have more samples together than the test set has, as when a
-// worker was lost after its report and comes back in another place. Neither is the fault of the one
-// who reports last, who is answered OK.
+// Once workers change, a part may never come: its worker is gone, and nobody has taken its place
+// before the shards gave that version up. Nobody waits for such an evaluation: it is left out, and
+// counted as incomplete. So it is with parts that have more samples together than the test set has.
+// Neither is the fault of the one who reports last, who is answered OK.
 class Evaluations {
  public:
   // Of a job with so many workers and test samples.

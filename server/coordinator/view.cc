@@ -90,7 +90,8 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   view.set_training_samples(model.training_samples());
   view.set_test_samples(model.test_samples());
   view.set_total_steps(LastStep(job, view.data_position(), view.start_version(),
-                                model.training_samples(), job.cluster().workers()));
+                                model.training_samples(),
+                                LeastCounted(job, job.cluster().workers())));
   return view;
 }
 

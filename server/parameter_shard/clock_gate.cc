@@ -168,10 +168,9 @@ std::vector<SampleRange> ClockGate::NextSamples() const {
 void ClockGate::Give(Place& place, Lease lease, absl::Time now) {
   if (place.barrier.has_value()) {
     lease.set_version(*place.barrier);
-    lease.mutable_contributors()->Assign(place.barrier_contributors.begin(),
-                                         place.barrier_contributors.end());
+    if (place.evaluation.version() != 0) *lease.mutable_evaluation() = place.evaluation;
     place.barrier.reset();
-    place.barrier_contributors.clear();
+    place.evaluation.Clear();
   }
   place.since = now;
   place.lease = std::move(lease);
@@ -238,16 +237,19 @@ void ClockGate::EndBarrier() {
   if (!barrier_.has_value()) return;
   last_barrier_ = *std::exchange(barrier_, std::nullopt);
   done_ = IsJobDone();
-  std::vector<uint32_t> all;
+  EvaluationOrder evaluation;
+  evaluation.set_version(last_barrier_);
+  // The end may come within a data epoch.
+  evaluation.set_epoch(position_.epoch() + (position_.used().empty() ? 0 : 1));
   for (const auto& [contributor, place] : places_) {
     // One that entered meanwhile has computed nothing and evaluates nothing.
-    if (place.has_completed && !place.answered) all.push_back(contributor);
+    if (place.has_completed && !place.answered) evaluation.add_contributors(contributor);
     floor_ = std::max(floor_, place.completed);
   }
   for (auto& [contributor, place] : places_) {
     place.completed = floor_;
     place.barrier = last_barrier_;
-    place.barrier_contributors = all;
+    place.evaluation = evaluation;
   }
 }
 

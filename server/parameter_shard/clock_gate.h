@@ -104,7 +104,7 @@ class ClockGate {
     bool answered = false;
     // What a barrier gave it beside its next lease.
     std::optional<uint64_t> barrier;
-    std::vector<uint32_t> barrier_contributors;
+    EvaluationOrder evaluation;
     bool told_done = false;
   };
 

@@ -193,7 +193,7 @@ TEST(ClockGateTest, TheEndOfADataEpochIsABarrierWithEvenClocks) {
     EXPECT_EQ(reply->lease().clock(), 4u);
     EXPECT_EQ(reply->lease().data_epoch(), 1u);
     EXPECT_EQ(reply->lease().version(), 4u);
-    EXPECT_EQ(reply->lease().contributors_size(), 2);
+    EXPECT_EQ(reply->lease().evaluation().contributors_size(), 2);
   }
   EXPECT_EQ(ClockOf(gate, 2), 4u);
   for (const uint32_t contributor : {0, 1, 2}) Work(gate, contributor);

@@ -62,7 +62,8 @@ Counted Counted::From(const Verdict& verdict) {
 }
 
 ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing)
-    : apart_(job.consistency().sync().deterministic()), sum_(SumsContributions(job)) {
+    : apart_(job.consistency().sync().deterministic() || job.consistency().sync().backup() > 0),
+      sum_(SumsContributions(job)) {
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
     slices_.emplace(std::piecewise_construct, std::forward_as_tuple(id),

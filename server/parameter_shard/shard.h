@@ -164,6 +164,9 @@ class Shard {
     uint32_t contributor = 0;  // of Enter; in bounded and async of the others too
     Done<Reply> done;
   };
+  struct ParkedComplete : Parked<CompleteReply> {
+    uint32_t contributor = 0;
+  };
   struct ParkedEnter : Parked<EnterReply> {
     CallHeader header;
   };
@@ -202,6 +205,9 @@ class Shard {
   std::vector<StepGate::Departure> DeparturesSince(const Routing& former) const;
   bool LeftSomething(uint32_t contributor, bool awaited) const;
   void OpenStep(uint64_t view_epoch, absl::Time now);
+  std::set<uint32_t> WithoutData() const;  // contributors of the open step
+  // Whether all that the job asked for is done: the step that is open then is never decided.
+  bool HasEnded() const;
   const Routing& open_view() const { return *views_.front(); }
   std::vector<const Routing*> open_routings() const;
   void AnswerEnters(Replies& replies);
@@ -222,6 +228,8 @@ class Shard {
   CallHeader OwnHeader() const;  // used by shard_clocked.cc too
   void Do(StepGate::Output output, absl::Time now, Replies& replies);
   absl::StatusOr<CloseReply> ReduceOwn(const CloseRequest& request);
+  void OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const;
+  void KeepForEvaluation(const EvaluationOrder& order);
   absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);
   std::string WhatIsMissing(absl::Time now) const;
 
@@ -272,11 +280,14 @@ class Shard {
   CloseReply close_reply_;
   absl::Time opened_;  // when the open step or attempt began
 
+  std::optional<EvaluationOrder> evaluation_;  // the last one
+  std::vector<PinnedBuffer> kept_;             // the slices at its version, until the next one
+
   std::deque<Verdict> verdicts_;  // the last ones, for repeated Completes
   std::vector<ToShard> outbox_;
   std::vector<Verdict> to_report_;
 
-  std::list<Parked<CompleteReply>> completes_;
+  std::list<ParkedComplete> completes_;
   std::list<ParkedEnter> enters_;
   std::list<ParkedPull> pulls_;
   std::list<Parked<WhyFailedReply>> why_failed_;

@@ -12,11 +12,32 @@
 namespace parley {
 namespace {
 
-// Verdicts kept for members that ask again; a synchronous one is at most a step behind.
+// Verdicts kept for members that ask again; one that counts in each step is at most a step behind.
 constexpr size_t kVerdictsKept = 64;
 
 absl::Status NoSteps() {
   return absl::InvalidArgumentError("this job is bounded or async: no step is decided for all");
+}
+
+CompleteReply Stale(uint64_t step, uint32_t attempt) {
+  CompleteReply reply;
+  reply.mutable_verdict()->set_step(step);
+  reply.mutable_verdict()->set_attempt(attempt);
+  reply.mutable_verdict()->set_outcome(Verdict::STALE);
+  return reply;
+}
+
+// The verdict as the answer to one contributor.
+CompleteReply AnswerTo(uint32_t contributor, const Verdict& verdict) {
+  const bool counts =
+      std::any_of(verdict.shares().begin(), verdict.shares().end(),
+                  [&](const Share& share) { return share.contributor() == contributor; });
+  if (!counts && verdict.outcome() != Verdict::RETRY) {
+    return Stale(verdict.step(), verdict.attempt());
+  }
+  CompleteReply reply;
+  *reply.mutable_verdict() = verdict;
+  return reply;
 }
 
 }  // namespace
@@ -42,24 +63,22 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     return answer(NotLeader());
   }
   if (!ready()) return answer(absl::UnavailableError("the step leader has no start values yet"));
+  const uint32_t contributor = request.share().contributor();
   for (const Verdict& verdict : verdicts_) {
     if (verdict.step() == request.step() &&
         (verdict.attempt() == request.attempt() || verdict.outcome() != Verdict::RETRY)) {
-      CompleteReply reply;
-      *reply.mutable_verdict() = verdict;
-      return answer(std::move(reply));
+      return answer(AnswerTo(contributor, verdict));
     }
   }
   if (request.step() <= version_) {
-    return answer(absl::AbortedError(
-        absl::StrCat("step ", request.step(), " is long decided; the last one is ", version_)));
+    // Long decided, nobody knows any more with whom: the caller has to find its place anew anyway.
+    return answer(Stale(request.step(), request.attempt()));
   }
   if (request.step() != gate_->step() || request.attempt() != gate_->attempt()) {
     return answer(absl::InvalidArgumentError(
         absl::StrCat("step ", request.step(), " attempt ", request.attempt(), " is not open: step ",
                      gate_->step(), " attempt ", gate_->attempt(), " is")));
   }
-  const uint32_t contributor = request.share().contributor();
   if (absl::Status status = FencePart(request.header(), contributor, request.part());
       !status.ok()) {
     return answer(status);
@@ -69,7 +88,8 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
       return answer(absl::InvalidArgumentError(absl::StrCat("there is no slice ", slice)));
     }
   }
-  Parked<CompleteReply> parked;
+  ParkedComplete parked;
+  parked.contributor = contributor;
   parked.step = request.step();
   parked.attempt = request.attempt();
   parked.since = time.now;
@@ -112,7 +132,9 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
     }
     if (verdict.shares().empty()) verdict.set_data_epoch(decided_.position().epoch());
   }
+  const uint64_t epochs = decided_.position().epoch();
   if (absl::Status status = decided_.Add(verdict); !status.ok()) return SetError(status, replies);
+  if (verdict.outcome() != Verdict::RETRY) OrderEvaluation(epochs, verdict);
   if (absl::Status status = CarryOut(verdict, now, replies); !status.ok()) {
     return SetError(status, replies);
   }
@@ -128,17 +150,32 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
   verdicts_.push_back(verdict);
   if (verdicts_.size() > kVerdictsKept) verdicts_.pop_front();
 
-  CompleteReply reply;
-  *reply.mutable_verdict() = verdict;
   for (auto it = completes_.begin(); it != completes_.end();) {
     if (it->step != verdict.step() || it->attempt != verdict.attempt()) {
       ++it;
       continue;
     }
-    replies.Add<CompleteReply>(std::move(it->done), reply);
+    replies.Add<CompleteReply>(std::move(it->done), AnswerTo(it->contributor, verdict));
     it = completes_.erase(it);
   }
   AnswerEnters(replies);
+}
+
+void Shard::OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const {
+  if (routing_->view().test_samples() == 0) return;
+  const uint64_t epochs = decided_.position().epoch();
+  if (epochs == epochs_before && !HasEnded()) return;
+  EvaluationOrder& order = *verdict.mutable_evaluation();
+  order.set_version(verdict.step());
+  // A job that counts steps may end within a data epoch.
+  order.set_epoch(epochs == epochs_before ? epochs + 1 : epochs);
+  *order.mutable_contributors() = verdict.contributors();
+}
+
+void Shard::KeepForEvaluation(const EvaluationOrder& order) {
+  evaluation_ = order;
+  kept_.clear();
+  for (const auto& [id, slice] : table_->slices()) kept_.push_back(slice.PinVersion(version_));
 }
 
 void Shard::OnCloseReply(uint32_t shard, const CloseRequest& request, const CloseReply& reply,
@@ -246,6 +283,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   }
   ++(verdict.outcome() == Verdict::APPLY ? counts_.verdicts_apply : counts_.verdicts_skip);
   version_ = verdict.step();
+  if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());
   OpenStep(verdict.view_epoch(), now);
   AnswerPulls(replies);
   return absl::OkStatus();

@@ -21,18 +21,23 @@ namespace {
 using Random = std::mt19937_64;
 
 constexpr uint64_t kSteps = 25;
-constexpr uint64_t kSamples = 150;
+constexpr uint64_t kSamples = 60;
+constexpr uint64_t kTestSamples = 10;
+constexpr uint32_t kNominal = 2;
 constexpr int kChanges = 25;
+
+enum class Kind { kSumAsTheyCome, kDeterministic, kBackup };
 
 // Shards, and workers that enter, contribute, die, go on though they are fenced, and are replaced,
 // while views reach everybody at another time and some never. Gradients are integers, another one
 // for each member, step and attempt: values tell whose they are made of.
 class ElasticStorm {
  public:
-  ElasticStorm(uint64_t seed, bool deterministic)
+  ElasticStorm(uint64_t seed, Kind kind)
       : random_(seed),
         views_{FirstView(random_, seed)},
-        cluster_(Job(random_, deterministic), views_[0]),
+        job_(Job(random_, kind)),
+        cluster_(job_, views_[0]),
         has_view_(cluster_.size(), 0),
         checked_(cluster_.size(), 0),
         outbox_(cluster_.size()),
@@ -98,9 +103,12 @@ class ElasticStorm {
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   bool OneIn(uint64_t n) { return Below(n) == 0; }
 
-  static JobConfig Job(Random& random, bool deterministic) {
+  static JobConfig Job(Random& random, Kind kind) {
     JobConfig job = SummingJob();
-    job.mutable_consistency()->mutable_sync()->set_deterministic(deterministic);
+    job.mutable_data()->set_batch(kNominal);
+    Sync& sync = *job.mutable_consistency()->mutable_sync();
+    sync.set_deterministic(kind == Kind::kDeterministic);
+    if (kind == Kind::kBackup) sync.set_backup(1 + random() % 2);
     // The long way too, with norms; never clipping.
     if (random() % 2 == 0) job.mutable_optimizer()->set_clip_norm(1e30);
     return job;
@@ -112,6 +120,7 @@ class ElasticStorm {
                                  .workers = 1 + static_cast<uint32_t>(random() % 4),
                                  .placement_seed = 1 + seed});
     view.set_training_samples(kSamples);
+    view.set_test_samples(kTestSamples);
     return view;
   }
 
@@ -249,8 +258,8 @@ class ElasticStorm {
     const auto place =
         std::find(worker.divided_among.begin(), worker.divided_among.end(), worker.ordinal);
     EXPECT_NE(place, worker.divided_among.end());
-    const auto division =
-        Divide(worker.position, kSamples, static_cast<uint32_t>(worker.divided_among.size()), 2);
+    const auto division = Divide(worker.position, kSamples,
+                                 static_cast<uint32_t>(worker.divided_among.size()), kNominal);
     const auto& ranges = division[static_cast<size_t>(place - worker.divided_among.begin())];
     share.set_samples(Count(ranges));
     for (const SampleRange& range : ranges) *share.add_ranges() = range;
@@ -263,6 +272,11 @@ class ElasticStorm {
       ASSERT_EQ(verdict.attempt(), worker.attempt);
       ++worker.attempt;
       return StartAttempt(worker);
+    }
+    if (verdict.outcome() == Verdict::STALE) {
+      ++seen["late"];
+      worker.entered = false;
+      return;
     }
     std::vector<SampleRange> used;
     for (const Share& share : verdict.shares()) {
@@ -411,6 +425,62 @@ class ElasticStorm {
     ASSERT_EQ(progress.retried() + step_, reported.size());
   }
 
+  // Of a step in which nobody came or went: the first ones that are complete count, but nobody
+  // else, and data that only some have are waited for.
+  void CheckQuorum(const Verdict& verdict, const DataPosition& before) {
+    const auto all = static_cast<uint32_t>(divided_among_.size());
+    const uint32_t least = LeastCounted(job_, all);
+    ASSERT_GE(static_cast<uint32_t>(verdict.shares_size()), least);
+    const auto division = Divide(before, kSamples, all, kNominal);
+    const auto with_data = static_cast<uint32_t>(std::count_if(
+        division.begin(), division.end(), [](const auto& ranges) { return !ranges.empty(); }));
+    uint32_t counted_with_data = 0;
+    for (const Share& share : verdict.shares()) counted_with_data += share.samples() > 0;
+    ASSERT_EQ(counted_with_data, std::min(with_data, least));
+    if (with_data < least) ++seen["all who have data"];
+    if (with_data > least) ++seen["left one out"];
+  }
+
+  // Each data epoch that ends, and nothing else, is evaluated.
+  void CheckEvaluation(const Verdict& verdict, const DataPosition& before) {
+    ASSERT_EQ(verdict.has_evaluation(), position_.epoch() > before.epoch());
+    if (!verdict.has_evaluation()) return;
+    const EvaluationOrder& order = verdict.evaluation();
+    ASSERT_EQ(order.version(), verdict.step());
+    ASSERT_EQ(order.epoch(), position_.epoch());
+    ASSERT_EQ(std::vector<uint32_t>(order.contributors().begin(), order.contributors().end()),
+              std::vector<uint32_t>(verdict.contributors().begin(), verdict.contributors().end()));
+    evaluations_.push_back(order.version());
+  }
+
+  // The last version that is to be evaluated is there as it was, however far the shard is.
+  void CheckKeptVersion(uint32_t shard) {
+    uint64_t kept = 0;
+    for (const uint64_t version : evaluations_) {
+      if (version <= cluster_.shard(shard).version()) kept = version;
+    }
+    if (kept == 0) return;
+    if (kept < cluster_.shard(shard).version()) ++seen["version kept"];
+    const Routing& routing = *cluster_.shard(shard).routing();
+    PullRequest request;
+    *request.mutable_header() = testing::HeaderOf(routing.view(), routing.self().id());
+    request.set_version(kept);
+    for (const uint32_t slice : routing.own_slices()) request.add_slices(slice);
+    absl::StatusOr<PulledVersion> pulled = absl::UnknownError("parked");
+    {
+      Replies replies;
+      cluster_.shard(shard).Pull(
+          request, {.now = cluster_.now(), .deadline = cluster_.now() + absl::Hours(1)}, replies,
+          [&](absl::StatusOr<PulledVersion> reply) { pulled = std::move(reply); });
+    }
+    ASSERT_TRUE(pulled.ok()) << pulled.status();
+    for (const PulledVersion::OneSlice& slice : pulled->slices) {
+      for (const float value : slice.values->as<float>()) {
+        ASSERT_EQ(value, expected_[kept][slice.slice]) << "shard " << shard << " version " << kept;
+      }
+    }
+  }
+
   void CheckVerdict(const Verdict& verdict) {
     ASSERT_EQ(verdict.step(), step_ + 1);
     ASSERT_EQ(verdict.attempt(), attempt_);
@@ -433,19 +503,26 @@ class ElasticStorm {
       samples_ += share.samples();
       used.insert(used.end(), share.ranges().begin(), share.ranges().end());
     }
+    const bool same_view = verdict.view_epoch() == named_;
     named_ = verdict.view_epoch();
     if (verdict.outcome() == Verdict::RETRY) {
+      ASSERT_FALSE(same_view) << "nobody has gone: one that is late is no reason";
       ++seen["retry"];
       ++attempt_;
       return;
     }
+    const DataPosition before = position_;
     if (verdict.shares().empty()) {
       ASSERT_EQ(verdict.outcome(), Verdict::SKIP);
       ++seen["skip of nobody"];
     } else {
       ASSERT_EQ(verdict.outcome(), Verdict::APPLY);
-      ASSERT_EQ(MarkUsed(position_, verdict.data_epoch(), used, kSamples), absl::OkStatus());
+      if (!used.empty()) {
+        ASSERT_EQ(MarkUsed(position_, verdict.data_epoch(), used, kSamples), absl::OkStatus());
+      }
     }
+    if (same_view && attempt_ == 0) CheckQuorum(verdict, before);
+    CheckEvaluation(verdict, before);
     divided_among_.assign(verdict.contributors().begin(), verdict.contributors().end());
     ASSERT_EQ(divided_among_, OrdinalsOf(*ViewOf(verdict.view_epoch())));
     expected_[++step_] = std::move(values);
@@ -467,11 +544,13 @@ class ElasticStorm {
               << "shard " << shard << " version " << core.version() << " slice " << slice.slice;
         }
       }
+      CheckKeptVersion(shard);
     }
   }
 
   Random random_;
   std::vector<ClusterView> views_;
+  const JobConfig job_;
   ShardCluster cluster_;
   std::vector<size_t> has_view_;  // by shard, index into views_
   std::vector<uint64_t> checked_;
@@ -491,32 +570,46 @@ class ElasticStorm {
   uint64_t named_;  // the view that governs the open attempt
   uint64_t samples_ = 0;
   DataPosition position_;
+  std::vector<uint64_t> evaluations_;                       // versions
   std::map<uint64_t, std::map<uint32_t, float>> expected_;  // version -> slice
 };
 
-void RunStorms(bool deterministic) {
+// `must_happen`: beside what happens in all of them.
+void RunStorms(Kind kind, const std::vector<std::string>& must_happen) {
   std::map<std::string, int> seen;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
-    ElasticStorm storm(seed, deterministic);
+    ElasticStorm storm(seed, kind);
     storm.Run();
     if (::testing::Test::HasFailure()) return;
     for (const auto& [what, times] : storm.seen) seen[what] += times;
   }
-  for (const char* what :
-       {"fenced", "parked enter", "retry", "entered a later attempt", "skip of nobody",
-        "skipped view", "verdict before its view", "share of one that has gone"}) {
+  std::vector<std::string> all = {"fenced",
+                                  "parked enter",
+                                  "entered a later attempt",
+                                  "skipped view",
+                                  "verdict before its view",
+                                  "share of one that has gone",
+                                  "retry",
+                                  "skip of nobody",
+                                  "version kept"};
+  all.insert(all.end(), must_happen.begin(), must_happen.end());
+  for (const std::string& what : all) {
     EXPECT_GT(seen[what], 20) << what;
     ::testing::Test::RecordProperty(what, seen[what]);
   }
 }
 
 TEST(ShardElasticPropertyTest, WhoeverComesAndGoesEachStepIsTheSumOfItsVerdictsShares) {
-  RunStorms(/*deterministic=*/false);
+  RunStorms(Kind::kSumAsTheyCome, {});
 }
 
 TEST(ShardElasticPropertyTest, TheSameWhereContributionsAreKeptApart) {
-  RunStorms(/*deterministic=*/true);
+  RunStorms(Kind::kDeterministic, {});
+}
+
+TEST(ShardElasticPropertyTest, WithBackupsTheFirstOnesCountAndNothingOfTheLateOnes) {
+  RunStorms(Kind::kBackup, {"late", "left one out", "all who have data"});
 }
 
 }  // namespace

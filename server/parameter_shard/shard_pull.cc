@@ -46,8 +46,9 @@ absl::StatusOr<PulledVersion> Shard::PinSlices(uint64_t version,
     TableSlice* const slice = table_->Find(id);
     PinnedBuffer values = slice == nullptr ? nullptr : slice->PinVersion(version);
     if (values == nullptr) {
-      return absl::AbortedError(absl::StrCat("version ", version, " of slice ", id,
-                                             " is gone, the last decided step is ", version_));
+      return absl::OutOfRangeError(absl::StrCat("the job has passed version ", version, ": slice ",
+                                                id, " on shard ", ordinal_, " has version ",
+                                                version_));
     }
     bytes += values->size();
     pulled.slices.push_back({id, routing_->tensor(id).dtype(), std::move(values)});

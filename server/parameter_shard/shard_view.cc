@@ -15,6 +15,7 @@ StepGate::Options GateOptions(const JobConfig& job, const Routing& routing) {
   options.clip_norm = job.optimizer().clip_norm();
   options.clip = options.clip_norm > 0;
   options.skip_nonfinite = job.optimizer().skip_nonfinite();
+  options.backup = job.consistency().sync().backup();
   options.shards = routing.shards();
   return options;
 }
@@ -32,11 +33,6 @@ bool SomebodyLeft(const Contributor& before, const Contributor* now) {
 bool Nobody(const Contributor& contributor) {
   return std::all_of(contributor.part_members().begin(), contributor.part_members().end(),
                      [](uint64_t member) { return member == 0; });
-}
-
-// Whether all that the job asked for is done: the step that is open then is never decided.
-bool HasEnded(const JobConfig& job, const JobProgress& progress) {
-  return (job.has_steps() || job.has_epochs()) && IsDone(job, progress.position(), progress.step());
 }
 
 }  // namespace
@@ -73,6 +69,8 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   outbox_.clear();
   to_report_.clear();
   verdicts_.clear();
+  evaluation_.reset();
+  kept_.clear();
   table_ = std::make_unique<ParameterTable>(job_, *routing_);
   decided_.Start(routing_->view());
   gate_.reset();
@@ -99,7 +97,25 @@ void Shard::OpenStep(uint64_t view_epoch, absl::Time now) {
   for (const Contributor& contributor : open_view().view().contributors()) {
     contributors[contributor.ordinal()] = static_cast<uint32_t>(contributor.part_members_size());
   }
-  gate_->Open(version_ + 1, std::move(contributors));
+  gate_->Open(version_ + 1, std::move(contributors), WithoutData());
+}
+
+bool Shard::HasEnded() const {
+  const JobProgress& progress = decided_.progress();
+  return (job_.has_steps() || job_.has_epochs()) &&
+         IsDone(job_, progress.position(), progress.step());
+}
+
+std::set<uint32_t> Shard::WithoutData() const {
+  std::set<uint32_t> without;
+  if (job_.consistency().sync().backup() == 0) return without;
+  const std::vector<uint32_t> ordinals = open_view().Contributors();
+  const auto division = Divide(decided_.position(), open_view().view().training_samples(),
+                               static_cast<uint32_t>(ordinals.size()), NominalSamples(job_));
+  for (size_t place = 0; place < ordinals.size(); ++place) {
+    if (division[place].empty()) without.insert(ordinals[place]);
+  }
+  return without;
 }
 
 void Shard::ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now,
@@ -111,7 +127,7 @@ void Shard::ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now
   }
   views_.push_back(routing_);
   if (!gate_.has_value() || error_.has_value()) return;
-  if (!ready() || HasEnded(job_, decided_.progress())) {
+  if (!ready() || HasEnded()) {
     // Nobody has begun the open step: nothing to decide.
     OpenStep(routing_->view().view_epoch(), now);
   } else {
@@ -196,6 +212,7 @@ void Shard::AnswerEnters(Replies& replies) {
       for (const uint32_t contributor : open_view().Contributors()) {
         reply.add_contributors(contributor);
       }
+      if (evaluation_.has_value()) *reply.mutable_evaluation() = *evaluation_;
       replies.Add<EnterReply>(std::move(it->done), std::move(reply));
     } else {
       replies.Add<EnterReply>(std::move(it->done), status);

@@ -44,10 +44,11 @@ std::vector<NoGradient> NoneOf(const std::vector<uint32_t>& counted, const Progr
 
 }  // namespace
 
-void StepGate::Open(uint64_t step, Contributors contributors) {
+void StepGate::Open(uint64_t step, Contributors contributors, std::set<uint32_t> without_data) {
   step_ = step;
   attempt_ = 0;
   contributors_ = std::move(contributors);
+  without_data_ = std::move(without_data);
   StartAttempt();
 }
 
@@ -115,12 +116,24 @@ bool StepGate::IsComplete(uint32_t contributor) const {
   return std::find(complete_.begin(), complete_.end(), contributor) != complete_.end();
 }
 
+bool StepGate::HasQuorum() const {
+  const size_t all = contributors_.size();
+  const size_t least = all > options_.backup ? all - options_.backup : 1;
+  if (complete_.size() < least) return false;
+  size_t with_data = 0;
+  for (const auto& [contributor, parts] : contributors_) {
+    with_data += 1 - without_data_.count(contributor);
+  }
+  size_t complete_with_data = 0;
+  for (const uint32_t contributor : complete_) {
+    complete_with_data += 1 - without_data_.count(contributor);
+  }
+  return complete_with_data >= std::min(with_data, least);
+}
+
 StepGate::Output StepGate::DecideIfComplete() {
   Output output;
-  if (closing_ || complete_.empty()) return output;
-  const size_t all = contributors_.size();
-  const size_t quorum = all > options_.backup ? all - options_.backup : 1;
-  if (complete_.size() < quorum) return output;
+  if (closing_ || complete_.empty() || !HasQuorum()) return output;
 
   counted_ = complete_;
   std::sort(counted_.begin(), counted_.end());

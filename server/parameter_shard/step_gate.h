@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,11 @@ namespace parley {
 // The contributors of a step are those that it was opened with, less those that departed and are
 // not awaited. A place is awaited where the step waits for whoever stands behind it next: nobody
 // need stand there now. Those that join meanwhile come with the next step.
+//
+// The quorum is all N contributors, or with b backups the first N - b of them (at least one). Of
+// those with data it must have as many, or all where there are fewer. So at the end of a data epoch
+// a step waits for all who have its last samples, instead of leaving out the slowest one's again
+// and again, while those without data, who are complete at once, fill the quorum.
 class StepGate {
  public:
   struct Options {
@@ -61,8 +67,9 @@ class StepGate {
 
   explicit StepGate(Options options) : options_(std::move(options)) {}
 
-  // Begins a step, at attempt 0.
-  void Open(uint64_t step, Contributors contributors);
+  // Begins a step, at attempt 0. without_data: contributors to which no samples fell; of interest
+  // where there are backups.
+  void Open(uint64_t step, Contributors contributors, std::set<uint32_t> without_data = {});
 
   uint64_t step() const { return step_; }
   uint32_t attempt() const { return attempt_; }
@@ -100,6 +107,7 @@ class StepGate {
   };
 
   bool IsComplete(uint32_t contributor) const;
+  bool HasQuorum() const;
   Output DecideIfComplete();
   void StartAttempt();
   Verdict MakeVerdict(Verdict::Outcome outcome) const;
@@ -109,6 +117,7 @@ class StepGate {
   uint64_t step_ = 0;
   uint32_t attempt_ = 0;
   Contributors contributors_;
+  std::set<uint32_t> without_data_;
   std::map<uint32_t, Progress> progress_;
   std::vector<uint32_t> complete_;  // contributors, in the order in which they became complete
   // Complete ones that departed, and whether they are awaited in another attempt.

@@ -2,7 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
 
 namespace parley {
 namespace {
@@ -50,6 +55,79 @@ TEST(StepGateTest, WithBackupsTheFirstCompleteOnesCount) {
   ASSERT_TRUE(output->verdict.has_value());
   EXPECT_EQ(output->verdict->shares(0).contributor(), 0u);
   EXPECT_EQ(output->verdict->shares(1).contributor(), 2u);
+}
+
+TEST(StepGateTest, WithBackupsThoseWithoutDataDoNotFillTheQuorum) {
+  StepGate gate({.backup = 1});
+  gate.Open(1, {{0, 1}, {1, 1}, {2, 1}}, /*without_data=*/{1, 2});
+  EXPECT_FALSE(gate.Complete(Completion(1, 0))->verdict.has_value());
+  EXPECT_FALSE(gate.Complete(Completion(2, 0))->verdict.has_value());
+  EXPECT_EQ(gate.Complete(Completion(0))->verdict->shares_size(), 3);
+
+  gate.Open(2, {{0, 1}, {1, 1}, {2, 1}}, /*without_data=*/{1, 2});
+  EXPECT_FALSE(gate.Complete(Completion(0))->verdict.has_value());  // N - b at least
+  EXPECT_TRUE(gate.Complete(Completion(2, 0))->verdict.has_value());
+}
+
+TEST(StepGateTest, IfTheOnesWithDataGoTheOthersEndTheStep) {
+  StepGate gate({.backup = 1});
+  gate.Open(1, {{0, 1}, {1, 1}, {2, 1}}, /*without_data=*/{1, 2});
+  ASSERT_TRUE(gate.Complete(Completion(1, 0)).ok());
+  const auto output = gate.Change({{.contributor = 0}});
+  ASSERT_TRUE(output.verdict.has_value());
+  EXPECT_EQ(output.verdict->shares_size(), 1);
+}
+
+// Contributors complete, go and are slow in any order: the verdict counts as many as it must, those
+// that were complete first.
+TEST(StepGateTest, TheQuorumIsTheFirstOnesThatMatter) {
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937_64 random(seed);
+    const uint32_t all = 1 + random() % 7;
+    const auto backup = static_cast<uint32_t>(random() % all);
+    StepGate gate({.backup = backup});
+    StepGate::Contributors contributors;
+    std::set<uint32_t> without_data;
+    for (uint32_t i = 0; i < all; ++i) {
+      contributors[i] = 1;
+      if (random() % 3 == 0) without_data.insert(i);
+    }
+    gate.Open(1, contributors, without_data);
+    std::set<uint32_t> in;
+    std::set<uint32_t> complete;
+    for (const auto& [i, parts] : contributors) in.insert(i);
+    std::vector<uint32_t> order(in.begin(), in.end());
+    std::shuffle(order.begin(), order.end(), random);
+    std::optional<Verdict> verdict;
+    for (const uint32_t contributor : order) {
+      ASSERT_FALSE(verdict.has_value());
+      if (random() % 5 == 0) {
+        in.erase(contributor);
+        verdict = gate.Change({{.contributor = contributor}}).verdict;
+      } else {
+        complete.insert(contributor);
+        verdict = gate.Complete(Completion(contributor))->verdict;
+      }
+      const size_t least = in.size() > backup ? in.size() - backup : 1;
+      std::set<uint32_t> with_data = in;
+      std::set<uint32_t> complete_with_data = complete;
+      for (const uint32_t none : without_data) {
+        with_data.erase(none);
+        complete_with_data.erase(none);
+      }
+      const bool quorum = !complete.empty() && complete.size() >= least &&
+                          complete_with_data.size() >= std::min(with_data.size(), least);
+      ASSERT_EQ(verdict.has_value(), quorum || in.empty());
+      if (verdict.has_value()) break;
+    }
+    ASSERT_TRUE(verdict.has_value());
+    ASSERT_NE(verdict->outcome(), Verdict::RETRY);
+    std::set<uint32_t> counted;
+    for (const Share& share : verdict->shares()) counted.insert(share.contributor());
+    ASSERT_EQ(counted, complete);
+    ASSERT_EQ(verdict->total_weight(), complete.size());
+  }
 }
 
 TEST(StepGateTest, ImpossibleCompletionsAreRefused) {

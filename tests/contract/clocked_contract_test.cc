@@ -65,21 +65,25 @@ void Train(Session& session) {
       const absl::Status pushed = session.Push(tensor);
       ASSERT_TRUE(pushed.ok()) << pushed;
     }
-    const uint64_t epochs = session.data_epochs();
     const auto verdict = session.Complete(1.0);
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     const absl::Status pulled = session.Pull();
     ASSERT_TRUE(pulled.ok()) << pulled;
-    if (session.data_epochs() == epochs) continue;
+    const auto due = session.PullEvaluation();
+    ASSERT_TRUE(due.ok()) << due.status();
+    if (!due->has_value()) continue;
+    EXPECT_EQ((*due)->version, session.version());
+    EXPECT_EQ((*due)->epoch, session.data_epochs());
     ExpectEpochs(session, session.data_epochs());
-    const SampleRange mine = session.evaluation_part();
     Evaluation part;
-    part.set_version(session.version());
-    part.set_epoch(session.data_epochs());
-    part.set_samples(mine.end() - mine.begin());
+    part.set_version((*due)->version);
+    part.set_epoch((*due)->epoch);
+    part.set_samples((*due)->samples.end() - (*due)->samples.begin());
     part.set_classes(true);
     const absl::Status reported = session.ReportEvaluation(part);
     EXPECT_TRUE(reported.ok()) << reported;
+    const absl::Status again = session.Pull();
+    ASSERT_TRUE(again.ok()) << again;
   }
   const absl::Status finished = session.Finish({});
   EXPECT_TRUE(finished.ok()) << finished;

@@ -144,10 +144,16 @@ TEST_P(TrainingContract, EvaluationPartsAddUp) {
   auto cluster = MakeCluster(3, 1, "steps: 1");
   cluster->RunWorkers(3, [](Session& session) {
     StartTraining(session, 4000, 100);
+    EXPECT_FALSE(session.PullEvaluation()->has_value());
     ASSERT_TRUE(session.NextStep().has_value());
     ASSERT_TRUE(session.Complete(0).ok());
     ASSERT_TRUE(session.Pull().ok());
-    const SampleRange mine = session.evaluation_part();
+    const auto due = session.PullEvaluation();
+    ASSERT_TRUE(due.ok()) << due.status();
+    ASSERT_TRUE(due->has_value());
+    EXPECT_EQ((*due)->version, 1);
+    EXPECT_EQ((*due)->epoch, 1);
+    const SampleRange mine = (*due)->samples;
     EXPECT_EQ(mine.begin(), session.ordinal() == 0 ? 0 : session.ordinal() * 33 + 1);
     Evaluation part;
     part.set_version(1);
@@ -157,6 +163,8 @@ TEST_P(TrainingContract, EvaluationPartsAddUp) {
     part.set_classes(true);
     const absl::Status reported = session.ReportEvaluation(part);
     EXPECT_TRUE(reported.ok()) << reported;
+    ASSERT_TRUE(session.Pull().ok());
+    EXPECT_FALSE(session.PullEvaluation()->has_value());
     EXPECT_TRUE(session.Finish({}).ok());
   });
   const GetStatusReply status = cluster->Status();

@@ -117,6 +117,12 @@ std::optional<std::string> ClockedChecks::CheckNamed(const Session& session, siz
   return std::nullopt;
 }
 
+std::set<uint64_t> ClockedChecks::named() const {
+  std::set<uint64_t> versions;
+  for (const auto& [version, sums] : named_) versions.insert(version);
+  return versions;
+}
+
 uint64_t ClockedChecks::AppliedBy(const std::map<uint64_t, Verdict>& verdicts, size_t slices) {
   uint64_t applied = 0;
   for (const auto& [step, verdict] : verdicts) applied += slices * verdict.shares_size();

@@ -35,6 +35,9 @@ class ClockedChecks {
   uint64_t applied() const { return names_.size(); }
   static uint64_t AppliedBy(const std::map<uint64_t, Verdict>& verdicts, size_t slices);
 
+  // The versions that barriers have named: each is to be evaluated.
+  std::set<uint64_t> named() const;
+
   const std::vector<std::string>& broken() const { return broken_; }
   const std::map<std::string, int>& happened() const { return happened_; }
 

@@ -115,6 +115,7 @@ struct JobSimulation::Shard {
 };
 
 struct JobSimulation::Worker {
+  bool slow = false;
   std::shared_ptr<Process> process;
   std::unique_ptr<Connector> connector;
   absl::Status end = absl::UnknownError("still at work");
@@ -197,6 +198,7 @@ void JobSimulation::StartShard(int ordinal) {
 
 void JobSimulation::StartWorker(int number) {
   Worker& worker = *workers_.emplace_back(std::make_unique<Worker>());
+  worker.slow = number == 0 && options_.slow_compute > absl::ZeroDuration();
   worker.process = MakeProcess(absl::StrCat("worker-", number), 200 + number);
   worker.connector = network_.MakeConnector(worker.process);
   worker.process->Start([this, &worker] { Train(worker); });
@@ -214,7 +216,10 @@ void JobSimulation::Train(Worker& worker) {
   if (!joined.ok()) return;
   Session& session = **joined;
   const auto run = [&]() -> absl::Status {
-    if (auto status = session.Register(Tensors(), options_.samples, 0); !status.ok()) return status;
+    if (auto status = session.Register(Tensors(), options_.samples, options_.test_samples);
+        !status.ok()) {
+      return status;
+    }
     if (session.must_initialize()) {
       const std::vector<std::byte> zeros(1024);
       std::vector<absl::Span<const std::byte>> values;
@@ -224,8 +229,9 @@ void JobSimulation::Train(Worker& worker) {
       if (auto status = session.Initialize(values); !status.ok()) return status;
     }
     if (auto status = session.Pull(); !status.ok()) return status;
+    if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     while (const auto plan = session.NextStep()) {
-      Compute(*worker.process);
+      Compute(worker);
       size_t element = 0;
       for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
@@ -240,7 +246,7 @@ void JobSimulation::Train(Worker& worker) {
       const auto verdict = session.Complete(/*loss_sum=*/0);
       if (!verdict.ok()) return verdict.status();
       if (verdict->outcome() == Verdict::STALE) {
-        ++happened_["came back"];
+        ++happened_["came late or back"];
       } else if (!IsClocked(options_.job)) {
         Record(worker.process->name(), *verdict);
       }
@@ -250,9 +256,10 @@ void JobSimulation::Train(Worker& worker) {
       const uint64_t version = session.version();
       if (auto status = session.Pull(); !status.ok()) return status;
       const bool at_barrier = named && session.version() == version;
-      if (!CheckParameters(worker.process->name(), session, at_barrier)) {
+      if (!CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
         return absl::InternalError("wrong parameters");
       }
+      if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     }
     return session.Finish({});
   };
@@ -260,20 +267,45 @@ void JobSimulation::Train(Worker& worker) {
   if (!worker.end.ok()) (void)session.Fail(std::string(worker.end.message()), false);
 }
 
-bool JobSimulation::CheckParameters(const std::string& who, Session& session, bool at_barrier) {
+absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) {
+  while (true) {
+    const auto due = session.PullEvaluation();
+    if (!due.ok()) return due.status();
+    if (!due->has_value()) return absl::OkStatus();
+    if ((*due)->version < session.version()) ++happened_["evaluated an older version"];
+    const bool at_barrier = (*due)->version == session.version();
+    if (!CheckParameters(worker.process->name(), session, (*due)->version, at_barrier)) {
+      return absl::InternalError("wrong parameters to evaluate");
+    }
+    Compute(worker);
+    Evaluation part;
+    part.set_version((*due)->version);
+    part.set_epoch((*due)->epoch);
+    part.set_samples((*due)->samples.end() - (*due)->samples.begin());
+    if (auto status = session.ReportEvaluation(part); !status.ok()) return status;
+    if (auto status = session.Pull(); !status.ok()) return status;
+    if (!CheckParameters(worker.process->name(), session, session.version(),
+                         at_barrier && session.version() == (*due)->version)) {
+      return absl::InternalError("wrong parameters after an evaluation");
+    }
+  }
+}
+
+bool JobSimulation::CheckParameters(const std::string& who, const Session& session,
+                                    uint64_t version, bool at_barrier) {
   if (IsClocked(options_.job)) {
     // Between barriers each reads something else.
     if (!at_barrier) return true;
     const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
-    const auto broken = clocked_.CheckNamed(
-        session, kTensors.size(), exact ? Expected(session.version()) : std::vector<float>());
+    const auto broken = clocked_.CheckNamed(session, kTensors.size(),
+                                            exact ? Expected(version) : std::vector<float>());
     if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
     return !broken.has_value();
   }
   // One that has come back may read a version whose verdict nobody has told yet.
-  if (session.version() > verdicts_.size()) return true;
+  if (version > verdicts_.size()) return true;
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
-  const std::vector<float> expected = Expected(session.version());
+  const std::vector<float> expected = Expected(version);
   size_t element = 0;
   for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
     const absl::Span<const std::byte> values = session.parameter(tensor);
@@ -281,8 +313,8 @@ bool JobSimulation::CheckParameters(const std::string& who, Session& session, bo
       float value = 0;
       std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
       if (value == expected[element]) continue;
-      Broken(absl::StrCat(who, " reads ", value, " for element ", element, " of version ",
-                          session.version(), ", the verdicts make ", expected[element]));
+      Broken(absl::StrCat(who, " reads ", value, " for element ", element, " of version ", version,
+                          ", the verdicts make ", expected[element]));
       return false;
     }
   }
@@ -397,13 +429,14 @@ std::vector<std::string> JobSimulation::Run() {
   return broken_;
 }
 
-void JobSimulation::Compute(Process& process) {
-  const std::shared_ptr<Runtime> runtime = process.runtime();
+void JobSimulation::Compute(Worker& worker) {
+  const std::shared_ptr<Runtime> runtime = worker.process->runtime();
+  const absl::Duration most = worker.slow ? options_.slow_compute : options_.compute;
+  const absl::Duration least = worker.slow ? most / 2 : absl::ZeroDuration();
   absl::Mutex mu;
   const bool never = false;
   absl::MutexLock lock(&mu);
-  (void)runtime->Await(mu, absl::Condition(&never),
-                       runtime->Now() + world_.Between(absl::ZeroDuration(), options_.compute));
+  (void)runtime->Await(mu, absl::Condition(&never), runtime->Now() + world_.Between(least, most));
 }
 
 bool JobSimulation::FailedAlike() const {
@@ -420,6 +453,39 @@ bool JobSimulation::FailedAlike() const {
     causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
   }
   return causes.size() == 1 && causes.begin()->find("has not been heard of") != std::string::npos;
+}
+
+void JobSimulation::CheckEvaluations() {
+  std::map<uint64_t, uint64_t> ordered;  // version -> epoch
+  for (const auto& [step, verdict] : verdicts_) {
+    if (!verdict.has_evaluation()) continue;
+    ordered[verdict.evaluation().version()] = verdict.evaluation().epoch();
+  }
+  if (IsClocked(options_.job)) {
+    uint64_t epoch = 0;
+    for (const uint64_t version : clocked_.named()) ordered[version] = ++epoch;
+  }
+  evaluations_ordered_ = static_cast<int>(ordered.size());
+  if (!verdicts_.empty() && ordered.count(verdicts_.rbegin()->first) == 0) {
+    Broken("the last version was not to be evaluated");
+  }
+  const auto status = coordinator_->core->Read([](const CoordinatorCore& core) {
+    return core.GetStatus(GetStatusRequest(), absl::InfinitePast());
+  });
+  if (!status.ok()) return Broken(status.status().ToString());
+  for (const Evaluation& whole : status->evaluations()) {
+    const auto found = ordered.find(whole.version());
+    if (found == ordered.end() || found->second != whole.epoch() ||
+        whole.samples() != options_.test_samples) {
+      Broken(absl::StrCat("nobody ordered the evaluation of version ", whole.version()));
+      continue;
+    }
+    ordered.erase(found);
+  }
+  evaluations_left_out_ = static_cast<int>(ordered.size());
+  if (options_.all_evaluations_whole && !ordered.empty()) {
+    Broken(absl::StrCat("the evaluation of version ", ordered.begin()->first, " is not whole"));
+  }
 }
 
 void JobSimulation::CheckEnd() {
@@ -451,6 +517,7 @@ void JobSimulation::CheckEnd() {
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
     Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
   }
+  CheckEvaluations();
   // Every sample of each data epoch that is over is in exactly one contribution.
   std::map<uint64_t, std::map<uint64_t, int>> used;  // by epoch, then position
   for (const auto& [step, verdict] : verdicts_) {

@@ -31,9 +31,13 @@ class JobSimulation {
     uint64_t seed = 1;
     JobConfig job;
     uint64_t samples = 120;
+    uint64_t test_samples = 10;
     NetworkFaults network;
     absl::Duration compute = absl::Milliseconds(300);  // of a worker in a step, at most
-    double clock_drift = 0;                            // clocks run up to this much fast or slow
+    // Of the first worker, at most; and at least half of it. Zero: as the others.
+    absl::Duration slow_compute = absl::ZeroDuration();
+    bool all_evaluations_whole = false;  // whatever happens
+    double clock_drift = 0;              // clocks run up to this much fast or slow
     // How often, within the first `faults_within`:
     absl::Duration faults_within = absl::Seconds(30);
     int stops = 0;       // a process stands still for less than its lease
@@ -57,6 +61,9 @@ class JobSimulation {
   bool failed() const { return failed_; }
   // How often each kind of fault of a process really happened.
   const std::map<std::string, int>& happened() const { return happened_; }
+  // Evaluations that the verdicts ordered, and those of which not all parts came.
+  int evaluations_ordered() const { return evaluations_ordered_; }
+  int evaluations_left_out() const { return evaluations_left_out_; }
 
  private:
   struct Coordinator;
@@ -69,13 +76,17 @@ class JobSimulation {
   void StartWorker(int number);
   void Train(Worker& worker);
   void Record(const std::string& who, const Verdict& verdict);
-  void Compute(Process& process);
-  bool CheckParameters(const std::string& who, Session& session, bool at_barrier);
+  void Compute(Worker& worker);
+  absl::Status EvaluateWhatIsDue(Worker& worker, Session& session, bool at_barrier);
+  // That the session's parameters are what the verdicts up to `version` make.
+  bool CheckParameters(const std::string& who, const Session& session, uint64_t version,
+                       bool at_barrier);
   void PlanFaults();
   void Plan(int count, std::function<void()> fault);
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
+  void CheckEvaluations();
   bool FailedAlike() const;
   bool AllEnded() const;
 
@@ -94,6 +105,8 @@ class JobSimulation {
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
   bool failed_ = false;
+  int evaluations_ordered_ = 0;
+  int evaluations_left_out_ = 0;
   std::map<std::string, int> happened_;
 };
 

@@ -40,22 +40,50 @@ JobConfig Job(const std::string& how_long, const std::string& cluster = "workers
 TEST(SimulationTest, WithoutFaultsAJobRunsToItsEnd) {
   JobSimulation::Options options;
   options.job = Job("steps: 50");
+  options.all_evaluations_whole = true;
   JobSimulation simulation(options);
   EXPECT_EQ(absl::StrJoin(simulation.Run(), "\n"), "");
   EXPECT_EQ(simulation.steps(), 50u);
+  EXPECT_EQ(simulation.evaluations_ordered(), 3);  // 20 steps an epoch
 }
 
 TEST(SimulationTest, NoFaultOfTheNetworkChangesASum) {
   const JobConfig job = Job("steps: 50");
-  RunSeeds([&](uint64_t) { return WithNetworkFaults(job); });
+  RunSeeds([&](uint64_t) {
+    JobSimulation::Options options = WithNetworkFaults(job);
+    options.all_evaluations_whole = true;
+    return options;
+  });
+}
+
+// One worker takes about five times as long as the others.
+JobSimulation::Options WithASlowWorker(const JobConfig& job) {
+  JobSimulation::Options options = WithNetworkFaults(job);
+  options.slow_compute = absl::Seconds(1.5);
+  return options;
+}
+
+TEST(SimulationTest, BackupWorkersDoNotWaitForASlowOne) {
+  const JobConfig one = Job("epochs: 3", "workers: 4 shards: 2", "backup: 1");
+  const JobConfig two = Job("steps: 60", "workers: 4 shards: 2", "backup: 2");
+  RunSeeds([&](uint64_t seed) { return WithASlowWorker(seed % 2 == 0 ? one : two); });
+}
+
+TEST(SimulationTest, BackupWorkersMayDieAndComeBack) {
+  const JobConfig job = Job("epochs: 3", "workers: 4 shards: 2 min_workers: 1", "backup: 1");
+  RunSeeds([&](uint64_t) {
+    JobSimulation::Options options = WithASlowWorker(job);
+    options.kills = 2;
+    options.long_stops = 1;
+    options.isolations = 1;
+    return options;
+  });
 }
 
 TEST(SimulationTest, WorkersMayDieAndComeBack) {
   const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
-  JobConfig go_on = Job("epochs: 3", cluster);
-  JobConfig wait = Job("epochs: 3", cluster, "lost_worker: WAIT");
-  // A worker that is cut off from all comes back.
-  for (JobConfig* job : {&go_on, &wait}) job->set_autonomy("60s");
+  const JobConfig go_on = Job("epochs: 3", cluster);
+  const JobConfig wait = Job("epochs: 3", cluster, "lost_worker: WAIT");
   RunSeeds([&](uint64_t seed) {
     JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? go_on : wait);
     options.kills = 2;

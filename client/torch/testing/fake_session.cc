@@ -105,6 +105,10 @@ absl::StatusOr<Verdict> FakeSession::Complete(double loss_sum) {
   losses_.push_back(loss_sum);
   Verdict verdict;
   verdict.set_step(plan.step);
+  if (late.count(plan.step) != 0) {
+    verdict.set_outcome(Verdict::STALE);
+    return verdict;
+  }
   verdict.set_outcome(Verdict::APPLY);
   verdict.set_total_weight(plan.weight);
   Share& share = *verdict.add_shares();
@@ -129,6 +133,19 @@ absl::StatusOr<Verdict> FakeSession::Complete(double loss_sum) {
   }
   if (on_complete) on_complete(plan.step);
   return verdict;
+}
+
+absl::StatusOr<std::optional<Session::PendingEvaluation>> FakeSession::PullEvaluation() {
+  const uint64_t done = version();
+  if (done == 0 || part.begin() == part.end()) return std::nullopt;
+  if (!evaluations_.empty() && evaluations_.back().version() == done) return std::nullopt;
+  const bool ends_epoch = plans_[done - 1].ends_epoch;
+  if (!ends_epoch && done < plans_.size()) return std::nullopt;
+  PendingEvaluation due;
+  due.version = done;
+  due.epoch = data_epochs() + (ends_epoch ? 0 : 1);
+  due.samples = part;
+  return due;
 }
 
 absl::Status FakeSession::ReportEvaluation(const Evaluation& evaluation) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,7 +36,8 @@ class FakeSession final : public Session {
   std::vector<double> initial;  // where it is false: each element of tensor i
   absl::Status push_status;     // what Push answers
   absl::Status pull_status;     // what Pull answers
-  SampleRange part;             // evaluation_part
+  SampleRange part;             // of each evaluation; empty: none
+  std::set<uint64_t> late;      // steps that the job goes on without: Complete answers STALE
   std::function<void(uint64_t step)> on_complete;
 
   uint32_t ordinal() const override { return 0; }
@@ -52,7 +54,7 @@ class FakeSession final : public Session {
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
-  SampleRange evaluation_part() const override { return part; }
+  absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& evaluation) override;
   absl::Status Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
