@@ -22,6 +22,8 @@ bool WorkerSession::IsExpelled(const absl::Status& error) {
 }
 
 absl::Status WorkerSession::JoinAnew() {
+  const Activity::Waiting waiting(*activity_, "joining the job anew, which went on without it",
+                                  runtime_->Now() + patience_);
   while (true) {
     // Nothing of the old membership happens any more when it goes.
     timers_->Stop();
@@ -29,6 +31,7 @@ absl::Status WorkerSession::JoinAnew() {
     exchange_.reset();
     puller_.reset();
     calls_.reset();
+    activity_->ForgetCalls();
     plan_.reset();
     entered_ = false;
     absl::Status status = JoinJob();
@@ -92,6 +95,7 @@ absl::Status WorkerSession::AdoptView() {
   StepExchange::Options exchange;
   exchange.contributor = member->ordinal();
   exchange.step_leader = view().step_leader();
+  exchange.window_bytes = options_.push_window_bytes;
   exchange.sum = options_.job.consistency().sync().reduction() == SUM;
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
   return absl::OkStatus();
@@ -115,6 +119,7 @@ absl::Status WorkerSession::Enter() {
   data_->Reset(here.step() - 1, std::move(*here.mutable_position()),
                {here.contributors().begin(), here.contributors().end()});
   membership()->Progress(data_->version());
+  activity_->Decided(data_->version());
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@ std::optional<StepPlan> WorkerSession::NextStep() {
   if (plan_.has_value()) {
     exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight);
     membership()->Progress(data_->version());
+    activity_->Work(absl::StrCat("forward and backward of step ", plan_->step), plan_->step);
   }
   return plan_;
 }
@@ -52,6 +53,7 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   if (!decided.ok()) return decided;
   plan_.reset();
   membership()->Progress(data_->version());
+  activity_->Decided(data_->version());
   return verdict;
 }
 

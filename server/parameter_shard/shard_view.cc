@@ -154,8 +154,10 @@ void Shard::Enter(const EnterRequest& request, CallTime time, Replies& replies,
   absl::Status status = Fence(request.header());
   if (status.ok() && !gate_.has_value()) status = NotLeader();
   if (status.ok()) status = FenceContributor(request.header(), request.contributor());
+  if (status.ok()) status = RoomForEnter(request.header().member());
   if (!status.ok()) return replies.Add<EnterReply>(std::move(done), status);
   ParkedEnter parked;
+  parked.member = request.header().member();
   parked.header = request.header();
   parked.contributor = request.contributor();
   parked.since = time.now;
