@@ -6,6 +6,7 @@
 #include <memory>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
@@ -33,6 +34,8 @@ std::vector<absl::StatusOr<WaitsReply>> AskWaits(const std::vector<std::string>&
     auto question = std::make_unique<Question>();
     question->stub = Waits::NewStub(MakeChannel(address));
     question->context.set_deadline(absl::ToChronoTime(deadline));
+    // A process that is only slow to take the connection has until the deadline too.
+    question->context.set_wait_for_ready(true);
     question->reader = question->stub->AsyncWhatFor(&question->context, WaitsRequest(), &answers);
     question->reader->Finish(&question->reply, &question->status, question.get());
     questions.push_back(std::move(question));
@@ -50,6 +53,9 @@ std::vector<absl::StatusOr<WaitsReply>> AskWaits(const std::vector<std::string>&
     Question& question = *questions[i];
     if (question.status.ok()) {
       replies.emplace_back(std::move(question.reply));
+    } else if (question.status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+      replies.emplace_back(absl::DeadlineExceededError(
+          absl::StrCat("no answer within ", absl::FormatDuration(timeout))));
     } else {
       replies.emplace_back(FromGrpc(question.status, addresses[i]));
     }

@@ -3,6 +3,7 @@
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 
+#include "absl/time/clock.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 
@@ -16,6 +17,8 @@ class WaitsServiceTest : public testing::Test {
   grpc::Status Ask(const std::string& job, WaitsReply& reply) {
     auto stub = Waits::NewStub(MakeChannel((*server_)->address()));
     grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(1)));
+    context.set_wait_for_ready(true);  // the machine may be too busy for a connection at once
     WaitsRequest request;
     request.set_job(job);
     return stub->WhatFor(&context, request, &reply);

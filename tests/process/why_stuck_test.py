@@ -13,7 +13,7 @@ from support.jobs import last_line, main, wait_for
 from support.programs import program
 
 MIB = 1 << 20
-LIVENESS = 12
+LIVENESS = 20
 ELEMENTS = 16 * MIB  # 64 MiB of float32, half of them on each shard
 WINDOW = 4 * MIB
 
