@@ -132,7 +132,7 @@ TEST_F(PushWindowTest, ThreadsAddWhileOthersAcknowledgeAndNothingIsLostOrSentTwi
     window->Begin(step, 0, 1);
     std::vector<std::thread> threads;
     for (uint32_t shard = 0; shard < kShards; ++shard) {
-      threads.emplace_back([&] {
+      threads.emplace_back([&, shard] {
         for (size_t tensor = shard; tensor < 40; tensor += kShards) window->Add(tensor);
       });
     }
