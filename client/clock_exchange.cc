@@ -4,10 +4,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "client/contribution.h"
 #include "client/gradient_check.h"
 
 namespace parley {
+
+namespace {
+
+PushWindow::Options WindowOptions(const ClockExchange::Options& options) {
+  PushWindow::Options window;
+  window.contributor = options.contributor;
+  window.group_bytes = options.group_bytes;
+  window.window_bytes = options.window_bytes;
+  return window;
+}
+
+}  // namespace
 
 ClockExchange::ClockExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                              const SliceLayout& layout, const TensorArena& gradients,
@@ -17,7 +28,9 @@ ClockExchange::ClockExchange(const Options& options, const std::vector<TensorSpe
       layout_(layout),
       gradients_(gradients),
       calls_(calls),
-      groups_(options.group_bytes) {}
+      window_(PushWindow::Make(WindowOptions(options), tensors, layout, gradients, calls)) {}
+
+ClockExchange::~ClockExchange() { window_->Abandon(); }
 
 void ClockExchange::Open(uint64_t clock, uint32_t attempt, double weight, bool has_samples,
                          std::vector<uint64_t> seen) {
@@ -25,14 +38,12 @@ void ClockExchange::Open(uint64_t clock, uint32_t attempt, double weight, bool h
   attempt_ = attempt;
   weight_ = weight;
   seen_ = std::move(seen);
-  acks_ = std::make_shared<Acks>();
   skipped_ = false;
+  window_->Begin(clock, attempt, options_.sum ? 1 : weight, seen_);
   absl::MutexLock lock(&mu_);
   open_ = true;
   has_samples_ = has_samples;
   pushed_.assign(tensors_.size(), false);
-  (void)groups_.TakeAll();
-  sent_ = 0;
 }
 
 absl::Status ClockExchange::Push(size_t tensor) {
@@ -51,60 +62,16 @@ absl::Status ClockExchange::Push(size_t tensor) {
     if (!has_samples_) return absl::OkStatus();
     pushed_[tensor] = true;
   }
-  if (!options_.NeedsWholeGradient()) SendTensor(tensor, options_.sum ? 1 : weight_);
+  if (!options_.NeedsWholeGradient()) Send(tensor);
   return absl::OkStatus();
 }
 
-std::vector<SliceData> ClockExchange::Encode(size_t tensor, double factor) const {
-  const TensorSpec& spec = tensors_[tensor];
-  std::vector<SliceData> slices;
-  for (const PlacedSlice& placed : layout_.pushes(tensor)) {
-    SliceData& slice = slices.emplace_back();
-    slice.set_slice(placed.slice);
-    slice.set_dtype(spec.dtype());
-    Weigh(spec.dtype(), gradients_.tensor(tensor).subspan(placed.begin, placed.bytes),
-          spec.buffer() ? 1 : factor, slice.mutable_data());
-  }
-  return slices;
-}
-
-void ClockExchange::SendTensor(size_t tensor, double factor) {
-  std::vector<SliceData> slices = Encode(tensor, factor);  // not under the lock: it copies
-  std::vector<SliceGroup> full;
+void ClockExchange::Send(size_t tensor) {
   {
     absl::MutexLock lock(&mu_);
-    const std::vector<PlacedSlice>& placed = layout_.pushes(tensor);
-    for (size_t i = 0; i < slices.size(); ++i) {
-      pushed_bytes_ += slices[i].data().size();
-      groups_.Add(placed[i].shard, std::move(slices[i]), full);
-    }
-    sent_ += full.size();
+    for (const PlacedSlice& placed : layout_.pushes(tensor)) pushed_bytes_ += placed.bytes;
   }
-  Send(std::move(full));
-}
-
-void ClockExchange::Send(std::vector<SliceGroup> groups) {
-  for (SliceGroup& group : groups) {
-    auto request = std::make_shared<PushRequest>();
-    request->set_step(clock_);
-    request->set_attempt(attempt_);
-    request->set_contributor(options_.contributor);
-    request->set_part(layout_.part());
-    for (SliceData& slice : group.slices) {
-      request->add_seen(slice.slice() < seen_.size() ? seen_[slice.slice()] : 0);
-      *request->add_slices() = std::move(slice);
-    }
-    calls_.Push(group.shard, std::move(request), [acks = acks_](absl::StatusOr<PushReply> reply) {
-      ++acks->answered;
-      if (!reply.ok()) {
-        if (acks->error.ok()) acks->error = reply.status();
-        return;
-      }
-      for (const int outcome : reply->outcomes()) {
-        ++(outcome == STALE ? acks->refused : acks->applied);
-      }
-    });
-  }
+  window_->Add(tensor);
 }
 
 absl::Status ClockExchange::AwaitPushes(const Wait& wait) {
@@ -123,22 +90,16 @@ absl::Status ClockExchange::AwaitPushes(const Wait& wait) {
     }
   }
   skipped_ = options_.skip_nonfinite && !check.finite();
-  const double scale = options_.clip_norm > 0 ? check.ClipScale(options_.clip_norm) : 1;
-  for (const size_t tensor : marked) {
-    if (!skipped_) SendTensor(tensor, (options_.sum ? 1 : weight_) * scale);
+  if (!marked.empty() && !skipped_) {
+    const double scale = options_.clip_norm > 0 ? check.ClipScale(options_.clip_norm) : 1;
+    window_->Begin(clock_, attempt_, (options_.sum ? 1 : weight_) * scale, seen_);
+    for (const size_t tensor : marked) Send(tensor);
   }
-  std::vector<SliceGroup> rest;
-  uint64_t sent = 0;
-  {
-    absl::MutexLock lock(&mu_);
-    rest = groups_.TakeAll();
-    sent_ += rest.size();
-    sent = sent_;
-  }
-  Send(std::move(rest));
-  const absl::Status waited =
-      wait([acks = acks_, sent] { return acks->answered == sent || !acks->error.ok(); });
-  return waited.ok() ? acks_->error : waited;
+  window_->Flush();
+  absl::Status status = wait([this] { return window_->AllAcknowledged(); });
+  if (status.ok()) status = window_->error();
+  if (!status.ok()) window_->Abandon();  // the caller may write its gradients again
+  return status;
 }
 
 absl::StatusOr<CompleteReply> ClockExchange::AwaitReply(const Wait& wait, const Share& share,
@@ -151,9 +112,9 @@ absl::StatusOr<CompleteReply> ClockExchange::AwaitReply(const Wait& wait, const 
   request->set_data_epoch(data_epoch);
   if (skipped_) {
     request->set_fate(CompleteRequest::SKIPPED);
-  } else if (acks_->refused != 0) {
+  } else if (const PushWindow::Outcomes outcomes = window_->outcomes(); outcomes.refused != 0) {
     request->set_fate(CompleteRequest::REFUSED);
-    request->set_partly_applied(acks_->applied != 0);
+    request->set_partly_applied(outcomes.taken != 0);
   }
   auto answer = std::make_shared<std::optional<absl::StatusOr<CompleteReply>>>();
   calls_.Complete(

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "client/push_groups.h"
+#include "client/push_window.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
@@ -35,6 +35,8 @@ class ClockExchange {
     double clip_norm = 0;      // 0: not clipped
     bool skip_nonfinite = false;
     size_t group_bytes = 4 << 20;
+    // Of pushes on their way to one shard.
+    size_t window_bytes = 64 << 20;
     bool NeedsWholeGradient() const { return clip_norm > 0 || skip_nonfinite; }
   };
   // Runs answers until the condition holds (AnswerQueue::RunUntil with the caller's deadline).
@@ -43,6 +45,7 @@ class ClockExchange {
   // All must outlive it and be the same through its life.
   ClockExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                 const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+  ~ClockExchange();
 
   // seen: the updates that each slice, by id, had when it was pulled. has_samples: else nothing is
   // pushed, whatever its bytes are.
@@ -63,17 +66,7 @@ class ClockExchange {
   uint64_t TakePushedBytes();
 
  private:
-  // What answers touch; shared with them, since they can come after an error has ended the clock.
-  struct Acks {
-    uint64_t answered = 0;
-    uint64_t applied = 0;  // slices
-    uint64_t refused = 0;
-    absl::Status error;  // the first one
-  };
-
-  std::vector<SliceData> Encode(size_t tensor, double factor) const;
-  void SendTensor(size_t tensor, double factor);
-  void Send(std::vector<SliceGroup> groups);
+  void Send(size_t tensor);
 
   // Constant after construction.
   const Options options_;
@@ -81,20 +74,18 @@ class ClockExchange {
   const SliceLayout& layout_;
   const TensorArena& gradients_;
   ServiceCalls& calls_;
+  const std::shared_ptr<PushWindow> window_;
 
   // Change in Open only, before there are pushes.
   uint64_t clock_ = 0;
   uint32_t attempt_ = 0;
   double weight_ = 0;
   std::vector<uint64_t> seen_;
-  std::shared_ptr<Acks> acks_;  // what it points to belongs to the training thread
 
   mutable absl::Mutex mu_;
   bool open_ ABSL_GUARDED_BY(mu_) = false;
   bool has_samples_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<bool> pushed_ ABSL_GUARDED_BY(mu_);  // tensors of the open clock
-  PushGroups groups_ ABSL_GUARDED_BY(mu_);
-  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // requests
   uint64_t pushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool skipped_ = false;  // not finite; training thread
 };

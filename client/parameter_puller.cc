@@ -9,41 +9,44 @@
 namespace parley {
 
 absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
-  struct Progress {
-    size_t open = 0;
-    bool abandoned = false;  // Pull has returned: late replies must not touch the arena
-    absl::Status error;
-  };
   auto progress = std::make_shared<Progress>();
+  progress->what = what;
+  progress->next.assign(layout_.by_shard().size(), 0);
   for (size_t shard = 0; shard < layout_.by_shard().size(); ++shard) {
-    const std::vector<PlacedSlice>& slices = layout_.by_shard()[shard];
-    for (size_t next = 0; next < slices.size();) {
-      std::vector<PlacedSlice> asked;
-      auto request = std::make_shared<PullRequest>();
-      request->set_version(what.version);
-      request->set_clock(what.clock);
-      request->set_contributor(what.contributor);
-      request->set_named(what.clock != 0 && !what.newest);
-      for (size_t bytes = 0; next < slices.size() && bytes < group_bytes_; ++next) {
-        bytes += slices[next].bytes;
-        request->add_slices(slices[next].slice);
-        asked.push_back(slices[next]);
-      }
-      ++progress->open;
-      calls_.Pull(shard, std::move(request),
-                  [this, progress, what, asked](const absl::StatusOr<PullReply>& reply) {
-                    if (progress->abandoned) return;
-                    --progress->open;
-                    const absl::Status taken =
-                        reply.ok() ? Take(asked, what, *reply) : reply.status();
-                    if (progress->error.ok()) progress->error = taken;
-                  });
-    }
+    for (size_t call = 0; call < calls_per_shard_; ++call) AskNext(shard, progress);
   }
   const absl::Status waited =
       wait([&progress] { return progress->open == 0 || !progress->error.ok(); });
   progress->abandoned = true;
   return waited.ok() ? progress->error : waited;
+}
+
+void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& progress) {
+  const std::vector<PlacedSlice>& slices = layout_.by_shard()[shard];
+  size_t& next = progress->next[shard];
+  if (next == slices.size()) return;
+  const What& what = progress->what;
+  std::vector<PlacedSlice> asked;
+  auto request = std::make_shared<PullRequest>();
+  request->set_version(what.version);
+  request->set_clock(what.clock);
+  request->set_contributor(what.contributor);
+  request->set_named(what.clock != 0 && !what.newest);
+  for (size_t bytes = 0; next < slices.size() && bytes < group_bytes_; ++next) {
+    bytes += slices[next].bytes;
+    request->add_slices(slices[next].slice);
+    asked.push_back(slices[next]);
+  }
+  ++progress->open;
+  calls_.Pull(static_cast<uint32_t>(shard), std::move(request),
+              [this, shard, progress, asked](const absl::StatusOr<PullReply>& reply) {
+                if (progress->abandoned) return;
+                --progress->open;
+                const absl::Status taken =
+                    reply.ok() ? Take(asked, progress->what, *reply) : reply.status();
+                if (progress->error.ok()) progress->error = taken;
+                if (taken.ok()) AskNext(shard, progress);
+              });
 }
 
 absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const What& asked_for,

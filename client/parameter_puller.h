@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -15,20 +16,23 @@
 
 namespace parley {
 
-// Brings one version of all tensors from all shards, in parallel, in messages of a few MiB. The
-// training thread uses it, and it alone writes the arena.
+// Brings one version of all tensors from all shards, in parallel, in messages of a few MiB, so many
+// at a time from each shard: what has come and is not copied yet is bounded by that. The training
+// thread uses it, and it alone writes the arena.
 class ParameterPuller {
  public:
   using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
 
   // All must outlive it.
   ParameterPuller(const std::vector<TensorSpec>& tensors, const SliceLayout& layout,
-                  const TensorArena& parameters, ServiceCalls& calls, size_t group_bytes = 4 << 20)
+                  const TensorArena& parameters, ServiceCalls& calls, size_t group_bytes = 4 << 20,
+                  size_t calls_per_shard = 16)
       : tensors_(tensors),
         layout_(layout),
         parameters_(parameters),
         calls_(calls),
-        group_bytes_(group_bytes) {}
+        group_bytes_(group_bytes),
+        calls_per_shard_(calls_per_shard) {}
 
   struct What {
     uint64_t version = 0;
@@ -47,6 +51,18 @@ class ParameterPuller {
   uint64_t TakePulledBytes() { return std::exchange(pulled_bytes_, 0); }
 
  private:
+  // Of one Pull; shared with its answers, which can come after it.
+  struct Progress {
+    What what;
+    std::vector<size_t> next;  // slice to ask for, by shard
+    size_t open = 0;
+    bool abandoned = false;  // Pull has returned: late replies must not touch the arena
+    absl::Status error;
+  };
+
+  // Asks the shard for its next slices, if some are left.
+  void AskNext(size_t shard, const std::shared_ptr<Progress>& progress);
+
   // Internal where the reply is not what was asked for.
   absl::Status Take(const std::vector<PlacedSlice>& asked, const What& what,
                     const PullReply& reply);
@@ -56,6 +72,7 @@ class ParameterPuller {
   const TensorArena& parameters_;
   ServiceCalls& calls_;
   const size_t group_bytes_;
+  const size_t calls_per_shard_;
   uint64_t pulled_bytes_ = 0;
   std::vector<uint64_t> updates_;
 };

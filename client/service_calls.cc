@@ -16,10 +16,13 @@ void ServiceCalls::Connect(const std::vector<std::string>& shard_addresses) {
 }
 
 template <class Client, class Request, class Reply>
-void ServiceCalls::Start(std::string what, std::shared_ptr<Client> client,
-                         Method<Client, Request, Reply> method, std::shared_ptr<Request> request,
-                         OnAnswer<Reply> answer) {
+void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
+                         std::shared_ptr<Client> client, Method<Client, Request, Reply> method,
+                         std::shared_ptr<Request> request, OnAnswer<Reply> answer,
+                         std::function<void()> on_end) {
   RetryOptions retry;
+  const std::shared_ptr<Activity> activity = options_.activity;
+  const uint64_t call = activity == nullptr ? 0 : activity->CallBegun(role, ordinal, what);
   retry.what = std::move(what);
   retry.deadline = timers_->Now() + options_.patience;
   // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
@@ -34,7 +37,10 @@ void ServiceCalls::Start(std::string what, std::shared_ptr<Client> client,
         *request->mutable_header() = membership_.header();
         (client.get()->*method)(*request, deadline, std::move(done));
       },
-      [queue = queue_, answer = std::move(answer)](absl::StatusOr<Reply> reply) {
+      [queue = queue_, answer = std::move(answer), activity, call,
+       on_end = std::move(on_end)](absl::StatusOr<Reply> reply) {
+        if (activity != nullptr) activity->CallEnded(call);
+        if (on_end) on_end();
         queue->Post([answer, reply = std::move(reply)]() mutable { answer(std::move(reply)); });
       });
 }
@@ -42,10 +48,11 @@ void ServiceCalls::Start(std::string what, std::shared_ptr<Client> client,
 template <class Request, class Reply>
 void ServiceCalls::ToShard(const char* verb, uint32_t shard,
                            Method<ShardClient, Request, Reply> method,
-                           std::shared_ptr<Request> request, OnAnswer<Reply> answer) {
+                           std::shared_ptr<Request> request, OnAnswer<Reply> answer,
+                           std::function<void()> on_end) {
   Start<ShardClient, Request, Reply>(
-      absl::StrCat(verb, " shard ", shard, " at ", addresses_[shard]), shards_[shard], method,
-      std::move(request), std::move(answer));
+      SHARD, shard, absl::StrCat(verb, " shard ", shard, " at ", addresses_[shard]), shards_[shard],
+      method, std::move(request), std::move(answer), std::move(on_end));
 }
 
 void ServiceCalls::Initialize(uint32_t shard, std::shared_ptr<InitializeRequest> request,
@@ -54,8 +61,9 @@ void ServiceCalls::Initialize(uint32_t shard, std::shared_ptr<InitializeRequest>
 }
 
 void ServiceCalls::Push(uint32_t shard, std::shared_ptr<PushRequest> request,
-                        OnAnswer<PushReply> answer) {
-  ToShard("pushing to", shard, &ShardClient::Push, std::move(request), std::move(answer));
+                        OnAnswer<PushReply> answer, std::function<void()> on_acknowledged) {
+  ToShard("pushing to", shard, &ShardClient::Push, std::move(request), std::move(answer),
+          std::move(on_acknowledged));
 }
 
 void ServiceCalls::Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
@@ -77,21 +85,21 @@ void ServiceCalls::Enter(uint32_t shard, std::shared_ptr<EnterRequest> request,
 void ServiceCalls::RegisterModel(std::shared_ptr<RegisterModelRequest> request,
                                  OnAnswer<RegisterModelReply> answer) {
   Start<CoordinatorClient, RegisterModelRequest, RegisterModelReply>(
-      "registering the model with the coordinator", membership_.coordinator(),
+      COORDINATOR, 0, "registering the model with the coordinator", membership_.coordinator(),
       &CoordinatorClient::RegisterModel, std::move(request), std::move(answer));
 }
 
 void ServiceCalls::ReportEvaluation(std::shared_ptr<ReportEvaluationRequest> request,
                                     OnAnswer<ReportEvaluationReply> answer) {
   Start<CoordinatorClient, ReportEvaluationRequest, ReportEvaluationReply>(
-      "reporting an evaluation to the coordinator", membership_.coordinator(),
+      COORDINATOR, 0, "reporting an evaluation to the coordinator", membership_.coordinator(),
       &CoordinatorClient::ReportEvaluation, std::move(request), std::move(answer));
 }
 
 void ServiceCalls::Finish(std::shared_ptr<FinishRequest> request, OnAnswer<FinishReply> answer) {
   Start<CoordinatorClient, FinishRequest, FinishReply>(
-      "reporting the end to the coordinator", membership_.coordinator(), &CoordinatorClient::Finish,
-      std::move(request), std::move(answer));
+      COORDINATOR, 0, "reporting the end to the coordinator", membership_.coordinator(),
+      &CoordinatorClient::Finish, std::move(request), std::move(answer));
 }
 
 }  // namespace parley

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/activity.h"
 #include "client/answer_queue.h"
 #include "client/connector.h"
 #include "client/membership.h"
@@ -25,6 +26,7 @@ class ServiceCalls {
   struct Options {
     absl::Duration patience;  // with one call
     absl::Duration liveness;
+    std::shared_ptr<Activity> activity = nullptr;  // is told of each call until its answer
   };
 
   // connector and membership must outlive it; queue and timers are shared with open calls. The
@@ -47,7 +49,10 @@ class ServiceCalls {
 
   void Initialize(uint32_t shard, std::shared_ptr<InitializeRequest> request,
                   OnAnswer<InitializeReply> answer);
-  void Push(uint32_t shard, std::shared_ptr<PushRequest> request, OnAnswer<PushReply> answer);
+  // on_acknowledged: when the answer has come, whatever it is, before it is posted; on the thread
+  // that brings it, perhaps inside this call. Not where the call never ends.
+  void Push(uint32_t shard, std::shared_ptr<PushRequest> request, OnAnswer<PushReply> answer,
+            std::function<void()> on_acknowledged = nullptr);
   void Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
                 OnAnswer<CompleteReply> answer);
   void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<PullReply> answer);
@@ -64,12 +69,13 @@ class ServiceCalls {
   using Method = void (Client::*)(const Request&, absl::Time, Done<Reply>);
 
   template <class Client, class Request, class Reply>
-  void Start(std::string what, std::shared_ptr<Client> client,
+  void Start(Role role, uint32_t ordinal, std::string what, std::shared_ptr<Client> client,
              Method<Client, Request, Reply> method, std::shared_ptr<Request> request,
-             OnAnswer<Reply> answer);
+             OnAnswer<Reply> answer, std::function<void()> on_end = nullptr);
   template <class Request, class Reply>
   void ToShard(const char* verb, uint32_t shard, Method<ShardClient, Request, Reply> method,
-               std::shared_ptr<Request> request, OnAnswer<Reply> answer);
+               std::shared_ptr<Request> request, OnAnswer<Reply> answer,
+               std::function<void()> on_end = nullptr);
 
   const Options options_;
   Connector& connector_;

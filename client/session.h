@@ -17,6 +17,7 @@
 #include "client/step_plan.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "proto/waits.pb.h"
 
 namespace parley {
 
@@ -44,6 +45,10 @@ class Session {
     std::string address;      // host:port where this process serves its health; told to others
     std::string metrics_address;
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
+    // Pushes that a shard has not acknowledged, in bytes and for each shard. More wait as they are,
+    // in the gradients' own memory, so that a slow shard slows this worker and does not make it
+    // grow. gRPC holds as much once more while it sends.
+    size_t push_window_bytes = 64 << 20;
     std::shared_ptr<Runtime> runtime = RealRuntime();
   };
 
@@ -135,6 +140,9 @@ class Session {
     double pull_seconds = 0;
   };
   virtual Traffic traffic() const = 0;
+
+  // Adds what this worker does or waits for now, for `parley why-stuck`. Any thread.
+  virtual void TellWaits(WaitsReply& reply) const { (void)reply; }
 
   // Of the newest view that this worker knows; 0 before the first one.
   struct Epochs {

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "client/push_groups.h"
+#include "client/push_window.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
@@ -34,6 +34,9 @@ class StepExchange {
     uint32_t step_leader = 0;  // ordinal of the shard
     bool sum = false;          // reduction SUM: gradients go as they are
     size_t group_bytes = 4 << 20;
+    // Of pushes that a shard has not acknowledged, for each shard; gRPC holds them once more while
+    // they are sent.
+    size_t window_bytes = 64 << 20;
   };
   // Runs answers until the condition holds (AnswerQueue::RunUntil with the caller's deadline).
   using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
@@ -41,6 +44,7 @@ class StepExchange {
   // All must outlive it and be the same through its life.
   StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+  ~StepExchange();
 
   void Open(uint64_t step, uint32_t attempt, double weight);
 
@@ -58,34 +62,21 @@ class StepExchange {
   uint64_t TakePushedBytes();
 
  private:
-  // What answers touch; shared with them, since they can come after an error has ended the step.
-  struct Acks {
-    uint64_t answered = 0;
-    absl::Status error;  // the first one
-  };
-
-  std::vector<SliceData> Encode(size_t tensor, double weight) const;
-  void Send(std::vector<SliceGroup> groups, uint64_t step, uint32_t attempt,
-            const std::shared_ptr<Acks>& acks);
   void PushAgain();
 
   // Constant after construction.
   const Options options_;
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
-  const TensorArena& gradients_;
   ServiceCalls& calls_;
+  const std::shared_ptr<PushWindow> window_;
 
   mutable absl::Mutex mu_;
   uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none is open
   uint32_t attempt_ ABSL_GUARDED_BY(mu_) = 0;
   double weight_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<bool> pushed_ ABSL_GUARDED_BY(mu_);  // tensors of the open step
-  PushGroups groups_ ABSL_GUARDED_BY(mu_);
-  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // requests of this attempt
   uint64_t pushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  // Replaced with each attempt; what it points to belongs to the training thread.
-  std::shared_ptr<Acks> acks_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -1,13 +1,26 @@
 #include "client/worker_session.h"
 
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
 #include "common/job/job_file.h"
 
 namespace parley {
+namespace {
+
+// On its way from the membership's thread to the training thread.
+struct NewestState {
+  absl::Mutex mu;
+  std::optional<WatchReply> state ABSL_GUARDED_BY(mu);
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Session>> Session::Join(Options options, Connector& connector) {
   auto session = std::make_unique<WorkerSession>(std::move(options), connector);
@@ -22,7 +35,8 @@ WorkerSession::WorkerSession(Session::Options options, Connector& connector)
       liveness_(Liveness(options_.job)),
       // The coordinator sees more than one worker does: it speaks first where a step gets nowhere.
       patience_(StallTimeout(options_.job) + liveness_),
-      runtime_(options_.runtime) {}
+      runtime_(options_.runtime),
+      activity_(std::make_shared<Activity>(runtime_)) {}
 
 WorkerSession::~WorkerSession() {
   if (timers_ == nullptr) return;
@@ -60,8 +74,19 @@ absl::Status WorkerSession::JoinJob() {
       again || options_.job.cluster().min_workers() < options_.job.cluster().workers();
   member.runtime = runtime_;
   Membership::Listener listener;
-  listener.on_state = [queue = queue_, watched = watched_](const WatchReply& state) {
-    queue->Post([watched, state] { *watched = state; });
+  // Only the newest state counts: those that come during a long step do not pile up.
+  listener.on_state = [queue = queue_, watched = watched_,
+                       newest = std::make_shared<NewestState>()](const WatchReply& state) {
+    {
+      absl::MutexLock lock(&newest->mu);
+      const bool is_posted = newest->state.has_value();
+      newest->state = state;
+      if (is_posted) return;
+    }
+    queue->Post([watched, newest] {
+      absl::MutexLock lock(&newest->mu);
+      *watched = *std::exchange(newest->state, std::nullopt);
+    });
   };
   listener.on_failed = [queue = queue_](const FirstCause& cause) {
     queue->End(absl::AbortedError(cause.text()));
@@ -83,6 +108,7 @@ absl::Status WorkerSession::JoinJob() {
   ServiceCalls::Options calls;
   calls.patience = patience_;
   calls.liveness = liveness_;
+  calls.activity = activity_;
   calls_ = std::make_unique<ServiceCalls>(calls, connector_, *shared, queue_, timers_,
                                           runtime_->DrawIncarnation());
   return absl::OkStatus();
@@ -92,8 +118,10 @@ absl::Status WorkerSession::Await(const std::string& what, const std::function<b
   const absl::Time started = runtime_->Now();
   const uint64_t decided = version();
   // A call's own patience ends first and says more.
+  const absl::Time deadline = started + patience_ + absl::Seconds(1);
+  const Activity::Waiting waiting(*activity_, what, deadline);
   const absl::Status status = queue_->RunUntil(
-      done, started + patience_ + absl::Seconds(1), [&] { membership()->Progress(decided); },
+      done, deadline, [&] { membership()->Progress(decided); },
       std::max(liveness_ / 4, absl::Milliseconds(50)));
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(

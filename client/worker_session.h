@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/activity.h"
 #include "client/answer_queue.h"
 #include "client/clock_exchange.h"
 #include "client/data_plan.h"
@@ -72,6 +73,7 @@ class WorkerSession final : public Session {
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
   Epochs epochs() const override;
+  void TellWaits(WaitsReply& reply) const override { activity_->Tell(reply); }
 
  private:
   std::shared_ptr<Membership> membership() const;
@@ -96,6 +98,14 @@ class WorkerSession final : public Session {
   bool HasPlace() const;  // in the view
   // The initial values, if it is this worker's to give them and it has them in its parameters.
   absl::Status SendInitialValues();
+  // How far that has got; shared with the answers, which can come after an error has ended it.
+  struct InitialValues {
+    std::vector<size_t> next;  // slice to send, by shard
+    size_t open = 0;
+    bool abandoned = false;
+    absl::Status error;
+  };
+  void InitializeNext(uint32_t shard, const std::shared_ptr<InitialValues>& progress);
   const ClusterView& view() const { return watched_->view(); }
 
   // worker_session_clocked.cc: bounded and async.
@@ -119,6 +129,7 @@ class WorkerSession final : public Session {
   const absl::Duration liveness_;
   const absl::Duration patience_;
   const std::shared_ptr<Runtime> runtime_;
+  const std::shared_ptr<Activity> activity_;
 
   // Of the present membership.
   std::shared_ptr<AnswerQueue> queue_;

@@ -16,6 +16,7 @@ void WorkerSession::AdoptClocks() {
   ClockExchange::Options exchange;
   exchange.contributor = ordinal();
   exchange.step_leader = view().step_leader();
+  exchange.window_bytes = options_.push_window_bytes;
   exchange.sum = SumsContributions(options_.job);
   exchange.clip_norm = options_.job.optimizer().clip_norm();
   exchange.skip_nonfinite = options_.job.optimizer().skip_nonfinite();

@@ -7,11 +7,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/push_groups.h"
 #include "client/worker_session.h"
 #include "common/tensor.h"
 
 namespace parley {
+namespace {
+
+// So much is on its way to one shard at most.
+constexpr int kInitializesPerShard = 16;
+constexpr size_t kInitializeBytes = 4 << 20;  // of one call
+
+}  // namespace
 
 absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                      uint64_t test_samples) {
@@ -24,6 +30,7 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
   if (tensors.empty()) return absl::InvalidArgumentError("the model has no tensors");
   tensors_ = std::move(tensors);
   parameters_.emplace(tensors_);
+  activity_->Work("preparing its first step", 0);
   gradients_.emplace(tensors_);
 
   training_samples_ = training_samples;
@@ -58,35 +65,38 @@ absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::by
 
 absl::Status WorkerSession::SendInitialValues() {
   if (!holds_initial_values_ || !must_initialize() || ordinal() != 0) return absl::OkStatus();
-  PushGroups groups(4 << 20);
-  std::vector<SliceGroup> full;
-  for (const auto& slices : layout_->by_shard()) {
-    for (const PlacedSlice& placed : slices) {
-      SliceData slice;
-      slice.set_slice(placed.slice);
-      slice.set_dtype(tensors_[placed.tensor].dtype());
-      slice.set_data(parameters_->tensor(placed.tensor).data() + placed.begin, placed.bytes);
-      groups.Add(placed.shard, std::move(slice), full);
-    }
-  }
-  for (SliceGroup& rest : groups.TakeAll()) full.push_back(std::move(rest));
-  struct Progress {
-    size_t open;
-    absl::Status error;
-  };
-  auto progress = std::make_shared<Progress>(Progress{full.size(), absl::OkStatus()});
-  for (SliceGroup& group : full) {
-    auto request = std::make_shared<InitializeRequest>();
-    for (SliceData& slice : group.slices) *request->add_slices() = std::move(slice);
-    calls_->Initialize(group.shard, std::move(request),
-                       [progress](const absl::StatusOr<InitializeReply>& reply) {
-                         --progress->open;
-                         if (progress->error.ok()) progress->error = reply.status();
-                       });
+  auto progress = std::make_shared<InitialValues>();
+  progress->next.assign(layout_->by_shard().size(), 0);
+  for (uint32_t shard = 0; shard < progress->next.size(); ++shard) {
+    for (int call = 0; call < kInitializesPerShard; ++call) InitializeNext(shard, progress);
   }
   const absl::Status waited = Await("initialising the shards",
                                     [&] { return progress->open == 0 || !progress->error.ok(); });
+  progress->abandoned = true;
   return waited.ok() ? progress->error : waited;
+}
+
+void WorkerSession::InitializeNext(uint32_t shard, const std::shared_ptr<InitialValues>& progress) {
+  const std::vector<PlacedSlice>& slices = layout_->by_shard()[shard];
+  size_t& next = progress->next[shard];
+  if (next == slices.size()) return;
+  auto request = std::make_shared<InitializeRequest>();
+  for (size_t bytes = 0; next < slices.size() && bytes < kInitializeBytes; ++next) {
+    const PlacedSlice& placed = slices[next];
+    SliceData& slice = *request->add_slices();
+    slice.set_slice(placed.slice);
+    slice.set_dtype(tensors_[placed.tensor].dtype());
+    slice.set_data(parameters_->tensor(placed.tensor).data() + placed.begin, placed.bytes);
+    bytes += placed.bytes;
+  }
+  ++progress->open;
+  calls_->Initialize(shard, std::move(request),
+                     [this, shard, progress](const absl::StatusOr<InitializeReply>& reply) {
+                       if (progress->abandoned) return;
+                       --progress->open;
+                       if (progress->error.ok()) progress->error = reply.status();
+                       if (reply.ok()) InitializeNext(shard, progress);
+                     });
 }
 
 absl::Status WorkerSession::Pull() {
@@ -136,6 +146,7 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what) {
   if (pulled.ok()) {
     if (!what.newest) held_ = what.version;
     membership()->Progress(version());
+    activity_->Work("its own work between two steps (evaluation, say)", version());
   }
   absl::MutexLock lock(&traffic_mu_);
   traffic_.pulled_bytes += puller_->TakePulledBytes();

@@ -23,6 +23,8 @@ bool WorkerSession::IsExpelled(const absl::Status& error) {
 }
 
 absl::Status WorkerSession::JoinAnew() {
+  const Activity::Waiting waiting(*activity_, "joining the job anew, which went on without it",
+                                  runtime_->Now() + patience_);
   while (true) {
     // Nothing of the old membership happens any more when it goes.
     timers_->Stop();
@@ -31,6 +33,7 @@ absl::Status WorkerSession::JoinAnew() {
     clock_exchange_.reset();
     puller_.reset();
     calls_.reset();
+    activity_->ForgetCalls();
     held_.reset();
     LoseTrack();
     absl::Status status = JoinJob();
@@ -94,6 +97,7 @@ absl::Status WorkerSession::AdoptView() {
   StepExchange::Options exchange;
   exchange.contributor = member->ordinal();
   exchange.step_leader = view().step_leader();
+  exchange.window_bytes = options_.push_window_bytes;
   exchange.sum = SumsContributions(options_.job);
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
   AdoptClocks();
@@ -132,6 +136,7 @@ absl::Status WorkerSession::Enter() {
                {here.contributors().begin(), here.contributors().end()});
   if (here.has_evaluation()) evaluation_ = std::move(*here.mutable_evaluation());
   membership()->Progress(data_->version());
+  activity_->Decided(data_->version());
   return absl::OkStatus();
 }
 

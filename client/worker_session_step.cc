@@ -15,6 +15,7 @@ std::optional<StepPlan> WorkerSession::NextStep() {
   if (plan_.has_value()) {
     exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight);
     membership()->Progress(data_->version());
+    activity_->Work(absl::StrCat("forward and backward of step ", plan_->step), plan_->step);
   }
   return plan_;
 }
@@ -67,6 +68,7 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   if (verdict->has_evaluation()) evaluation_ = verdict->evaluation();
   plan_.reset();
   membership()->Progress(version());
+  activity_->Decided(version());
   return verdict;
 }
 

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/session.h"
@@ -70,7 +71,7 @@ int Train(Daemon& daemon, Preemption& preemption) {
   Session::Options options;
   options.job = daemon.job();
   options.coordinator = daemon.flags().coordinator;
-  options.address = daemon.server().address();
+  options.address = daemon.address();
   options.metrics_address = daemon.metrics().address();
   if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {
     return daemon.Exit(kWrongUsage, "--join_timeout: \"" + daemon.flags().join_timeout +
@@ -89,6 +90,8 @@ int Train(Daemon& daemon, Preemption& preemption) {
     return daemon.Exit(wrong ? kWrongUsage : kFailed, session.status());
   }
   daemon.Joined((*session)->ordinal());
+  daemon.TellWaits([&](WaitsReply& reply) { (*session)->TellWaits(reply); });
+  const absl::Cleanup tell_no_more = [&] { daemon.TellWaits(nullptr); };  // before the session goes
   preemption.BreakOffBy([&](const std::string& signal) {
     (*session)->Fail("preempted by " + signal, /*preempted=*/true);
   });

@@ -19,6 +19,7 @@ using Command = std::function<int()>;
 Command AddRun(CLI::App& subcommand);
 Command AddPlan(CLI::App& subcommand);
 Command AddStatus(CLI::App& subcommand);
+Command AddWhyStuck(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);
 
 // For those that work on a job: adds JOB and --set. `argument` is filled in before the command

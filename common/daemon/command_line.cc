@@ -37,6 +37,9 @@ void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
   }
   app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC server; port 0 takes a free one")
       ->capture_default_str();
+  app.add_option("--advertise", flags.advertise,
+                 "HOST:PORT at which others reach the gRPC server, if not where it listens; port 0 "
+                 "is the port that it listens on");
   app.add_option("--metrics", flags.metrics, "HOST:PORT of /metrics; port 0 takes a free one")
       ->capture_default_str();
   app.add_option("--log_format", flags.log_format, "text or json")

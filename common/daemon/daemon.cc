@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/daemon/advertised.h"
 #include "common/daemon/version.h"
 #include "common/job/job_file.h"
 
@@ -51,13 +52,22 @@ absl::Status Daemon::LoadJob() {
 }
 
 absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
-  auto server =
-      RpcServer::Start(flags_.listen, services,
-                       [this](const std::string& method, int code, absl::Duration duration) {
-                         metrics_.ObserveRpc(method, code, duration);
-                       });
+  who_.set_job(job_.name());
+  who_.set_role(role_);
+  who_.set_joined(role_ == COORDINATOR);
+  who_.set_pid(getpid());
+  waits_.SetWho(who_);
+  std::vector<grpc::Service*> all = services;
+  all.push_back(&waits_);
+  auto server = RpcServer::Start(
+      flags_.listen, all, [this](const std::string& method, int code, absl::Duration duration) {
+        metrics_.ObserveRpc(method, code, duration);
+      });
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
+  auto address = AdvertisedAddress(flags_.advertise, server_->address());
+  if (!address.ok()) return address.status();
+  address_ = *std::move(address);
   if (auto status = metrics_.Serve(flags_.metrics); !status.ok()) return status;
   log_.Info("serving", {{"address", server_->address()},
                         {"metrics", metrics_.address()},
@@ -69,6 +79,9 @@ absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
 void Daemon::Joined(uint32_t ordinal) {
   log_.SetWho(MemberName(role_, ordinal));
   metrics_.SetIdentity(job_.name(), RoleName(role_), MemberName(role_, ordinal));
+  who_.set_joined(true);
+  who_.set_ordinal(ordinal);
+  waits_.SetWho(who_);
 }
 
 void Daemon::OnSignal(std::function<void(int)> on_signal) {

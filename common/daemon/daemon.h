@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,6 +16,7 @@
 #include "common/log.h"
 #include "common/metrics/metrics.h"
 #include "common/rpc/server.h"
+#include "common/rpc/waits_service.h"
 #include "proto/job.pb.h"
 #include "proto/types.pb.h"
 
@@ -42,7 +44,8 @@ class Daemon {
   // Reads flags.job.
   absl::Status LoadJob();
 
-  // Starts the gRPC server with these services, health and reflection, and /metrics. After LoadJob.
+  // Starts the gRPC server with these services, Waits, health and reflection, and /metrics. After
+  // LoadJob. InvalidArgument also for an --advertise that is no address.
   absl::Status Serve(const std::vector<grpc::Service*>& services);
 
   // The ordinal is known: logs and metrics carry it from now on.
@@ -57,6 +60,12 @@ class Daemon {
   Log& log() { return log_; }
   Metrics& metrics() { return metrics_; }
   RpcServer& server() { return *server_; }
+  // host:port at which others reach the server. After Serve.
+  const std::string& address() const { return address_; }
+
+  // What this process waits for, for `parley why-stuck` (WaitsService::SetSource). The source must
+  // be taken back, with an empty one, before what it looks at goes.
+  void TellWaits(WaitsService::Source source) { waits_.SetSource(std::move(source)); }
 
   // Prints the message as the last line on stderr, as it is, unless the code is kFinished; returns
   // the code.
@@ -73,7 +82,10 @@ class Daemon {
   Log log_;
   Metrics metrics_;
   JobConfig job_;                      // set by LoadJob
+  WaitsReply who_;                     // of the calls above, in their order
+  WaitsService waits_;                 // outlives the server
   std::unique_ptr<RpcServer> server_;  // set by Serve
+  std::string address_;                // set by Serve
 
   absl::Mutex mu_;
   std::function<void(int)> on_signal_ ABSL_GUARDED_BY(mu_);

@@ -15,6 +15,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "proto/waits.pb.h"
 #include "server/coordinator/checkpoint_plan.h"
 #include "server/coordinator/evaluations.h"
 #include "server/coordinator/first_cause.h"
@@ -87,6 +88,10 @@ class CoordinatorCore {
   absl::StatusOr<FailReply> Fail(const FailRequest& request, absl::Time now, Replies& replies);
   absl::StatusOr<LeaveReply> Leave(const LeaveRequest& request, absl::Time now, Replies& replies);
   absl::StatusOr<GetStatusReply> GetStatus(const GetStatusRequest& request, absl::Time now) const;
+
+  // What the job waits for, as the coordinator sees it, for `parley why-stuck`: who is missing in
+  // this phase, and whose heartbeats are late (coordinator_waits.cc).
+  std::vector<Wait> Waits(absl::Time now) const;
 
   // Time goes on: ends leases, finds stalls, answers parked calls whose deadline has come. Call it
   // every liveness / 20 or so. After a pause of more than liveness / 2 (the coordinator itself was
@@ -170,6 +175,7 @@ class CoordinatorCore {
   // Of what the present phase waits for.
   struct Missing {
     std::vector<std::string> who;            // for people
+    std::vector<WaitedFor> on;               // their places, in that order; no role: its own work
     std::vector<const Caller*> are_awaited;  // the members among them
   };
   Missing WhatIsMissing() const;

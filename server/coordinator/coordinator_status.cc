@@ -1,4 +1,6 @@
 // What the coordinator tells: to members (Watch) and to operators (GetStatus).
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/job/data_division.h"
@@ -22,14 +24,20 @@ WatchReply CoordinatorCore::State() const {
 
 CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
   Missing missing;
+  const auto miss = [&](Role role, uint32_t ordinal, std::string who) {
+    missing.who.push_back(std::move(who));
+    WaitedFor& on = missing.on.emplace_back();
+    on.set_role(role);
+    on.set_ordinal(ordinal);
+  };
   const auto await = [&](const Caller& entry, const char* what) {
-    missing.who.push_back(absl::StrCat(Describe(entry.member), what));
+    miss(entry.member.role(), entry.member.ordinal(), absl::StrCat(Describe(entry.member), what));
     missing.are_awaited.push_back(&entry);
   };
   for (const auto& [ordinal, vacancy] : vacancies_) {
-    missing.who.push_back(absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
-                                       FormatUtc(vacancy.heard_at),
-                                       "; its place waits for another worker"));
+    miss(WORKER, ordinal,
+         absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
+                      FormatUtc(vacancy.heard_at), "; its place waits for another worker"));
   }
   switch (life_.phase()) {
     case GATHERING:
@@ -37,7 +45,7 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
         for (uint32_t ordinal = 0; ordinal < members_.places(role); ++ordinal) {
           const Caller* entry = members_.Holder(role, ordinal);
           if (entry == nullptr) {
-            missing.who.push_back(absl::StrCat(word, ordinal, " has not joined"));
+            miss(role, ordinal, absl::StrCat(word, ordinal, " has not joined"));
           } else if (role == WORKER && !models_.registered(entry->member.id())) {
             await(*entry, " has not registered its model");
           }
@@ -57,7 +65,7 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
       break;
     case SAVING:
       if (!checkpoint_.order()) {
-        missing.who.push_back("the coordinator's own files");
+        miss(ROLE_UNSPECIFIED, 0, "the coordinator's own files");
         break;
       }
       for (uint32_t ordinal = 0; ordinal < ready_shards_.size(); ++ordinal) {

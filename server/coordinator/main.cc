@@ -182,11 +182,17 @@ int Main(int argc, char** argv) {
   if (auto status = daemon.Serve({service.get()}); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  const std::string address = daemon.server().address();
+  const std::string address = daemon.address();
   // It answers already: whoever finds the record can ask here.
   const auto generation = directory.Claim(address);
   if (!generation.ok()) return daemon.Exit(kFailed, generation.status());
   coordinator->Open(*generation, address);
+  daemon.TellWaits([&](WaitsReply& reply) {
+    coordinator->Read([&](const CoordinatorCore& core) {
+      reply.set_step(core.progress().step());
+      for (Wait& wait : core.Waits(absl::Now())) *reply.add_waits() = std::move(wait);
+    });
+  });
   Reporter reporter(daemon, directory);
   reporter.Report(*coordinator);
   // The last of the files: who sees it finds the others too.
@@ -201,6 +207,7 @@ int Main(int argc, char** argv) {
 
   // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
   absl::SleepFor(kLastStatus);
+  daemon.TellWaits(nullptr);
   coordinator->Close();
   daemon.server().Shutdown(absl::Seconds(1));
   directory.RemoveAddress(address);

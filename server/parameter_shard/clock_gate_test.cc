@@ -229,7 +229,8 @@ TEST(ClockGateTest, WhoIsLeftOverAfterABarrierEvaluatesAndThenWaits) {
   ASSERT_NE(gate.LeaseOf(2), nullptr);
   EXPECT_TRUE(gate.LeaseOf(2)->ranges().empty());
   EXPECT_EQ(gate.LeaseOf(2)->version(), 2u);
-  EXPECT_EQ(gate.LeaseOf(2)->contributors_size(), 2) << "0 has computed nothing for version 2";
+  EXPECT_EQ(gate.LeaseOf(2)->evaluation().contributors_size(), 2)
+      << "0 has computed nothing for version 2";
   EXPECT_FALSE(Work(gate, 2).has_value());
   EXPECT_EQ(gate.LeaseOf(2), nullptr);
   EXPECT_EQ(gate.version(), 2u);

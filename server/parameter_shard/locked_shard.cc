@@ -175,6 +175,13 @@ absl::StatusOr<std::vector<SliceSnapshot>> LockedShard::Snapshot(uint64_t versio
   return shard_->Snapshot(version);
 }
 
+void LockedShard::TellWaits(absl::Time now, WaitsReply& reply) {
+  absl::MutexLock lock(&mu_);
+  if (shard_ == nullptr) return;
+  reply.set_step(shard_->version());
+  for (Wait& wait : shard_->Waits(now)) *reply.add_waits() = std::move(wait);
+}
+
 LockedShard::News LockedShard::TakeNews() {
   News news;
   absl::MutexLock lock(&mu_);

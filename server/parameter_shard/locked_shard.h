@@ -58,6 +58,9 @@ class LockedShard {
   void OnAdvanceReply(uint32_t shard, const AdvanceRequest& request, absl::Time now);
   absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version);
 
+  // Adds what the shard waits for, and the last decided step, for `parley why-stuck`.
+  void TellWaits(absl::Time now, WaitsReply& reply);
+
   // What there is to do and to show, at one moment.
   struct News {
     std::vector<ToShard> outbox;    // taken

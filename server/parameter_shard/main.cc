@@ -25,7 +25,7 @@ Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeou
   options.job_fingerprint = JobFingerprint(daemon.job());
   options.role = SHARD;
   options.coordinator = daemon.flags().coordinator;
-  options.address = daemon.server().address();
+  options.address = daemon.address();
   options.metrics_address = daemon.metrics().address();
   options.liveness = Liveness(daemon.job());
   options.autonomy = Autonomy(daemon.job());
@@ -63,6 +63,7 @@ int main(int argc, char** argv) {
       return daemon.Exit(kWrongUsage, status);
     }
     daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
+    daemon.TellWaits([&](WaitsReply& reply) { process.TellWaits(reply); });
     end = process.Run([&](Membership::Listener listener) {
       auto membership =
           Membership::Join(MembershipOptions(daemon, join), *connector, std::move(listener));
@@ -72,6 +73,7 @@ int main(int argc, char** argv) {
     // Of a failed job nothing is parked any more, and those that ask still hear the cause.
     if (end.code != kFinished) daemon.server().Shutdown(absl::Milliseconds(500));
     daemon.OnSignal(nullptr);
+    daemon.TellWaits(nullptr);
     process.Stop();
     // No call and no answer may reach the process when it goes.
     daemon.server().Shutdown(absl::Milliseconds(500));

@@ -1,5 +1,6 @@
 #include "server/parameter_shard/outgoing.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -31,6 +32,7 @@ void Outgoing::SetCoordinator(std::shared_ptr<CoordinatorClient> coordinator,
 
 void Outgoing::Send(std::vector<ToShard> requests, const Routing& routing) {
   std::vector<uint32_t> idle;
+  std::string left_behind;
   {
     absl::MutexLock lock(&mu_);
     if (stopped_) return;
@@ -43,16 +45,27 @@ void Outgoing::Send(std::vector<ToShard> requests, const Routing& routing) {
         peer.name = routing.Describe(member->id());
         peer.client = options_.connector->ConnectShard(peer.address);
       }
-      if (peer.queue.empty()) idle.push_back(request.shard);
       // The first is on its way. An Advance that is not says nothing that the new one does not.
       if (std::holds_alternative<AdvanceRequest>(request.request) && peer.queue.size() > 1 &&
           std::holds_alternative<AdvanceRequest>(peer.queue.back().request)) {
         peer.queue.pop_back();
       }
+      if (peer.queue.empty()) {
+        idle.push_back(request.shard);
+        peer.since = options_.timers->Now();
+      }
+      if (peer.queue.size() >= kQueue) {
+        left_behind =
+            absl::StrCat(peer.name, " has not answered to ", kQueue,
+                         " messages of the step leader, the first since ",
+                         absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", peer.since, absl::UTCTimeZone()));
+        continue;
+      }
       peer.queue.push_back(std::move(request));
     }
   }
   for (const uint32_t shard : idle) SendFirst(shard);
+  if (!left_behind.empty()) options_.on_error(left_behind);
 }
 
 RetryOptions Outgoing::RetriesOf(const std::string& what) const {
@@ -142,6 +155,7 @@ void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {
     Peer& peer = peers_[shard];
     name = peer.name;
     peer.queue.pop_front();
+    peer.since = options_.timers->Now();
     more = !peer.queue.empty();
   }
   if (!status.ok()) {
@@ -156,6 +170,7 @@ void Outgoing::Report(std::vector<Verdict> verdicts, const JobProgress& progress
     absl::MutexLock lock(&mu_);
     if (!verdicts.empty()) progress_ = progress;
     for (Verdict& verdict : verdicts) verdicts_.push_back(std::move(verdict));
+    while (verdicts_.size() > kVerdicts) verdicts_.pop_front();
   }
   ReportNext();
 }
@@ -167,6 +182,7 @@ void Outgoing::ReportNext() {
     absl::MutexLock lock(&mu_);
     if (stopped_ || reporting_ || coordinator_ == nullptr || verdicts_.empty()) return;
     reporting_ = true;
+    reporting_since_ = options_.timers->Now();
     // All that have gathered while the last report was on its way.
     for (Verdict& verdict : verdicts_) *request.add_verdicts() = std::move(verdict);
     verdicts_.clear();
@@ -202,6 +218,38 @@ void Outgoing::ReportNext() {
         }
         self->ReportNext();
       });
+}
+
+std::vector<Wait> Outgoing::Waits(absl::Time now) const {
+  std::vector<Wait> waits;
+  const auto add = [&](std::string what, absl::Time since, Role role, uint32_t ordinal) -> Wait& {
+    Wait& wait = waits.emplace_back();
+    wait.set_what(std::move(what));
+    wait.set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - since)));
+    wait.set_seconds_left(std::max(0.0, absl::ToDoubleSeconds(since + options_.patience - now)));
+    WaitedFor* const on = wait.add_on();
+    on->set_role(role);
+    on->set_ordinal(ordinal);
+    return wait;
+  };
+  absl::MutexLock lock(&mu_);
+  if (stopped_) return waits;
+  for (const auto& [shard, peer] : peers_) {
+    if (peer.queue.empty()) continue;
+    const auto* close = std::get_if<CloseRequest>(&peer.queue.front().request);
+    const uint64_t step =
+        close != nullptr ? close->step()
+                         : std::get<DecideRequest>(peer.queue.front().request).verdict().step();
+    add(absl::StrCat(peer.name, " to answer to the ", close != nullptr ? "closing" : "verdict",
+                     " of step ", step, "; ", peer.queue.size() - 1, " more behind it"),
+        peer.since, SHARD, shard)
+        .set_step(step);
+  }
+  if (reporting_) {
+    add("the coordinator to answer to a report of verdicts", reporting_since_, COORDINATOR, 0)
+        .set_step(progress_.step());
+  }
+  return waits;
 }
 
 void Outgoing::Stop() {

@@ -23,8 +23,16 @@ namespace parley {
 // Sends what a step leader has to send: requests to the other shards, one at a time to each, in
 // order, and verdicts to the coordinator. Each is repeated until it is answered. Owned by the
 // shard's process; its callbacks run on gRPC's and the timers' threads. Thread-safe.
+//
+// Nothing grows while a receiver is away. Verdicts for the coordinator are kept up to kVerdicts;
+// the oldest go first, since the progress that is sent with them says where the job is without them
+// (ReportVerdicts). A shard cannot be left behind by more than a step by workers that follow the
+// protocol, which pull the step's version from it; so a queue of kQueue is an error.
 class Outgoing : public std::enable_shared_from_this<Outgoing> {
  public:
+  static constexpr size_t kVerdicts = 1024;
+  static constexpr size_t kQueue = 256;
+
   struct Options {
     LockedShard* shard;  // takes the answers to Close
     Connector* connector;
@@ -45,6 +53,9 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   // progress: where the job is after the last of them.
   void Report(std::vector<Verdict> verdicts, const JobProgress& progress);
 
+  // The calls that have no answer yet, for `parley why-stuck`.
+  std::vector<Wait> Waits(absl::Time now) const;
+
   // Nothing is sent any more; answers are ignored. The shard may go after it.
   void Stop();
 
@@ -57,6 +68,7 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
     std::string address;
     std::shared_ptr<ShardClient> client;
     std::deque<ToShard> queue;  // the first is on its way
+    absl::Time since;           // when it became the first
   };
 
   explicit Outgoing(Options options);
@@ -76,9 +88,10 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   std::map<uint32_t, Peer> peers_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<CoordinatorClient> coordinator_ ABSL_GUARDED_BY(mu_);
   std::function<CallHeader()> header_ ABSL_GUARDED_BY(mu_);
-  std::vector<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
+  std::deque<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
   JobProgress progress_ ABSL_GUARDED_BY(mu_);  // after the last of verdicts_
   bool reporting_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Time reporting_since_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

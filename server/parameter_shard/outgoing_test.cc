@@ -317,6 +317,45 @@ TEST_F(OutgoingTest, VerdictsThatGatherWhileOneIsReportedGoTogether) {
   EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 3u);
 }
 
+TEST_F(OutgoingTest, OfVerdictsThatACoordinatorMissesTheNewestAreKeptAndTheProgressSaysTheRest) {
+  const uint64_t steps = 5 * Outgoing::kVerdicts;
+  for (uint64_t step = 1; step <= steps; ++step) Report(step);
+  KnowCoordinator();
+  const ReportVerdictsRequest& report = peers_.coordinator->verdicts.front();
+  EXPECT_EQ(report.verdicts_size(), static_cast<int>(Outgoing::kVerdicts));
+  EXPECT_EQ(report.verdicts(0).step(), steps - Outgoing::kVerdicts + 1);
+  EXPECT_EQ(report.progress().step(), steps);
+}
+
+TEST_F(OutgoingTest, AShardThatIsLeftFarBehindIsAnErrorAndItsQueueDoesNotGrow) {
+  for (uint64_t step = 1; step <= Outgoing::kQueue; ++step) SendDecide(1, step);
+  EXPECT_THAT(errors_, IsEmpty());
+  SendDecide(1, Outgoing::kQueue + 1);
+  ASSERT_EQ(errors_.size(), 1u);
+  EXPECT_THAT(errors_[0], HasSubstr("has not answered to 256 messages of the step leader"));
+}
+
+TEST_F(OutgoingTest, ItTellsWhichAnswersAreMissingAndSinceWhen) {
+  KnowCoordinator();
+  SendClose(1, 7);
+  SendDecide(1, 7);
+  timers_.Advance(absl::Seconds(3));
+  SendDecide(2, 7);
+  Report(7);
+  const std::vector<Wait> waits = outgoing_->Waits(timers_.Now());
+  ASSERT_EQ(waits.size(), 3u);
+  EXPECT_EQ(waits[0].on(0).role(), SHARD);
+  EXPECT_EQ(waits[0].on(0).ordinal(), 1u);
+  EXPECT_EQ(waits[0].seconds(), 3);
+  EXPECT_EQ(waits[0].seconds_left(), 57);
+  EXPECT_EQ(waits[0].step(), 7u);
+  EXPECT_THAT(waits[0].what(), HasSubstr("the closing of step 7; 1 more behind it"));
+  EXPECT_THAT(waits[1].what(), HasSubstr("the verdict of step 7"));
+  EXPECT_EQ(waits[2].on(0).role(), COORDINATOR);
+  outgoing_->Stop();
+  EXPECT_THAT(outgoing_->Waits(timers_.Now()), IsEmpty());
+}
+
 TEST_F(OutgoingTest, AReportThatIsRepeatedCarriesTheNewestView) {
   KnowCoordinator();
   Report(1);

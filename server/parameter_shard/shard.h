@@ -19,6 +19,7 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
+#include "proto/waits.pb.h"
 #include "server/parameter_shard/clock_gate.h"
 #include "server/parameter_shard/clocked_table.h"
 #include "server/parameter_shard/decided_progress.h"
@@ -111,11 +112,20 @@ class Shard {
   // Answers parked calls whose deadline is over: DeadlineExceeded, naming who is missing.
   void Tick(absl::Time now, Replies& replies);
 
+  // Parked calls of all kinds. Of each member at most a few of each kind, and of its Pulls twice as
+  // many as there are slices here: whoever has more is told to wait (RESOURCE_EXHAUSTED).
+  size_t parked() const {
+    return completes_.size() + enters_.size() + pulls_.size() + why_failed_.size();
+  }
+
   // The earliest deadline of a parked call; InfiniteFuture if there is none.
   absl::Time NextDeadline() const;
 
   // Whether TakeOutbox or TakeVerdicts would give something.
   bool has_outgoing() const { return !outbox_.empty() || !to_report_.empty(); }
+
+  // What this shard waits for, for `parley why-stuck` (shard_waits.cc).
+  std::vector<Wait> Waits(absl::Time now) const;
 
   // Requests to other shards since the last time.
   std::vector<ToShard> TakeOutbox();
@@ -157,6 +167,7 @@ class Shard {
  private:
   template <class Reply>
   struct Parked {
+    uint64_t member = 0;
     uint64_t step = 0;  // or version
     uint32_t attempt = 0;
     absl::Time since;
@@ -199,6 +210,9 @@ class Shard {
   absl::Status NotLeader() const;
   absl::Status WrongSlice(const CallHeader& header, uint32_t slice) const;
 
+  // shard_waits.cc: of the open step, which somebody waits for.
+  std::vector<WaitedFor> SendersWithoutPush() const;
+
   // shard_view.cc: who takes part.
   void StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
   void ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
@@ -217,6 +231,13 @@ class Shard {
   void SetError(const absl::Status& status, Replies& replies);
   void RefuseParked(const absl::Status& status, Replies& replies);
   absl::Status Failed() const;
+
+  // shard_parked.cc: bounds, so that a member that calls without end grows nothing.
+  absl::Status CheckSize(const CompleteRequest& request) const;
+  absl::Status RoomForComplete(uint64_t member) const;
+  absl::Status RoomForEnter(uint64_t member) const;
+  absl::Status RoomForPull(uint64_t member) const;
+  absl::Status RoomForWhyFailed(uint64_t member) const;
 
   // shard_push.cc, shard_pull.cc
   const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
@@ -284,6 +305,7 @@ class Shard {
   std::vector<PinnedBuffer> kept_;             // the slices at its version, until the next one
 
   std::deque<Verdict> verdicts_;  // the last ones, for repeated Completes
+  // What one call has led to; its adapter takes both after it (LockedShard, Outgoing).
   std::vector<ToShard> outbox_;
   std::vector<Verdict> to_report_;
 

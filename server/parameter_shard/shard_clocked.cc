@@ -61,10 +61,11 @@ void Shard::CompleteClock(const CompleteRequest& request, CallTime time, Replies
   }
   absl::StatusOr<std::optional<Verdict>> completed = clocked_->gate->Complete(request);
   if (!completed.ok()) return refuse(completed.status());
-  Parked<CompleteReply> parked;
+  ParkedComplete parked;
   parked.step = request.step();
   parked.attempt = request.attempt();
   parked.contributor = contributor;
+  parked.member = request.header().member();
   parked.since = time.now;
   parked.deadline = time.deadline;
   parked.done = std::move(done);

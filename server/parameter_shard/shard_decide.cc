@@ -83,6 +83,10 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
       !status.ok()) {
     return answer(status);
   }
+  if (absl::Status status = CheckSize(request); !status.ok()) return answer(status);
+  if (absl::Status status = RoomForComplete(request.header().member()); !status.ok()) {
+    return answer(status);
+  }
   for (const uint32_t slice : request.none()) {
     if (slice >= static_cast<uint32_t>(routing_->view().slices_size())) {
       return answer(absl::InvalidArgumentError(absl::StrCat("there is no slice ", slice)));
@@ -90,6 +94,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   }
   ParkedComplete parked;
   parked.contributor = contributor;
+  parked.member = request.header().member();
   parked.step = request.step();
   parked.attempt = request.attempt();
   parked.since = time.now;

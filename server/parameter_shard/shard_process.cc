@@ -143,6 +143,20 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
   return std::nullopt;
 }
 
+void ShardProcess::TellWaits(WaitsReply& reply) {
+  const absl::Time now = timers_->Now();
+  shard_.TellWaits(now, reply);
+  for (Wait& wait : outgoing_->Waits(now)) *reply.add_waits() = std::move(wait);
+  absl::MutexLock lock(&mu_);
+  if (!order_.has_value() || reply.step() < order_->step()) return;
+  // Its own work; the core, which knows nothing of files, says that it waits for the end.
+  reply.clear_waits();
+  Wait* const wait = reply.add_waits();
+  wait->set_what(absl::StrCat("writing its file of the checkpoint ", order_->directory()));
+  wait->set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - ordered_at_)));
+  wait->set_step(order_->step());
+}
+
 void ShardProcess::HandleNews() {
   LockedShard::News news = shard_.TakeNews();
   if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
@@ -181,6 +195,7 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
   if (state.has_checkpoint() && (state.checkpoint().step() != written_step_ ||
                                  state.checkpoint().directory() != written_folder_)) {
     absl::MutexLock lock(&mu_);
+    if (!order_.has_value()) ordered_at_ = timers_->Now();
     order_ = state.checkpoint();
   }
   if (!state.has_view()) return absl::OkStatus();

@@ -67,6 +67,9 @@ class ShardProcess {
   std::optional<End> Start(const Join& join);
   std::optional<End> HandleMail();
 
+  // Adds what this process waits for, for `parley why-stuck`. Any thread, until Stop.
+  void TellWaits(WaitsReply& reply);
+
   // The process is told to end; any thread, before Run too.
   void OnSignal(int signal);
 
@@ -126,6 +129,7 @@ class ShardProcess {
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
   // To be written as soon as the version is there.
   std::optional<CheckpointOrder> order_ ABSL_GUARDED_BY(mu_);
+  absl::Time ordered_at_ ABSL_GUARDED_BY(mu_);
 
   // Main thread only.
   std::optional<uint64_t> loaded_epoch_;    // job_epoch whose checkpoint is loaded

@@ -18,6 +18,11 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
       status = absl::InvalidArgumentError(absl::StrCat(
           "version ", request.version(), " never comes: the job has ", job_.steps(), " steps"));
     }
+    if (static_cast<size_t>(request.slices_size()) > routing_->own_slices().size()) {
+      status = absl::InvalidArgumentError(
+          absl::StrCat("a Pull of ", request.slices_size(), " slices, where ",
+                       routing_->own_slices().size(), " lie on shard ", ordinal_));
+    }
     for (const uint32_t slice : request.slices()) {
       if (status.ok() && !routing_->Owns(slice)) status = WrongSlice(request.header(), slice);
     }
@@ -28,7 +33,10 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
   if (ready() && request.version() <= version_) {
     return replies.Add(std::move(done), PinSlices(request.version(), slices));
   }
+  status = RoomForPull(request.header().member());
+  if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
   ParkedPull parked;
+  parked.member = request.header().member();
   parked.step = request.version();
   parked.since = time.now;
   parked.deadline = time.deadline;
@@ -79,7 +87,11 @@ void Shard::WhyFailed(const WhyFailedRequest& request, CallTime time, Replies& r
     *reply.mutable_cause() = *cause_;
     return replies.Add<WhyFailedReply>(std::move(done), std::move(reply));
   }
+  if (absl::Status status = RoomForWhyFailed(request.header().member()); !status.ok()) {
+    return replies.Add<WhyFailedReply>(std::move(done), status);
+  }
   Parked<WhyFailedReply> parked;
+  parked.member = request.header().member();
   parked.since = time.now;
   parked.deadline = time.deadline;
   parked.done = std::move(done);

@@ -181,8 +181,10 @@ void Shard::Enter(const EnterRequest& request, CallTime time, Replies& replies,
   const bool leads = gate_.has_value() || (clocked_ != nullptr && clocked_->gate.has_value());
   if (status.ok() && !leads) status = NotLeader();
   if (status.ok()) status = FenceContributor(request.header(), request.contributor());
+  if (status.ok()) status = RoomForEnter(request.header().member());
   if (!status.ok()) return replies.Add<EnterReply>(std::move(done), status);
   ParkedEnter parked;
+  parked.member = request.header().member();
   parked.header = request.header();
   parked.contributor = request.contributor();
   parked.since = time.now;

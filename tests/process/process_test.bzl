@@ -2,20 +2,22 @@
 
 load("@rules_shell//shell:sh_test.bzl", "sh_test")
 
-_PROGRAMS = [
+_SERVERS = [
     "//client/parley",
     "//server/coordinator:parley-coordinator",
     "//server/parameter_shard:parley-shard",
-    "//worker:parley-worker",
 ]
 
-def process_test(name, size, data = [], tags = []):
+def process_test(name, size, test = None, args = [], integers = False, data = [], tags = []):
+    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch."""
+    test = test or name
     sh_test(
         name = name,
         size = size,
         srcs = ["run_python.sh"],
-        args = ["tests/process/%s.py" % name],
-        data = [name + ".py"] + native.glob(["support/*.py"]) + _PROGRAMS + data,
+        args = ["tests/process/%s.py" % test] + args,
+        data = [test + ".py"] + native.glob(["support/*.py"]) + _SERVERS + data +
+               ([":integer_worker"] if integers else ["//worker:parley-worker"]),
         # They train: two of them at once would measure each other.
-        tags = ["cpu:2", "libtorch"] + tags,
+        tags = ["cpu:2"] + ([] if integers else ["libtorch"]) + tags,
     )

@@ -77,7 +77,7 @@ class JobSimulation {
   void Train(Worker& worker);
   void Record(const std::string& who, const Verdict& verdict);
   void Compute(Worker& worker);
-  absl::Status EvaluateWhatIsDue(Worker& worker, Session& session, bool at_barrier);
+  absl::Status EvaluateWhatIsDue(Worker& worker, Session& session);
   // That the session's parameters are what the verdicts up to `version` make.
   bool CheckParameters(const std::string& who, const Session& session, uint64_t version,
                        bool at_barrier);

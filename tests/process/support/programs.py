@@ -10,6 +10,7 @@ _PLACES = {
     "parley-coordinator": "server/coordinator/parley-coordinator",
     "parley-shard": "server/parameter_shard/parley-shard",
     "parley-worker": "worker/parley-worker",
+    "integer-worker": "tests/process/integer_worker",
 }
 
 
@@ -17,8 +18,9 @@ def _gather():
     folder = pathlib.Path(tempfile.mkdtemp(prefix="parley-bin.", dir="/tmp"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for name, place in _PLACES.items():
-        # Copies: a program finds its siblings by its own real path.
-        shutil.copy(place, folder / name)
+        # Copies: a program finds its siblings by its own real path. A test has those that it needs.
+        if pathlib.Path(place).exists():
+            shutil.copy(place, folder / name)
     return folder
 
 

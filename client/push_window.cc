@@ -1,0 +1,191 @@
+#include "client/push_window.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "client/contribution.h"
+
+namespace parley {
+
+std::shared_ptr<PushWindow> PushWindow::Make(const Options& options,
+                                             const std::vector<TensorSpec>& tensors,
+                                             const SliceLayout& layout,
+                                             const TensorArena& gradients, ServiceCalls& calls) {
+  return std::shared_ptr<PushWindow>(new PushWindow(options, tensors, layout, gradients, calls));
+}
+
+PushWindow::PushWindow(const Options& options, const std::vector<TensorSpec>& tensors,
+                       const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls)
+    : options_(options),
+      tensors_(tensors),
+      layout_(layout),
+      gradients_(gradients),
+      calls_(calls),
+      lanes_(layout.by_shard().size()) {}
+
+void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen) {
+  Abandon();
+  absl::MutexLock lock(&mu_);
+  attempt_.step = step;
+  attempt_.attempt = attempt;
+  attempt_.weight = weight;
+  attempt_.seen = std::make_shared<const std::vector<uint64_t>>(std::move(seen));
+  attempt_.acks = std::make_shared<Acks>();
+  flushing_ = false;
+  sent_ = 0;
+}
+
+void PushWindow::Add(size_t tensor) {
+  std::vector<uint32_t> shards;
+  {
+    absl::MutexLock lock(&mu_);
+    for (const PlacedSlice& placed : layout_.pushes(tensor)) {
+      Lane& lane = lanes_[placed.shard];
+      lane.waiting.push_back({tensor, &placed});
+      lane.waiting_bytes += placed.bytes;
+      if (std::find(shards.begin(), shards.end(), placed.shard) == shards.end()) {
+        shards.push_back(placed.shard);
+      }
+    }
+  }
+  for (const uint32_t shard : shards) Pump(shard);
+}
+
+void PushWindow::Flush() {
+  size_t lanes = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    flushing_ = true;
+    lanes = lanes_.size();
+  }
+  for (uint32_t shard = 0; shard < lanes; ++shard) Pump(shard);
+}
+
+std::vector<PushWindow::Item> PushWindow::TakeGroup(Lane& lane, size_t& bytes) {
+  std::vector<Item> items;
+  const size_t target = std::min(options_.group_bytes, options_.window_bytes);
+  if (lane.waiting.empty() || (!flushing_ && lane.waiting_bytes < target)) return items;
+  bytes = 0;
+  size_t count = 0;
+  while (count < lane.waiting.size() && bytes < target) {
+    const size_t more = lane.waiting[count].placed->bytes;
+    if (count > 0 && bytes + more > options_.window_bytes) break;
+    bytes += more;
+    ++count;
+  }
+  if (lane.open_bytes != 0 && lane.open_bytes + bytes > options_.window_bytes) return items;
+  const auto end = lane.waiting.begin() + static_cast<std::ptrdiff_t>(count);
+  items.assign(lane.waiting.begin(), end);
+  lane.waiting.erase(lane.waiting.begin(), end);
+  lane.waiting_bytes -= bytes;
+  lane.open_bytes += bytes;
+  ++sent_;
+  return items;
+}
+
+void PushWindow::Pump(uint32_t shard) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (std::exchange(lanes_[shard].pumped, true)) return;  // that thread sees what has changed
+  }
+  while (true) {
+    std::vector<Item> items;
+    Attempt attempt;
+    size_t bytes = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      items = TakeGroup(lanes_[shard], bytes);
+      if (items.empty()) {
+        lanes_[shard].pumped = false;
+        return;
+      }
+      attempt = attempt_;
+    }
+    // Not under the lock: it copies.
+    calls_.Push(
+        shard, Encode(items, attempt),
+        [acks = attempt.acks](const absl::StatusOr<PushReply>& reply) {
+          // All outcomes are well: added now or before, or too late, of which the verdict will
+          // tell, or in async too stale.
+          ++acks->answered;
+          if (!reply.ok()) {
+            if (acks->error.ok()) acks->error = reply.status();
+            return;
+          }
+          for (const int outcome : reply->outcomes()) {
+            ++(outcome == STALE ? acks->outcomes.refused : acks->outcomes.taken);
+          }
+        },
+        [self = shared_from_this(), shard, bytes] {
+          {
+            absl::MutexLock lock(&self->mu_);
+            self->lanes_[shard].open_bytes -= bytes;
+          }
+          self->Pump(shard);
+        });
+  }
+}
+
+std::shared_ptr<PushRequest> PushWindow::Encode(const std::vector<Item>& items,
+                                                const Attempt& attempt) const {
+  auto request = std::make_shared<PushRequest>();
+  request->set_step(attempt.step);
+  request->set_attempt(attempt.attempt);
+  request->set_contributor(options_.contributor);
+  request->set_part(layout_.part());
+  const std::vector<uint64_t>& seen = *attempt.seen;
+  for (const Item& item : items) {
+    if (!seen.empty()) {
+      request->add_seen(item.placed->slice < seen.size() ? seen[item.placed->slice] : 0);
+    }
+    const TensorSpec& spec = tensors_[item.tensor];
+    SliceData& slice = *request->add_slices();
+    slice.set_slice(item.placed->slice);
+    slice.set_dtype(spec.dtype());
+    Weigh(spec.dtype(),
+          gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes),
+          options_.sum || spec.buffer() ? 1 : attempt.weight, slice.mutable_data());
+  }
+  return request;
+}
+
+bool PushWindow::AllAcknowledged() const {
+  absl::MutexLock lock(&mu_);
+  if (!attempt_.acks->error.ok()) return true;
+  // An acknowledgement makes room, and so is counted as sent what it made room for, before its
+  // answer reaches the training thread: there is no moment between the two.
+  return attempt_.acks->answered == sent_ &&
+         std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.waiting.empty(); });
+}
+
+absl::Status PushWindow::error() const {
+  absl::MutexLock lock(&mu_);
+  return attempt_.acks->error;
+}
+
+PushWindow::Outcomes PushWindow::outcomes() const {
+  absl::MutexLock lock(&mu_);
+  return attempt_.acks->outcomes;
+}
+
+void PushWindow::Abandon() {
+  absl::MutexLock lock(&mu_);
+  for (Lane& lane : lanes_) {
+    lane.waiting.clear();
+    lane.waiting_bytes = 0;
+  }
+  // They are encoding their last message.
+  mu_.Await(absl::Condition(this, &PushWindow::NobodyPumps));
+}
+
+bool PushWindow::NobodyPumps() const {
+  return std::none_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return lane.pumped; });
+}
+
+size_t PushWindow::unacknowledged_bytes(uint32_t shard) const {
+  absl::MutexLock lock(&mu_);
+  return lanes_[shard].open_bytes;
+}
+
+}  // namespace parley

@@ -1,0 +1,120 @@
+#ifndef PARLEY_CLIENT_PUSH_WINDOW_H_
+#define PARLEY_CLIENT_PUSH_WINDOW_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "client/service_calls.h"
+#include "client/slice_layout.h"
+#include "client/tensor_arena.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// Back-pressure: sends the slices of one contributor's tensors to their shards with at most so many
+// bytes to each shard that it has not acknowledged. What is beyond waits as an index into the
+// caller's gradients, and is encoded and sent as acknowledgements come: a slow shard slows its
+// worker, and the worker does not grow. The gradients must not change between Add and the end of
+// the attempt (AllAcknowledged, or Abandon).
+//
+// Begin, Flush, AllAcknowledged and Abandon are the training thread's; Add is called by the threads
+// of backward and does not wait for anybody. Acknowledgements come on the connector's threads,
+// which encode what they make room for; they hold this as shared, since they can come after all
+// else.
+class PushWindow : public std::enable_shared_from_this<PushWindow> {
+ public:
+  struct Options {
+    uint32_t contributor = 0;
+    bool sum = false;         // reduction SUM: gradients go as they are
+    size_t group_bytes = 0;   // slices for one shard travel together up to about this
+    size_t window_bytes = 0;  // of one shard; a slice that is larger travels alone
+  };
+
+  // All must outlive the object's last Abandon.
+  static std::shared_ptr<PushWindow> Make(const Options& options,
+                                          const std::vector<TensorSpec>& tensors,
+                                          const SliceLayout& layout, const TensorArena& gradients,
+                                          ServiceCalls& calls);
+
+  // Begins an attempt; the former one is over. seen: in bounded and async, PushRequest.seen of each
+  // slice, by id.
+  void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
+  // The tensor's gradient is complete. Small slices wait for others until Flush.
+  void Add(size_t tensor);
+  // Nothing is added any more: what is left goes, as far as there is room.
+  void Flush();
+  // Whether all that was added has been acknowledged, or an error() has come. To be looked at after
+  // each answer.
+  bool AllAcknowledged() const;
+  absl::Status error() const;
+  // Slices of this attempt that the shards have taken, and refused as STALE.
+  struct Outcomes {
+    uint64_t taken = 0;
+    uint64_t refused = 0;
+  };
+  Outcomes outcomes() const;
+  // Nothing more of this attempt is sent. When it returns no thread reads gradients any more.
+  void Abandon();
+
+  // Of messages that the shard has not acknowledged; for tests.
+  size_t unacknowledged_bytes(uint32_t shard) const;
+
+ private:
+  struct Item {
+    size_t tensor = 0;
+    const PlacedSlice* placed = nullptr;
+  };
+  struct Lane {  // to one shard
+    std::deque<Item> waiting;
+    size_t waiting_bytes = 0;
+    size_t open_bytes = 0;  // sent, not acknowledged
+    bool pumped = false;    // a thread is in Pump
+  };
+  // What answers touch, on the training thread.
+  struct Acks {
+    uint64_t answered = 0;
+    Outcomes outcomes;
+    absl::Status error;  // the first one
+  };
+  struct Attempt {
+    uint64_t step = 0;
+    uint32_t attempt = 0;
+    double weight = 0;
+    std::shared_ptr<const std::vector<uint64_t>> seen;
+    std::shared_ptr<Acks> acks = std::make_shared<Acks>();
+  };
+
+  PushWindow(const Options& options, const std::vector<TensorSpec>& tensors,
+             const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+
+  // Sends what there is room for; one thread for each shard at a time, so that acknowledgements
+  // that come at once do not lead deeper and deeper.
+  void Pump(uint32_t shard);
+  // The next message, empty where it has to wait. Its bytes count as open from here.
+  std::vector<Item> TakeGroup(Lane& lane, size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  std::shared_ptr<PushRequest> Encode(const std::vector<Item>& items, const Attempt& attempt) const;
+  bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  // Constant after construction.
+  const Options options_;
+  const std::vector<TensorSpec>& tensors_;
+  const SliceLayout& layout_;
+  const TensorArena& gradients_;
+  ServiceCalls& calls_;
+
+  mutable absl::Mutex mu_;
+  Attempt attempt_ ABSL_GUARDED_BY(mu_);
+  bool flushing_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // messages of this attempt
+  std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PUSH_WINDOW_H_

@@ -1,0 +1,165 @@
+#include "client/push_window.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "client/testing/held_shards.h"
+
+namespace parley {
+namespace {
+
+constexpr size_t kWindow = 4000;
+constexpr uint32_t kShards = 2;
+
+// 40 tensors of 100 floats, a slice each, on two shards in turn.
+class PushWindowTest : public testing::Test {
+ protected:
+  explicit PushWindowTest(int64_t elements = 100) : shards_(kShards, 40, elements) {}
+
+  std::shared_ptr<PushWindow> MakeWindow(size_t group_bytes = 1000) {
+    PushWindow::Options options;
+    options.group_bytes = group_bytes;
+    options.window_bytes = kWindow;
+    return PushWindow::Make(options, shards_.tensors(), shards_.layout(), shards_.arena(),
+                            shards_.calls());
+  }
+  absl::Status Await(const PushWindow& window) {
+    return shards_.RunUntil([&] { return window.AllAcknowledged(); });
+  }
+
+  HeldShards shards_;
+};
+
+TEST_F(PushWindowTest, WhatAShardDoesNotAcknowledgeIsBoundedAndAllComesOnceInTheEnd) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 40; ++tensor) window->Add(tensor);
+  window->Flush();
+  std::set<uint32_t> seen;
+  while (!shards_.held(0).empty() || !shards_.held(1).empty()) {
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      ASSERT_LE(window->unacknowledged_bytes(shard), kWindow);
+      ASSERT_LE(shards_.HeldBytes(shard), kWindow);
+      if (shards_.held(shard).empty()) continue;
+      for (const uint32_t slice : shards_.AnswerFirst(shard))
+        EXPECT_TRUE(seen.insert(slice).second);
+    }
+  }
+  EXPECT_EQ(seen.size(), 40u);
+  EXPECT_TRUE(Await(*window).ok());
+  EXPECT_EQ(window->unacknowledged_bytes(0), 0u);
+}
+
+TEST_F(PushWindowTest, UsesTheWholeWindowAndASlowShardHoldsUpNoOther) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 40; ++tensor) window->Add(tensor);
+  window->Flush();
+  EXPECT_EQ(shards_.HeldBytes(0), 3600u);  // three messages of three slices, a fourth has no room
+  size_t slices = 0;
+  while (!shards_.held(1).empty()) slices += shards_.AnswerFirst(1).size();
+  EXPECT_EQ(slices, 20u);
+  EXPECT_FALSE(window->AllAcknowledged());
+}
+
+TEST_F(PushWindowTest, SmallSlicesWaitForEachOtherUntilItIsFlushed) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (const size_t tensor : {0, 2}) window->Add(tensor);
+  EXPECT_TRUE(shards_.held(0).empty());
+  window->Add(4);
+  ASSERT_EQ(shards_.held(0).size(), 1u);
+  EXPECT_EQ(shards_.AnswerFirst(0), (std::vector<uint32_t>{0, 2, 4}));
+  window->Add(6);
+  EXPECT_TRUE(shards_.held(0).empty());
+  window->Flush();
+  EXPECT_EQ(shards_.AnswerFirst(0), std::vector<uint32_t>{6});
+}
+
+class LargeSlicesTest : public PushWindowTest {
+ protected:
+  LargeSlicesTest() : PushWindowTest(2000) {}  // twice the window
+};
+
+TEST_F(LargeSlicesTest, ASliceThatIsLargerThanTheWindowTravelsAlone) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 6; ++tensor) window->Add(tensor);
+  window->Flush();
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_EQ(shards_.held(0).size(), 1u);
+    ASSERT_EQ(shards_.AnswerFirst(0).size(), 1u);
+  }
+  EXPECT_TRUE(shards_.held(0).empty());
+}
+
+TEST_F(PushWindowTest, AfterAbandonAcknowledgementsSendNothingMore) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 40; ++tensor) window->Add(tensor);
+  window->Abandon();
+  while (!shards_.held(0).empty()) shards_.AnswerFirst(0);
+  EXPECT_EQ(shards_.pushes(0), 3);
+}
+
+TEST_F(PushWindowTest, WhatTheFormerAttemptLeftOpenCountsInTheNext) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 40; ++tensor) window->Add(tensor);
+  window->Begin(1, 1, 1);
+  for (size_t tensor = 0; tensor < 40; ++tensor) window->Add(tensor);
+  EXPECT_LE(shards_.HeldBytes(0), kWindow);
+  window->Abandon();
+}
+
+TEST_F(PushWindowTest, ARefusalEndsTheAttempt) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  window->Add(0);
+  window->Flush();
+  shards_.RefuseFirst(0, absl::InvalidArgumentError("wrong size"));
+  EXPECT_TRUE(Await(*window).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(window->error()));
+}
+
+TEST_F(PushWindowTest, ThreadsAddWhileOthersAcknowledgeAndNothingIsLostOrSentTwice) {
+  const auto window = MakeWindow(400);
+  for (uint64_t step = 1; step <= 100; ++step) {
+    window->Begin(step, 0, 1);
+    std::vector<std::thread> threads;
+    for (uint32_t shard = 0; shard < kShards; ++shard) {
+      threads.emplace_back([&, shard] {
+        for (size_t tensor = shard; tensor < 40; tensor += kShards) window->Add(tensor);
+      });
+    }
+    std::atomic<bool> over = false;
+    std::multiset<uint32_t> seen;
+    std::thread answering([&] {
+      while (true) {
+        const bool last = over;
+        bool any = false;
+        for (uint32_t shard = 0; shard < kShards; ++shard) {
+          if (shards_.HeldBytes(shard) == 0) continue;
+          any = true;
+          EXPECT_LE(shards_.HeldBytes(shard), kWindow);
+          for (const uint32_t slice : shards_.AnswerFirst(shard)) seen.insert(slice);
+        }
+        if (last && !any) return;
+      }
+    });
+    for (std::thread& thread : threads) thread.join();
+    window->Flush();
+    EXPECT_TRUE(Await(*window).ok());
+    over = true;
+    answering.join();
+    ASSERT_EQ(seen.size(), 40u);
+    ASSERT_EQ(std::set<uint32_t>(seen.begin(), seen.end()).size(), 40u);
+  }
+}
+
+}  // namespace
+}  // namespace parley

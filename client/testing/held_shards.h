@@ -1,0 +1,193 @@
+#ifndef PARLEY_CLIENT_TESTING_HELD_SHARDS_H_
+#define PARLEY_CLIENT_TESTING_HELD_SHARDS_H_
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/answer_queue.h"
+#include "client/connector.h"
+#include "client/membership.h"
+#include "client/service_calls.h"
+#include "client/slice_layout.h"
+#include "client/tensor_arena.h"
+#include "client/timer_thread.h"
+
+namespace parley {
+
+// Shards that answer Push and Pull only when a test says so, and a model of equal tensors, a slice
+// each, that lies on them in turn. Thread-safe.
+class HeldShards {
+ public:
+  struct Held {
+    size_t bytes = 0;  // of its slices
+    std::vector<uint32_t> slices;
+    std::function<void(absl::Status)> answer;  // OK: with what was asked for
+  };
+
+  HeldShards(uint32_t shards, size_t tensors, int64_t elements)
+      : tensors_(MakeTensors(tensors, elements)), arena_(tensors_) {
+    ClusterView view;
+    view.mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
+    for (uint32_t i = 0; i < shards; ++i) {
+      Member* member = view.add_members();
+      member->set_role(SHARD);
+      member->set_ordinal(i);
+      member->set_address("h:" + std::to_string(i));
+      connector_.shards.push_back(std::make_shared<Shard>());
+    }
+    for (uint32_t i = 0; i < tensors; ++i) {
+      Slice* slice = view.add_slices();
+      slice->set_id(i);
+      slice->set_tensor(i);
+      slice->set_shard(i % shards);
+      slice->set_end(static_cast<uint64_t>(elements));
+    }
+    layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
+    calls_.Connect(layout_.shard_addresses());
+  }
+  ~HeldShards() { timers_->Stop(); }
+
+  const std::vector<TensorSpec>& tensors() const { return tensors_; }
+  const SliceLayout& layout() const { return layout_; }
+  const TensorArena& arena() const { return arena_; }
+  ServiceCalls& calls() { return calls_; }
+
+  absl::Status RunUntil(const std::function<bool()>& done) {
+    return queue_->RunUntil(
+        done, absl::Now() + absl::Seconds(30), [] {}, absl::Milliseconds(10));
+  }
+
+  // Calls that wait for their answer, the oldest first.
+  std::vector<Held> held(uint32_t shard) const { return connector_.shards[shard]->Copy(); }
+  size_t HeldBytes(uint32_t shard) const {
+    size_t bytes = 0;
+    for (const Held& call : held(shard)) bytes += call.bytes;
+    return bytes;
+  }
+  int pushes(uint32_t shard) const { return connector_.shards[shard]->pushes(); }
+  // Answers the oldest; returns its slices.
+  std::vector<uint32_t> AnswerFirst(uint32_t shard) { return RefuseFirst(shard, absl::OkStatus()); }
+  std::vector<uint32_t> RefuseFirst(uint32_t shard, const absl::Status& status) {
+    const Held first = connector_.shards[shard]->TakeFirst();
+    first.answer(status);
+    return first.slices;
+  }
+
+ private:
+  class Shard final : public ShardClient {
+   public:
+    void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
+      Held held;
+      for (const SliceData& slice : request.slices()) {
+        held.slices.push_back(slice.slice());
+        held.bytes += slice.data().size();
+      }
+      held.answer = [done = std::move(done)](const absl::Status& status) {
+        done(status.ok() ? absl::StatusOr<PushReply>(PushReply()) : status);
+      };
+      absl::MutexLock lock(&mu_);
+      ++pushes_;
+      held_.push_back(std::move(held));
+    }
+    void Pull(const PullRequest& request, absl::Time, Done<PullReply> done) override {
+      Held held;
+      PullReply reply;
+      reply.set_version(request.version());
+      for (const uint32_t id : request.slices()) {
+        held.slices.push_back(id);
+        SliceData& slice = *reply.add_slices();
+        slice.set_slice(id);
+        slice.set_dtype(F32);
+        slice.set_data(std::string(400, 'x'));  // tensors of 100 floats
+        held.bytes += slice.data().size();
+      }
+      held.answer = [done = std::move(done), reply](const absl::Status& status) {
+        done(status.ok() ? absl::StatusOr<PullReply>(reply) : status);
+      };
+      absl::MutexLock lock(&mu_);
+      held_.push_back(std::move(held));
+    }
+    void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply>) override {}
+    void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply>) override {}
+    void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
+    void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
+    void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
+    void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply>) override {}
+
+    std::vector<Held> Copy() const {
+      absl::MutexLock lock(&mu_);
+      return {held_.begin(), held_.end()};
+    }
+    Held TakeFirst() {
+      absl::MutexLock lock(&mu_);
+      Held first = std::move(held_.front());
+      held_.pop_front();
+      return first;
+    }
+    int pushes() const {
+      absl::MutexLock lock(&mu_);
+      return pushes_;
+    }
+
+   private:
+    mutable absl::Mutex mu_;
+    std::deque<Held> held_ ABSL_GUARDED_BY(mu_);
+    int pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  };
+
+  class Connected final : public Connector {
+   public:
+    std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string&) override {
+      return nullptr;
+    }
+    std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+      return shards[address.back() - '0'];
+    }
+    std::vector<std::shared_ptr<Shard>> shards;
+  };
+
+  class Member9 final : public Membership {
+   public:
+    uint64_t member() const override { return 9; }
+    uint32_t ordinal() const override { return 0; }
+    std::string job_directory() const override { return ""; }
+    CallHeader header() const override { return {}; }
+    std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
+    void Progress(uint64_t) override {}
+    FirstCause Fail(const std::string&, bool) override { return {}; }
+    std::optional<FirstCause> failure() const override { return std::nullopt; }
+    void Leave() override {}
+  };
+
+  static std::vector<TensorSpec> MakeTensors(size_t count, int64_t elements) {
+    std::vector<TensorSpec> tensors(count);
+    for (size_t i = 0; i < count; ++i) {
+      tensors[i].set_name("t" + std::to_string(i));
+      tensors[i].set_dtype(F32);
+      tensors[i].add_shape(elements);
+    }
+    return tensors;
+  }
+
+  const std::vector<TensorSpec> tensors_;
+  const TensorArena arena_;
+  SliceLayout layout_;
+  Connected connector_;
+  Member9 membership_;
+  const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>(RealRuntime());
+  const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
+  ServiceCalls calls_{
+      {absl::Seconds(20), absl::Seconds(2)}, connector_, membership_, queue_, timers_, 3};
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_TESTING_HELD_SHARDS_H_

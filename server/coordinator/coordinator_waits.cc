@@ -1,0 +1,59 @@
+// What the coordinator tells of its waits: those of the present phase, and heartbeats that are
+// late.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/job/data_division.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/view_change.h"
+
+namespace parley {
+
+std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
+  std::vector<Wait> waits;
+  if (generation_ == 0 || life_.ended()) return waits;
+  const auto add = [&](std::string what, absl::Time since, absl::Time until) -> Wait& {
+    Wait& wait = waits.emplace_back();
+    wait.set_what(std::move(what));
+    wait.set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - since)));
+    wait.set_seconds_left(std::max(0.0, absl::ToDoubleSeconds(until - now)));
+    wait.set_step(progress_.step());
+    return wait;
+  };
+  const auto wait_for = [](Wait& wait, const Caller& entry) {
+    WaitedFor* on = wait.add_on();
+    on->set_role(entry.member.role());
+    on->set_ordinal(entry.member.ordinal());
+  };
+
+  const Missing missing = WhatIsMissing();
+  const absl::Time event = std::max(last_event_, resumed_at_);
+  auto vacancy = vacancies_.begin();  // they come first, in this order
+  for (size_t i = 0; i < missing.who.size(); ++i) {
+    absl::Time since = event;
+    if (vacancy != vacancies_.end()) since = std::max((vacancy++)->second.since, resumed_at_);
+    Wait& wait = add(missing.who[i], since, since + options_.stall_timeout);
+    if (missing.on[i].role() != ROLE_UNSPECIFIED) *wait.add_on() = missing.on[i];
+  }
+
+  const auto& job = options_.job;
+  const bool all_decided =
+      (job.has_steps() || job.has_epochs()) && IsDone(job, progress_.position(), progress_.step());
+  for (const Caller* entry : members_.Holders()) {
+    const uint64_t id = entry->member.id();
+    if (life_.phase() == TRAINING && (all_decided || finished_.begun()) && TakesPart(view_, id) &&
+        !finished_.has(id)) {
+      wait_for(add(absl::StrCat(Describe(entry->member), " has not finished"), event,
+                   event + options_.stall_timeout),
+               *entry);
+    }
+    if (entry->left || now - entry->heard_at < options_.liveness / 2) continue;
+    wait_for(add(absl::StrCat("a heartbeat of ", Describe(entry->member)), entry->heard_at,
+                 entry->lease_from + options_.liveness),
+             *entry);
+  }
+  return waits;
+}
+
+}  // namespace parley

@@ -1,0 +1,102 @@
+// Shard: what it waits for, and whom.
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/job/data_division.h"
+#include "server/parameter_shard/shard.h"
+
+namespace parley {
+namespace {
+
+WaitedFor Place(Role role, uint32_t ordinal) {
+  WaitedFor place;
+  place.set_role(role);
+  place.set_ordinal(ordinal);
+  return place;
+}
+
+// Who sends the part; where nobody does now, whoever takes the contributor's place.
+WaitedFor SenderPlace(const Routing& routing, uint32_t contributor, uint32_t part) {
+  const Member* const sender = routing.FindMember(routing.SenderOf(contributor, part));
+  if (sender == nullptr) return Place(WORKER, contributor);
+  return Place(sender->role(), sender->ordinal());
+}
+
+}  // namespace
+
+std::vector<Wait> Shard::Waits(absl::Time now) const {
+  std::vector<Wait> waits;
+  if (stopped_ || cause_.has_value() || error_.has_value()) return waits;
+  const auto add = [&](std::string what, std::vector<WaitedFor> on) {
+    Wait& wait = waits.emplace_back();
+    wait.set_what(std::move(what));
+    wait.set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - opened_)));
+    wait.set_step(version_ + 1);
+    wait.mutable_on()->Assign(on.begin(), on.end());
+  };
+  if (routing_ == nullptr) {
+    add("the view: who takes part, and which slices lie here", {Place(COORDINATOR, 0)});
+    waits.back().clear_step();
+    waits.back().set_seconds(0);
+    return waits;
+  }
+  const ClusterView& view = routing_->view();
+  if (!ready()) {
+    const std::string slices = absl::StrCat(" of ", slices_not_set().size(), " slices");
+    if (view.start_from().empty()) {
+      add(absl::StrCat("the start values", slices), {SenderPlace(*routing_, 0, 0)});
+    } else {
+      add(absl::StrCat("loading the start values", slices, " from ", view.start_from()), {});
+    }
+    return waits;
+  }
+  // A job that counts epochs may take more steps than the view says, where workers were lost.
+  const bool all_decided =
+      gate_.has_value()
+          ? (job_.has_steps() || job_.has_epochs()) && IsDone(job_, decided_.position(), version_)
+          : view.total_steps() != 0 && version_ >= view.total_steps();
+  if (all_decided) {
+    add("the end of the job: all steps are decided", {Place(COORDINATOR, 0)});
+    waits.back().set_step(version_);
+    return waits;
+  }
+  const std::string step = absl::StrCat("step ", version_ + 1, " attempt ", attempt_);
+  if (gate_.has_value()) {
+    // Closing: Outgoing knows which shard has not answered.
+    if (gate_->closing()) return waits;
+    std::vector<WaitedFor> on;
+    for (const auto& [contributor, part] : gate_->MissingParts()) {
+      on.push_back(SenderPlace(*routing_, contributor, part));
+    }
+    add(absl::StrCat("the end of ", step, " (Complete); parked here: ", completes_.size(),
+                     " Complete, ", enters_.size(), " Enter, ", pulls_.size(), " Pull"),
+        std::move(on));
+    return waits;
+  }
+  std::vector<WaitedFor> senders = SendersWithoutPush();
+  if (!senders.empty()) add(absl::StrCat("gradients of ", step), std::move(senders));
+  add(absl::StrCat("the verdict of ", step, "; parked here: ", pulls_.size(), " Pull"),
+      {Place(SHARD, view.step_leader())});
+  return waits;
+}
+
+std::vector<WaitedFor> Shard::SendersWithoutPush() const {
+  std::set<std::pair<uint32_t, uint32_t>> parts;
+  for (const auto& [id, slice] : table_->slices()) {
+    for (const PartRange& part : open_view().PartsOf(id)) {
+      // Those that have left since may count or not: the step leader says.
+      if (routing_->FindContributor(part.contributor) == nullptr) continue;
+      if (!slice.Has(part.contributor, part.part)) parts.emplace(part.contributor, part.part);
+    }
+  }
+  std::vector<WaitedFor> senders;
+  for (const auto& [contributor, part] : parts) {
+    senders.push_back(SenderPlace(*routing_, contributor, part));
+  }
+  return senders;
+}
+
+}  // namespace parley

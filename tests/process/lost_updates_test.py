@@ -1,0 +1,91 @@
+"""Workers are killed, stopped past their lease and replaced at random moments, round after round: every sample counts once.
+
+Each round is a job of its own, whose seed is printed; `--seed=N --rounds=1` repeats one.
+"""
+
+import argparse
+import random
+import signal
+import sys
+
+sys.path.insert(0, "tests/process")
+from support.integer_job import IntegerJob
+from support.jobs import main, wait_for
+
+WORKERS = 3
+STEPS = 120  # of an undisturbed job: 15 epochs of 8 steps
+
+
+class Round:
+    """One job and what is done to it. A fault leaves at least one worker alone (min_workers is 1)."""
+
+    def __init__(self, job, chance):
+        self.job, self.chance = job, chance
+        self.running = [f"worker-{i}" for i in range(WORKERS)]  # neither killed nor stopped
+        self.stopped = []
+        self.killed = []
+
+    def kill(self, victim):
+        self.job.send(victim, signal.SIGKILL)
+        self.running.remove(victim)
+        self.killed.append(victim)
+
+    def replace(self, victim):
+        self.kill(victim)
+        self.running.append(self.job.start_worker())
+
+    def stop_past_its_lease(self, victim):
+        self.job.send(victim, signal.SIGSTOP)
+        self.running.remove(victim)
+        lost = self.job.log("coordinator").count(" lost ")
+        wait_for(
+            f"the lease of {victim} to end",
+            lambda: self.job.log("coordinator").count(" lost ") > lost or self.job.processes["coordinator"].poll() is not None,
+            60,
+        )
+        self.job.send(victim, signal.SIGCONT)
+        self.running.append(victim)
+
+    def disturb(self):
+        step = 0
+        for _ in range(self.chance.randint(1, 3)):
+            step = self.chance.randint(step + 1, STEPS * 2 // 3)
+            self.job.wait_for_step(step)
+            faults = [self.stop_past_its_lease, self.replace] + [self.kill] * (len(self.running) > 1)
+            if len(self.running) < 2:
+                return
+            victim = self.chance.choice(self.running)
+            fault = self.chance.choice(faults)
+            print(f"  step {step}: {fault.__name__} {victim}")
+            fault(victim)
+
+
+def late(log):
+    """A replacement that came when all steps were decided has nothing to do, and says so."""
+    return "came too late" in log or "FINISHED" in log or "no coordinator at" in log
+
+
+def sums_are_exact(seed):
+    def test(where, runs):
+        print(f"seed {seed}")
+        job = IntegerJob(where, workers=WORKERS, shards=2, min_workers=1, epochs=15, liveness="2s", pause="20ms",
+                         elements="70000,1000,7")
+        runs.append(job)
+        round_ = Round(job, random.Random(seed))
+        round_.disturb()
+        left = [name for name in job.processes if name not in round_.killed]
+        ends = job.wait_for_end(left, 180)
+        for name, code in ends.items():
+            assert code == 0 or (name.startswith("worker") and late(job.log(name))), (name, ends)
+        assert any("the sums are exact" in job.log(name) for name in ends if name.startswith("worker")), ends
+        job.check_sums()
+
+    test.__name__ = f"sums_are_exact_{seed}"
+    return test
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rounds", type=int, default=10)
+parser.add_argument("--seed", type=int, default=20261121)
+options = parser.parse_args()
+main(*[sums_are_exact(options.seed + i) for i in range(options.rounds)])

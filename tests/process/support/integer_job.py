@@ -1,0 +1,143 @@
+"""Jobs of tests/process/integer_worker.cc: processes of their own, not under `parley run`, whose end is known beforehand."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import struct
+import subprocess
+
+from support.jobs import alive, scrape, wait_for
+from support.programs import program
+
+JOB = """
+name: "integers"
+seed: 3
+model {{ own {{}} }}
+data {{ own {{}} batch: {batch} }}
+optimizer {{ sgd {{ rate: 1 }} }}
+consistency {{ sync {{ reduction: SUM }} }}
+cluster {{ workers: {workers} shards: {shards} min_workers: {min_workers} }}
+liveness: "{liveness}"
+epochs: {epochs}
+"""
+
+
+class IntegerJob:
+    """One job. `proxy`: a FaultProxy through which all processes reach each other."""
+
+    def __init__(self, where, workers=2, shards=2, min_workers=None, epochs=10, samples=240, batch=10, liveness="10s",
+                 pause="0s", elements="300000,1000,7", window=None, proxy=None):
+        self.out = pathlib.Path(where) / "out"
+        self.logs_folder = pathlib.Path(where) / "logs"
+        self.logs_folder.mkdir(parents=True)
+        self.job = pathlib.Path(where) / "job.textproto"
+        self.job.write_text(JOB.format(workers=workers, shards=shards, min_workers=min_workers or workers, epochs=epochs,
+                                       batch=batch, liveness=liveness))
+        self.epochs, self.samples, self.proxy = epochs, samples, proxy
+        self.elements = [int(n) for n in elements.split(",")]
+        self.worker_flags = [f"--samples={samples}", f"--pause={pause}", f"--elements={elements}"]
+        if window:
+            self.worker_flags.append(f"--push_window={window}")
+        self.processes = {}  # name ("worker-1": the second that was started) to Popen
+        self._start("coordinator", "parley-coordinator", [f"--out={self.out}"])
+        self.coordinator = f"file:{self.out}/coordinator.address"
+        if proxy:
+            wait_for("the coordinator's address", (self.out / "coordinator.address").exists, 60)
+            self.coordinator = proxy.front("coordinator", lambda: self.serving("coordinator")["address"])
+        for i in range(shards):
+            self._start(f"shard-{i}", "parley-shard", self._member_flags(f"shard-{i}"))
+        for _ in range(workers):
+            self.start_worker()
+
+    def _member_flags(self, name):
+        flags = [f"--coordinator={self.coordinator}"]
+        if self.proxy:
+            flags.append(f"--advertise={self.proxy.front(name, lambda: self.serving(name).get('address'))}")
+        return flags
+
+    def _start(self, name, binary, flags):
+        with open(self.logs_folder / f"{name}.log", "w") as log:
+            self.processes[name] = subprocess.Popen(
+                [program(binary), f"--job={self.job}", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def start_worker(self):
+        name = f"worker-{sum(n.startswith('worker') for n in self.processes)}"
+        self._start(name, "integer-worker", self._member_flags(name) + self.worker_flags)
+        return name
+
+    def log(self, name):
+        return (self.logs_folder / f"{name}.log").read_text()
+
+    def serving(self, name):
+        """Its addresses, once it serves: {"address": ..., "metrics": ...}."""
+        line = re.search(r" serving (.*)", self.log(name))
+        return dict(re.findall(r"(\w+)=(\S+)", line.group(1))) if line else {}
+
+    def with_ordinal(self, role, ordinal):
+        """The process that has this place. Which one gets it is a matter of who joins first."""
+        names = [name for name in self.processes if name.startswith(role)]
+        return next(name for name in names if re.search(rf" joined .*\bordinal={ordinal}\b", self.log(name)))
+
+    def step(self):
+        """The last decided step, as the coordinator knows it; -1 where it does not answer."""
+        try:
+            text = scrape(self.serving("coordinator")["metrics"])
+        except (OSError, KeyError):
+            return -1
+        found = re.search(r"^parley_step\{[^}]*\} (\d+)", text, re.M)
+        return int(found.group(1)) if found else -1
+
+    def wait_for_step(self, step, seconds=120):
+        def reached():
+            assert self.processes["coordinator"].poll() is None, "the job ended early"
+            return self.step() >= step
+
+        wait_for(f"step {step}", reached, seconds)
+
+    def send(self, name, what):
+        self.processes[name].send_signal(what)
+
+    def wait_for_end(self, names, seconds=180):
+        """The exit status of each."""
+        wait_for("the job to end", lambda: all(self.processes[name].poll() is not None for name in names), seconds)
+        return {name: self.processes[name].returncode for name in names}
+
+    def why_stuck(self, *flags):
+        done = subprocess.run(
+            [program("parley"), "why-stuck", f"--coordinator=file:{self.out}/coordinator.address", *flags],
+            capture_output=True, text=True, timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def check_sums(self):
+        """The job's checkpoint holds what it must, element by element."""
+        done = subprocess.run(
+            [program("parley"), "checkpoint", "export", str(self.out / "checkpoints"), "--out", str(self.out / "export")],
+            capture_output=True, text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        file = (self.out / "export/model.safetensors").read_bytes()
+        (size,) = struct.unpack("<Q", file[:8])
+        header, data = json.loads(file[8 : 8 + size]), file[8 + size :]
+        factors = sum(1 + sample * 2654435761 % 5 for sample in range(self.samples))
+        for tensor, elements in enumerate(self.elements):
+            begin, end = header[f"sum{tensor}"]["data_offsets"]
+            values = struct.unpack(f"<{elements}f", data[begin:end])
+            for i, value in enumerate(values):
+                right = -self.epochs * factors * ((tensor + i) % 7 - 3)
+                assert value == right, f"element {i} of sum{tensor} is {value}, {right} is right"
+
+    def show(self):
+        """All that the processes said, for a failed test."""
+        for path in sorted(self.logs_folder.glob("*.log")):
+            print(f"---- {path.stem}\n{path.read_text()[-6000:]}")
+
+    def kill(self):
+        for process in self.processes.values():
+            if alive(process.pid):
+                os.kill(process.pid, signal.SIGKILL)
+            process.wait()
