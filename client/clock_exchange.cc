@@ -38,6 +38,7 @@ void ClockExchange::Open(uint64_t clock, uint32_t attempt, double weight, bool h
   attempt_ = attempt;
   weight_ = weight;
   seen_ = std::move(seen);
+  if (seen_.empty()) seen_.push_back(0);  // PushRequest names it for each slice
   skipped_ = false;
   window_->Begin(clock, attempt, options_.sum ? 1 : weight, seen_);
   absl::MutexLock lock(&mu_);

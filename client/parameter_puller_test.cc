@@ -29,7 +29,7 @@ TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
       return false;
     });
   };
-  ASSERT_TRUE(puller.Pull(7, wait).ok());
+  ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
   EXPECT_EQ(most, 2400u);
   EXPECT_EQ(seen, std::vector<int>(40, 1));
   EXPECT_EQ(puller.TakePulledBytes(), 40 * 400u);
@@ -43,7 +43,7 @@ TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
     shards.RefuseFirst(0, absl::AbortedError("version 7 is gone"));
     return shards.RunUntil(done);
   };
-  EXPECT_TRUE(absl::IsAborted(puller.Pull(7, wait)));
+  EXPECT_TRUE(absl::IsAborted(puller.Pull({.version = 7}, wait)));
   shards.AnswerFirst(0);
   EXPECT_TRUE(shards.RunUntil([] { return true; }).ok());
   EXPECT_TRUE(shards.held(0).empty());

@@ -120,6 +120,7 @@ class HeldShards {
     void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
     void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
     void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
+    void Advance(const AdvanceRequest&, absl::Time, Done<AdvanceReply>) override {}
     void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply>) override {}
 
     std::vector<Held> Copy() const {
