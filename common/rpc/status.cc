@@ -15,8 +15,8 @@ constexpr size_t kMessageLimit = 2000;
 
 grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
-  std::string message(status.message().substr(0, kMessageLimit));
-  return {static_cast<grpc::StatusCode>(status.code()), std::move(message)};
+  const std::string message(status.message().substr(0, kMessageLimit));
+  return {static_cast<grpc::StatusCode>(status.code()), message};
 }
 
 absl::Status FromGrpc(const grpc::Status& status, const std::string& peer) {

@@ -35,7 +35,7 @@ class Turns {
     where_ = {kRunning, kRunning};
     // What touches only a temporary file, or nothing that changes, is done with the turn before.
     files.BeforeEach([this](const std::string& operation) {
-      if (me_ < 0 || operation == "Create" || operation == "CreateDirectories" ||
+      if (me < 0 || operation == "Create" || operation == "CreateDirectories" ||
           operation == "SyncDirectory") {
         return;
       }
@@ -44,7 +44,7 @@ class Turns {
     std::vector<std::thread> threads;
     for (int i = 0; i < 2; ++i) {
       threads.emplace_back([this, i, &bodies] {
-        me_ = i;
+        me = i;
         bodies[i]();
         absl::MutexLock lock(&mu_);
         where_[i] = kDone;
@@ -60,7 +60,7 @@ class Turns {
 
   void AwaitTurn() {
     absl::MutexLock lock(&mu_);
-    Where& mine = where_[me_];
+    Where& mine = where_[me];
     mine = kWaiting;
     mu_.Await(absl::Condition(
         +[](Where* where) { return *where == kRunning; }, &mine));
@@ -82,14 +82,14 @@ class Turns {
 
   bool NobodyRuns() const { return where_[0] != kRunning && where_[1] != kRunning; }
 
-  static thread_local int me_;
+  static thread_local int me;
   absl::Mutex mu_;
   std::array<Where, 2> where_;
   std::vector<int> trace_;
   bool started_ = false;
 };
 
-thread_local int Turns::me_ = -1;
+thread_local int Turns::me = -1;
 
 class JobLogRaceTest : public JobLogTest {};
 
