@@ -38,7 +38,7 @@ Fiber::~Fiber() = default;
 Fiber* Fiber::Current() { return current; }
 
 void Fiber::Enter(unsigned low, unsigned high) {
-  auto* const self = reinterpret_cast<Fiber*>((static_cast<uintptr_t>(high) << 32) | low);
+  auto* const self = reinterpret_cast<Fiber*>(uintptr_t{high} << 32 | low);  // NOLINT
   self->SwitchIn();
   self->body_();
   self->ended_ = true;

@@ -13,8 +13,8 @@
 #include "absl/synchronization/notification.h"
 
 extern "C" {
-void __tsan_acquire(void* address);
-void __tsan_release(void* address);
+void __tsan_acquire(void* address);  // NOLINT
+void __tsan_release(void* address);  // NOLINT
 void AnnotateIgnoreReadsBegin(const char* file, int line);
 void AnnotateIgnoreReadsEnd(const char* file, int line);
 }
@@ -190,10 +190,12 @@ ABSL_NAMESPACE_END
 // What is left: gRPC's own code in templates that are compiled into ours, and memory that goes back
 // and forth through gRPC's queues, which make their order with atomics in code that is not
 // instrumented.
-extern "C" const char* __tsan_default_suppressions() {
+extern "C" const char* __tsan_default_suppressions() {  // NOLINT
   return "race_top:^grpc::\n"
          "race_top:^std::\n"
          "race_top:operator delete\n";
 }
 
-extern "C" const char* __tsan_default_options() { return "ignore_noninstrumented_modules=1"; }
+extern "C" const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1";
+}  // NOLINT
