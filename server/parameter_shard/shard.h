@@ -212,6 +212,7 @@ class Shard {
 
   // shard_waits.cc: of the open step, which somebody waits for.
   std::vector<WaitedFor> SendersWithoutPush() const;
+  std::vector<Wait> ClockedWaits(absl::Time now) const;
 
   // shard_view.cc: who takes part.
   void StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);

@@ -59,6 +59,10 @@ void Shard::CompleteClock(const CompleteRequest& request, CallTime time, Replies
   if (absl::Status status = CheckAttempt(contributor, request.attempt()); !status.ok()) {
     return refuse(status);
   }
+  if (absl::Status status = CheckSize(request); !status.ok()) return refuse(status);
+  if (absl::Status status = RoomForComplete(request.header().member()); !status.ok()) {
+    return refuse(status);
+  }
   absl::StatusOr<std::optional<Verdict>> completed = clocked_->gate->Complete(request);
   if (!completed.ok()) return refuse(completed.status());
   ParkedComplete parked;

@@ -53,6 +53,7 @@ std::vector<Wait> Shard::Waits(absl::Time now) const {
     }
     return waits;
   }
+  if (clocked_ != nullptr) return ClockedWaits(now);
   // A job that counts epochs may take more steps than the view says, where workers were lost.
   const bool all_decided =
       gate_.has_value()
@@ -80,6 +81,43 @@ std::vector<Wait> Shard::Waits(absl::Time now) const {
   if (!senders.empty()) add(absl::StrCat("gradients of ", step), std::move(senders));
   add(absl::StrCat("the verdict of ", step, "; parked here: ", pulls_.size(), " Pull"),
       {Place(SHARD, view.step_leader())});
+  return waits;
+}
+
+// In bounded and async nobody waits for a step; calls are parked for the floor, a barrier, or
+// samples.
+std::vector<Wait> Shard::ClockedWaits(absl::Time now) const {
+  std::vector<Wait> waits;
+  const bool leads = clocked_->gate.has_value();
+  if (completes_.empty() && enters_.empty() && pulls_.empty() &&
+      !(leads && clocked_->gate->barrier().has_value())) {
+    return waits;
+  }
+  Wait& wait = waits.emplace_back();
+  wait.set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - clocked_->since)));
+  const std::string parked = absl::StrCat("; parked here: ", completes_.size(), " Complete, ",
+                                          enters_.size(), " Enter, ", pulls_.size(), " Pull");
+  if (!leads) {
+    wait.set_what(absl::StrCat("clocks above ", clocked_->floor, parked));
+    *wait.add_on() = Place(SHARD, routing_->view().step_leader());
+    return waits;
+  }
+  const ClockGate& gate = *clocked_->gate;
+  wait.set_step(gate.version());
+  if (gate.barrier().has_value()) {
+    wait.set_what(absl::StrCat("all shards to name version ", *gate.barrier(), parked));
+    for (const Member& member : routing_->view().members()) {
+      if (member.role() != SHARD || clocked_->acknowledged.count(member.ordinal()) != 0) continue;
+      *wait.add_on() = Place(SHARD, member.ordinal());
+    }
+    return waits;
+  }
+  wait.set_what(absl::StrCat("workers at the floor, clock ", gate.floor(), parked));
+  for (const ClockGate::AtWork& one : gate.at_work()) {
+    // Parked pulls wait for the slowest ones, those without samples for all.
+    if (completes_.empty() && enters_.empty() && one.completed > gate.floor()) continue;
+    *wait.add_on() = SenderPlace(*routing_, one.contributor, 0);
+  }
   return waits;
 }
 
