@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -43,6 +44,8 @@ class Session {
     std::string metrics_address;
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
     std::shared_ptr<Runtime> runtime = RealRuntime();
+    // As Membership::Options::resolve.
+    std::function<absl::StatusOr<std::string>()> resolve;
   };
 
   // Joins the job as a worker. The codes of Membership::Join. `connector` must outlive the session.

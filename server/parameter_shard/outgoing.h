@@ -44,6 +44,9 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   void Send(std::vector<ToShard> requests, const Routing& routing);
   // progress: where the job is after the last of them.
   void Report(std::vector<Verdict> verdicts, const JobProgress& progress);
+  // There is a new coordinator: it is told where the job is, also if all verdicts were told to the
+  // one before.
+  void ReportAgain();
 
   // Nothing is sent any more; answers are ignored. The shard may go after it.
   void Stop();
@@ -79,6 +82,7 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   std::vector<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
   JobProgress progress_ ABSL_GUARDED_BY(mu_);  // after the last of verdicts_
   bool reporting_ ABSL_GUARDED_BY(mu_) = false;
+  bool again_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace parley
