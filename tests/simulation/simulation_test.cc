@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -50,7 +51,8 @@ TEST(SimulationTest, WithoutFaultsAJobRunsToItsEnd) {
 }
 
 // Runs the seeds, of which `options` makes the job and the faults, and prints what happened.
-void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options) {
+void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options,
+              const std::vector<std::string>& expected = {}) {
   NetworkCounts total;
   std::map<std::string, int> happened;
   uint64_t events = 0;
@@ -81,6 +83,9 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
               static_cast<int>(seeds), static_cast<int>(steps), static_cast<int>(events),
               static_cast<int>(total.calls), static_cast<int>(failed));
   EXPECT_LE(failed, seeds / 10);
+  if (seeds >= 100) {
+    for (const std::string& what : expected) happened.try_emplace(what, 0);
+  }
   for (const auto& [what, times] : happened) {
     std::printf("  %-24s %d\n", what.c_str(), times);
     EXPECT_GT(times, 0) << what;
@@ -109,8 +114,6 @@ TEST(SimulationTest, WorkersMayDieAndComeBack) {
   const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
   JobConfig go_on = Job("epochs: 3", cluster);
   JobConfig wait = Job("epochs: 3", cluster, "lost_worker: WAIT");
-  // A worker that is cut off from all comes back.
-  for (JobConfig* job : {&go_on, &wait}) job->set_autonomy("60s");
   RunSeeds([&](uint64_t seed) {
     JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? go_on : wait);
     options.kills = 2;
@@ -118,6 +121,30 @@ TEST(SimulationTest, WorkersMayDieAndComeBack) {
     options.isolations = 1;
     return options;
   });
+}
+
+TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
+  const JobConfig fixed = Job("steps: 60");
+  JobConfig checkpointed = fixed;
+  checkpointed.mutable_checkpoint()->set_at_end(true);
+  const JobConfig elastic = Job("epochs: 3", "workers: 4 shards: 2 min_workers: 1");
+  RunSeeds(
+      [&](uint64_t seed) {
+        JobSimulation::Options options = WithNetworkFaults(seed % 4 == 0   ? fixed
+                                                           : seed % 4 == 2 ? checkpointed
+                                                                           : elastic);
+        if (seed % 2 != 0) options.kills = 1;
+        options.coordinator_kills = 2;
+        options.coordinator_stops = 1;
+        options.coordinator_rivals = 1;
+        options.coordinator_cuts = 1;
+        // A checkpoint that cannot be written ends the job.
+        options.disk_faults = seed % 4 == 2 ? 0 : 2;
+        return options;
+      },
+      {"coordinator killed", "its machine crashed", "coordinator restarted at its address",
+       "coordinator restarted elsewhere", "coordinator stopped", "another coordinator started",
+       "coordinator cut off", "disk failed", "took over", "lost the rule", "was refused"});
 }
 
 }  // namespace
