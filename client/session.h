@@ -33,6 +33,11 @@ namespace parley {
 // with an error that names who is missing. Retries, and attempts of a step that must be sent again,
 // happen inside.
 //
+// In bounded and async (docs/clocked.md) a step is a clock of this worker alone: Pull brings the
+// newest values that its bound allows, or after the end of a data epoch the version that all share;
+// Complete waits for the next samples, and its verdict is of this worker's contribution (SKIP with
+// no shares: a shard refused it as too stale, or it had no samples).
+//
 // Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and
 // Push(i) and must not be touched from Push(i) until Complete returns; parameter(i) is read-only
 // and changes only inside Pull and PullEvaluation. Both keep their address from Register to the end

@@ -10,7 +10,7 @@ namespace parley {
 
 // What one worker does in one step.
 struct StepPlan {
-  uint64_t step = 0;        // from 1
+  uint64_t step = 0;        // from 1; in bounded and async the worker's clock
   uint64_t data_epoch = 0;  // from 0
   bool ends_epoch =
       false;  // the data epoch is used up after this step, whoever has its last sample
