@@ -24,6 +24,9 @@ class AnswerQueue {
   // Any thread. Dropped after End.
   void Post(std::function<void()> answer);
 
+  // How parts that wait are given RunUntil, with the deadline and the text of the whole.
+  using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
+
   // Every present and later wait ends with this status; the first one counts. Any thread.
   void End(absl::Status why);
 

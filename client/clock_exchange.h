@@ -3,15 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "client/answer_queue.h"
 #include "client/push_window.h"
+#include "client/pushed_tensors.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
@@ -29,18 +28,13 @@ namespace parley {
 class ClockExchange {
  public:
   struct Options {
-    uint32_t contributor = 0;
+    PushWindow::Options window;
     uint32_t step_leader = 0;  // ordinal of the shard
     bool sum = false;          // reduction SUM: gradients go as they are
     double clip_norm = 0;      // 0: not clipped
     bool skip_nonfinite = false;
-    size_t group_bytes = 4 << 20;
-    // Of pushes on their way to one shard.
-    size_t window_bytes = 64 << 20;
     bool NeedsWholeGradient() const { return clip_norm > 0 || skip_nonfinite; }
   };
-  // Runs answers until the condition holds (AnswerQueue::RunUntil with the caller's deadline).
-  using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
 
   // All must outlive it and be the same through its life.
   ClockExchange(const Options& options, const std::vector<TensorSpec>& tensors,
@@ -57,37 +51,32 @@ class ClockExchange {
   absl::Status Push(size_t tensor);
 
   // Waits until the shards have answered all that was pushed.
-  absl::Status AwaitPushes(const Wait& wait);
+  absl::Status AwaitPushes(const AnswerQueue::Wait& wait);
   // Then: tells the step leader what became of it, and waits for what comes next.
-  absl::StatusOr<CompleteReply> AwaitReply(const Wait& wait, const Share& share,
+  absl::StatusOr<CompleteReply> AwaitReply(const AnswerQueue::Wait& wait, const Share& share,
                                            uint64_t data_epoch);
 
   // Bytes pushed since the last call.
-  uint64_t TakePushedBytes();
+  uint64_t TakePushedBytes() { return window_->TakeAddedBytes(); }
 
  private:
-  void Send(size_t tensor);
+  // scale: of the whole gradient, beside its weight.
+  void Begin(double scale);
 
-  // Constant after construction.
   const Options options_;
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
   const TensorArena& gradients_;
   ServiceCalls& calls_;
   const std::shared_ptr<PushWindow> window_;
+  PushedTensors pushed_;
 
-  // Change in Open only, before there are pushes.
+  // The training thread's.
   uint64_t clock_ = 0;
   uint32_t attempt_ = 0;
   double weight_ = 0;
   std::vector<uint64_t> seen_;
-
-  mutable absl::Mutex mu_;
-  bool open_ ABSL_GUARDED_BY(mu_) = false;
-  bool has_samples_ ABSL_GUARDED_BY(mu_) = false;
-  std::vector<bool> pushed_ ABSL_GUARDED_BY(mu_);  // tensors of the open clock
-  uint64_t pushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
-  bool skipped_ = false;  // not finite; training thread
+  bool skipped_ = false;  // not finite
 };
 
 }  // namespace parley

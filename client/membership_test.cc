@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/testing/refusing_peers.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -19,7 +20,7 @@ namespace {
 
 // A coordinator, and the step leader's WhyFailed, that answer as a test tells them. Watch calls are
 // parked.
-class FakeService final : public Connector, public CoordinatorClient, public ShardClient {
+class FakeService final : public Connector, public RefusingCoordinator, public RefusingShard {
  public:
   // What they answer while `down`: nothing gets through.
   void set_down(bool down) {
@@ -146,47 +147,6 @@ class FakeService final : public Connector, public CoordinatorClient, public Sha
     done(reply);
   }
 
-  template <class Reply>
-  static void Refuse(const Done<Reply>& done) {
-    done(absl::UnimplementedError("not in this test"));
-  }
-  void RegisterModel(const RegisterModelRequest&, absl::Time,
-                     Done<RegisterModelReply> done) override {
-    Refuse(done);
-  }
-  void ReportReady(const ReportReadyRequest&, absl::Time, Done<ReportReadyReply> done) override {
-    Refuse(done);
-  }
-  void ReportVerdicts(const ReportVerdictsRequest&, absl::Time,
-                      Done<ReportVerdictsReply> done) override {
-    Refuse(done);
-  }
-  void ReportEvaluation(const ReportEvaluationRequest&, absl::Time,
-                        Done<ReportEvaluationReply> done) override {
-    Refuse(done);
-  }
-  void Finish(const FinishRequest&, absl::Time, Done<FinishReply> done) override { Refuse(done); }
-  void ReportCheckpointFile(const ReportCheckpointFileRequest&, absl::Time,
-                            Done<ReportCheckpointFileReply> done) override {
-    Refuse(done);
-  }
-  void GetStatus(const GetStatusRequest&, absl::Time, Done<GetStatusReply> done) override {
-    Refuse(done);
-  }
-  void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply> done) override {
-    Refuse(done);
-  }
-  void Push(const PushRequest&, absl::Time, Done<PushReply> done) override { Refuse(done); }
-  void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
-    Refuse(done);
-  }
-  void Enter(const EnterRequest&, absl::Time, Done<EnterReply> done) override { Refuse(done); }
-  void Close(const CloseRequest&, absl::Time, Done<CloseReply> done) override { Refuse(done); }
-  void Decide(const DecideRequest&, absl::Time, Done<DecideReply> done) override { Refuse(done); }
-  void Advance(const AdvanceRequest&, absl::Time, Done<AdvanceReply> done) override {
-    Refuse(done);
-  }
-  void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }
 
  private:
   bool Down() const {

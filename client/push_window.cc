@@ -43,6 +43,7 @@ void PushWindow::Add(size_t tensor) {
       Lane& lane = lanes_[placed.shard];
       lane.waiting.push_back({tensor, &placed});
       lane.waiting_bytes += placed.bytes;
+      added_bytes_ += placed.bytes;
       if (std::find(shards.begin(), shards.end(), placed.shard) == shards.end()) {
         shards.push_back(placed.shard);
       }
@@ -144,7 +145,7 @@ std::shared_ptr<PushRequest> PushWindow::Encode(const std::vector<Item>& items,
     slice.set_dtype(spec.dtype());
     Weigh(spec.dtype(),
           gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes),
-          options_.sum || spec.buffer() ? 1 : attempt.weight, slice.mutable_data());
+          spec.buffer() ? 1 : attempt.weight, slice.mutable_data());
   }
   return request;
 }
@@ -162,6 +163,19 @@ bool PushWindow::AllAcknowledged() const {
 absl::Status PushWindow::error() const {
   absl::MutexLock lock(&mu_);
   return attempt_.acks->error;
+}
+
+absl::Status PushWindow::AwaitAcknowledged(const AnswerQueue::Wait& wait) {
+  Flush();
+  absl::Status status = wait([this] { return AllAcknowledged(); });
+  if (status.ok()) status = error();
+  if (!status.ok()) Abandon();  // the caller may write its gradients again
+  return status;
+}
+
+uint64_t PushWindow::TakeAddedBytes() {
+  absl::MutexLock lock(&mu_);
+  return std::exchange(added_bytes_, 0);
 }
 
 PushWindow::Outcomes PushWindow::outcomes() const {

@@ -10,6 +10,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "client/answer_queue.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
@@ -31,9 +32,11 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
  public:
   struct Options {
     uint32_t contributor = 0;
-    bool sum = false;         // reduction SUM: gradients go as they are
-    size_t group_bytes = 0;   // slices for one shard travel together up to about this
-    size_t window_bytes = 0;  // of one shard; a slice that is larger travels alone
+    // Slices for one shard travel together up to about this.
+    size_t group_bytes = 4 << 20;
+    // Of pushes that a shard has not acknowledged, for each shard; a slice that is larger travels
+    // alone. gRPC holds them once more while they are sent.
+    size_t window_bytes = 64 << 20;
   };
 
   // All must outlive the object's last Abandon.
@@ -42,7 +45,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
                                           const SliceLayout& layout, const TensorArena& gradients,
                                           ServiceCalls& calls);
 
-  // Begins an attempt; the former one is over. seen: in bounded and async, PushRequest.seen of each
+  // Begins an attempt; the former one is over. weight: gradients are multiplied by it, buffers are
+  // not. seen: in bounded and async, PushRequest.seen of each
   // slice, by id.
   void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
   // The tensor's gradient is complete. Small slices wait for others until Flush.
@@ -53,12 +57,16 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   // each answer.
   bool AllAcknowledged() const;
   absl::Status error() const;
+  // Flushes, and waits until the shards have answered all; on an error nothing more is sent.
+  absl::Status AwaitAcknowledged(const AnswerQueue::Wait& wait);
   // Slices of this attempt that the shards have taken, and refused as STALE.
   struct Outcomes {
     uint64_t taken = 0;
     uint64_t refused = 0;
   };
   Outcomes outcomes() const;
+  // Bytes of what was added since the last call.
+  uint64_t TakeAddedBytes();
   // Nothing more of this attempt is sent. When it returns no thread reads gradients any more.
   void Abandon();
 
@@ -112,6 +120,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   Attempt attempt_ ABSL_GUARDED_BY(mu_);
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // messages of this attempt
+  uint64_t added_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -1,6 +1,7 @@
 #include "client/service_calls.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -64,6 +65,19 @@ void ServiceCalls::Push(uint32_t shard, std::shared_ptr<PushRequest> request,
                         OnAnswer<PushReply> answer, std::function<void()> on_acknowledged) {
   ToShard("pushing to", shard, &ShardClient::Push, std::move(request), std::move(answer),
           std::move(on_acknowledged));
+}
+
+absl::StatusOr<CompleteReply> ServiceCalls::AwaitComplete(uint32_t shard,
+                                                          std::shared_ptr<CompleteRequest> request,
+                                                          const AnswerQueue::Wait& wait) {
+  // Shared, since it can come after the wait is over.
+  auto answer = std::make_shared<std::optional<absl::StatusOr<CompleteReply>>>();
+  Complete(shard, std::move(request),
+           [answer](absl::StatusOr<CompleteReply> reply) { answer->emplace(std::move(reply)); });
+  if (absl::Status status = wait([&answer] { return answer->has_value(); }); !status.ok()) {
+    return status;
+  }
+  return **std::move(answer);
 }
 
 void ServiceCalls::Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,

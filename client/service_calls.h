@@ -55,6 +55,10 @@ class ServiceCalls {
             std::function<void()> on_acknowledged = nullptr);
   void Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
                 OnAnswer<CompleteReply> answer);
+  // Completes, and runs answers until that one has come.
+  absl::StatusOr<CompleteReply> AwaitComplete(uint32_t shard,
+                                              std::shared_ptr<CompleteRequest> request,
+                                              const AnswerQueue::Wait& wait);
   void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<PullReply> answer);
   void Enter(uint32_t shard, std::shared_ptr<EnterRequest> request, OnAnswer<EnterReply> answer);
 

@@ -3,15 +3,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
+#include "client/answer_queue.h"
 #include "client/push_window.h"
+#include "client/pushed_tensors.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
@@ -30,16 +29,10 @@ namespace parley {
 class StepExchange {
  public:
   struct Options {
-    uint32_t contributor = 0;
+    PushWindow::Options window;
     uint32_t step_leader = 0;  // ordinal of the shard
     bool sum = false;          // reduction SUM: gradients go as they are
-    size_t group_bytes = 4 << 20;
-    // Of pushes that a shard has not acknowledged, for each shard; gRPC holds them once more while
-    // they are sent.
-    size_t window_bytes = 64 << 20;
   };
-  // Runs answers until the condition holds (AnswerQueue::RunUntil with the caller's deadline).
-  using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
 
   // All must outlive it and be the same through its life.
   StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
@@ -53,30 +46,28 @@ class StepExchange {
   absl::Status Push(size_t tensor);
 
   // Waits until the shards have all that was pushed.
-  absl::Status AwaitPushes(const Wait& wait);
+  absl::Status AwaitPushes(const AnswerQueue::Wait& wait);
   // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest. On
   // RETRY all is pushed again, as the next attempt: call AwaitPushes and this once more.
-  absl::StatusOr<Verdict> AwaitVerdict(const Wait& wait, const Share& share, uint64_t data_epoch);
+  absl::StatusOr<Verdict> AwaitVerdict(const AnswerQueue::Wait& wait, const Share& share,
+                                       uint64_t data_epoch);
 
   // Bytes pushed since the last call.
-  uint64_t TakePushedBytes();
+  uint64_t TakePushedBytes() { return window_->TakeAddedBytes(); }
 
  private:
-  void PushAgain();
+  void Begin();
 
-  // Constant after construction.
   const Options options_;
-  const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
   ServiceCalls& calls_;
   const std::shared_ptr<PushWindow> window_;
+  PushedTensors pushed_;
 
-  mutable absl::Mutex mu_;
-  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none is open
-  uint32_t attempt_ ABSL_GUARDED_BY(mu_) = 0;
-  double weight_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<bool> pushed_ ABSL_GUARDED_BY(mu_);  // tensors of the open step
-  uint64_t pushed_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  // The training thread's.
+  uint64_t step_ = 0;
+  uint32_t attempt_ = 0;
+  double weight_ = 0;
 };
 
 }  // namespace parley

@@ -12,13 +12,15 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/clock.h"
+#include "client/testing/quiet_membership.h"
+#include "client/testing/refusing_peers.h"
 #include "client/timer_thread.h"
 
 namespace parley {
 namespace {
 
 // A shard that keeps what is pushed and answers Complete with verdicts given beforehand.
-class FakeShard final : public ShardClient {
+class FakeShard final : public RefusingShard {
  public:
   void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
     PushReply reply;
@@ -47,13 +49,6 @@ class FakeShard final : public ShardClient {
     }
     done(reply);
   }
-  void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply>) override {}
-  void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
-  void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
-  void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
-  void Advance(const AdvanceRequest&, absl::Time, Done<AdvanceReply>) override {}
-  void Pull(const PullRequest&, absl::Time, Done<PullReply>) override {}
-  void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply>) override {}
 
   void WillAnswer(Verdict::Outcome outcome, uint64_t step, uint32_t attempt) {
     absl::MutexLock lock(&mu_);
@@ -87,19 +82,6 @@ class FakeShard final : public ShardClient {
   std::deque<absl::Status> push_errors_ ABSL_GUARDED_BY(mu_);
   std::vector<CompleteRequest> completes_ ABSL_GUARDED_BY(mu_);
   int pushes_ ABSL_GUARDED_BY(mu_) = 0;
-};
-
-class FakeMembership final : public Membership {
- public:
-  uint64_t member() const override { return 9; }
-  uint32_t ordinal() const override { return 0; }
-  std::string job_directory() const override { return ""; }
-  CallHeader header() const override { return {}; }
-  std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
-  void Progress(uint64_t) override {}
-  FirstCause Fail(const std::string&, bool) override { return {}; }
-  std::optional<FirstCause> failure() const override { return std::nullopt; }
-  void Leave() override {}
 };
 
 class FakeConnector final : public Connector {
@@ -146,7 +128,7 @@ class StepExchangeTest : public testing::Test {
   StepExchange MakeExchange(bool sum = false, size_t group_bytes = 1 << 20) {
     StepExchange::Options options;
     options.sum = sum;
-    options.group_bytes = group_bytes;
+    options.window.group_bytes = group_bytes;
     return StepExchange(options, tensors_, layout_, gradients_, calls_);
   }
 
@@ -163,7 +145,7 @@ class StepExchangeTest : public testing::Test {
   }
   FakeShard& shard() const { return *connector_.shard; }
 
-  StepExchange::Wait wait() {
+  AnswerQueue::Wait wait() {
     return [this](const std::function<bool()>& done) {
       return queue_->RunUntil(
           done, absl::Now() + absl::Seconds(30), [] {}, absl::Seconds(1));
@@ -173,7 +155,7 @@ class StepExchangeTest : public testing::Test {
   const std::vector<TensorSpec> tensors_;
   TensorArena gradients_;
   SliceLayout layout_;
-  FakeMembership membership_;
+  QuietMembership membership_;
   FakeConnector connector_;
   const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>(RealRuntime());
   const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();

@@ -14,9 +14,9 @@ void WorkerSession::AdoptClocks() {
   if (!IsClocked(options_.job)) return;
   leases_.emplace(options_.job, view().training_samples());
   ClockExchange::Options exchange;
-  exchange.contributor = ordinal();
+  exchange.window.contributor = ordinal();
   exchange.step_leader = view().step_leader();
-  exchange.window_bytes = options_.push_window_bytes;
+  exchange.window.window_bytes = options_.push_window_bytes;
   exchange.sum = SumsContributions(options_.job);
   exchange.clip_norm = options_.job.optimizer().clip_norm();
   exchange.skip_nonfinite = options_.job.optimizer().skip_nonfinite();

@@ -95,9 +95,9 @@ absl::Status WorkerSession::AdoptView() {
   data_.emplace(options_.job, view(), member->ordinal());
   puller_.emplace(tensors_, *layout_, *parameters_, *calls_);
   StepExchange::Options exchange;
-  exchange.contributor = member->ordinal();
+  exchange.window.contributor = member->ordinal();
   exchange.step_leader = view().step_leader();
-  exchange.window_bytes = options_.push_window_bytes;
+  exchange.window.window_bytes = options_.push_window_bytes;
   exchange.sum = SumsContributions(options_.job);
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
   AdoptClocks();

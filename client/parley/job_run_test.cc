@@ -21,32 +21,19 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/parley/log_tail.h"
+#include "client/testing/refusing_peers.h"
 
 namespace parley {
 namespace {
 
 // Answers GetStatus by a function; nobody calls the rest.
-class ScriptedCoordinator final : public CoordinatorClient {
+class ScriptedCoordinator final : public RefusingCoordinator {
  public:
   explicit ScriptedCoordinator(std::function<GetStatusReply()> status)
       : status_(std::move(status)) {}
   void GetStatus(const GetStatusRequest&, absl::Time, Done<GetStatusReply> done) override {
     done(status_());
   }
-  void Join(const JoinRequest&, absl::Time, Done<JoinReply>) override {}
-  void Heartbeat(const HeartbeatRequest&, absl::Time, Done<HeartbeatReply>) override {}
-  void Watch(const WatchRequest&, absl::Time, Done<WatchReply>) override {}
-  void RegisterModel(const RegisterModelRequest&, absl::Time, Done<RegisterModelReply>) override {}
-  void ReportReady(const ReportReadyRequest&, absl::Time, Done<ReportReadyReply>) override {}
-  void ReportVerdicts(const ReportVerdictsRequest&, absl::Time,
-                      Done<ReportVerdictsReply>) override {}
-  void ReportEvaluation(const ReportEvaluationRequest&, absl::Time,
-                        Done<ReportEvaluationReply>) override {}
-  void Finish(const FinishRequest&, absl::Time, Done<FinishReply>) override {}
-  void ReportCheckpointFile(const ReportCheckpointFileRequest&, absl::Time,
-                            Done<ReportCheckpointFileReply>) override {}
-  void Fail(const FailRequest&, absl::Time, Done<FailReply>) override {}
-  void Leave(const LeaveRequest&, absl::Time, Done<LeaveReply>) override {}
 
  private:
   const std::function<GetStatusReply()> status_;

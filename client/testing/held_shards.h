@@ -4,7 +4,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,10 +13,11 @@
 #include "absl/time/clock.h"
 #include "client/answer_queue.h"
 #include "client/connector.h"
-#include "client/membership.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
+#include "client/testing/quiet_membership.h"
+#include "client/testing/refusing_peers.h"
 #include "client/timer_thread.h"
 
 namespace parley {
@@ -82,7 +82,7 @@ class HeldShards {
   }
 
  private:
-  class Shard final : public ShardClient {
+  class Shard final : public RefusingShard {
    public:
     void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
       Held held;
@@ -115,14 +115,7 @@ class HeldShards {
       absl::MutexLock lock(&mu_);
       held_.push_back(std::move(held));
     }
-    void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply>) override {}
-    void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply>) override {}
-    void Enter(const EnterRequest&, absl::Time, Done<EnterReply>) override {}
-    void Close(const CloseRequest&, absl::Time, Done<CloseReply>) override {}
-    void Decide(const DecideRequest&, absl::Time, Done<DecideReply>) override {}
-    void Advance(const AdvanceRequest&, absl::Time, Done<AdvanceReply>) override {}
-    void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply>) override {}
-
+              
     std::vector<Held> Copy() const {
       absl::MutexLock lock(&mu_);
       return {held_.begin(), held_.end()};
@@ -155,19 +148,6 @@ class HeldShards {
     std::vector<std::shared_ptr<Shard>> shards;
   };
 
-  class Member9 final : public Membership {
-   public:
-    uint64_t member() const override { return 9; }
-    uint32_t ordinal() const override { return 0; }
-    std::string job_directory() const override { return ""; }
-    CallHeader header() const override { return {}; }
-    std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
-    void Progress(uint64_t) override {}
-    FirstCause Fail(const std::string&, bool) override { return {}; }
-    std::optional<FirstCause> failure() const override { return std::nullopt; }
-    void Leave() override {}
-  };
-
   static std::vector<TensorSpec> MakeTensors(size_t count, int64_t elements) {
     std::vector<TensorSpec> tensors(count);
     for (size_t i = 0; i < count; ++i) {
@@ -182,7 +162,7 @@ class HeldShards {
   const TensorArena arena_;
   SliceLayout layout_;
   Connected connector_;
-  Member9 membership_;
+  QuietMembership membership_;
   const std::shared_ptr<AnswerQueue> queue_ = std::make_shared<AnswerQueue>(RealRuntime());
   const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
   ServiceCalls calls_{

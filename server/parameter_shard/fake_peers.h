@@ -10,8 +10,10 @@
 #include <string>
 #include <utility>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/connector.h"
+#include "client/testing/refusing_peers.h"
 
 namespace parley::testing {
 
@@ -46,12 +48,7 @@ class Inbox {
   std::deque<OpenCall<Request, Reply>> calls_;
 };
 
-template <class Reply>
-void Refuse(const Done<Reply>& done) {
-  done(absl::UnimplementedError("nobody is expected to call this"));
-}
-
-class FakeShard final : public ShardClient {
+class FakeShard final : public RefusingShard {
  public:
   Inbox<CloseRequest, CloseReply> closes;
   Inbox<DecideRequest, DecideReply> decides;
@@ -67,21 +64,9 @@ class FakeShard final : public ShardClient {
                Done<AdvanceReply> done) override {
     advances.Add(request, deadline, std::move(done));
   }
-  void Initialize(const InitializeRequest&, absl::Time, Done<InitializeReply> done) override {
-    Refuse(done);
-  }
-  void Push(const PushRequest&, absl::Time, Done<PushReply> done) override { Refuse(done); }
-  void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
-    Refuse(done);
-  }
-  void Enter(const EnterRequest&, absl::Time, Done<EnterReply> done) override { Refuse(done); }
-  void Pull(const PullRequest&, absl::Time, Done<PullReply> done) override { Refuse(done); }
-  void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply> done) override {
-    Refuse(done);
-  }
 };
 
-class FakeCoordinator final : public CoordinatorClient {
+class FakeCoordinator final : public RefusingCoordinator {
  public:
   Inbox<ReportReadyRequest, ReportReadyReply> ready;
   Inbox<ReportVerdictsRequest, ReportVerdictsReply> verdicts;
@@ -98,25 +83,6 @@ class FakeCoordinator final : public CoordinatorClient {
   void ReportCheckpointFile(const ReportCheckpointFileRequest& request, absl::Time deadline,
                             Done<ReportCheckpointFileReply> done) override {
     files.Add(request, deadline, std::move(done));
-  }
-  void Join(const JoinRequest&, absl::Time, Done<JoinReply> done) override { Refuse(done); }
-  void Heartbeat(const HeartbeatRequest&, absl::Time, Done<HeartbeatReply> done) override {
-    Refuse(done);
-  }
-  void Watch(const WatchRequest&, absl::Time, Done<WatchReply> done) override { Refuse(done); }
-  void RegisterModel(const RegisterModelRequest&, absl::Time,
-                     Done<RegisterModelReply> done) override {
-    Refuse(done);
-  }
-  void ReportEvaluation(const ReportEvaluationRequest&, absl::Time,
-                        Done<ReportEvaluationReply> done) override {
-    Refuse(done);
-  }
-  void Finish(const FinishRequest&, absl::Time, Done<FinishReply> done) override { Refuse(done); }
-  void Fail(const FailRequest&, absl::Time, Done<FailReply> done) override { Refuse(done); }
-  void Leave(const LeaveRequest&, absl::Time, Done<LeaveReply> done) override { Refuse(done); }
-  void GetStatus(const GetStatusRequest&, absl::Time, Done<GetStatusReply> done) override {
-    Refuse(done);
   }
 };
 

@@ -243,6 +243,8 @@ class Shard {
   // shard_push.cc, shard_pull.cc
   const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
   absl::Status CheckPush(const PushRequest& request) const;
+  // Of which slices it asks.
+  absl::Status CheckPulled(const PullRequest& request) const;
   absl::StatusOr<PulledVersion> PinSlices(uint64_t version, const std::vector<uint32_t>& slices);
   void AnswerPulls(Replies& replies);
 

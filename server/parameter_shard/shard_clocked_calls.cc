@@ -81,14 +81,7 @@ void Shard::PullClocked(const PullRequest& request, CallTime time, Replies& repl
                         Done<PulledVersion> done) {
   absl::Status status;
   if (request.clock() != 0) status = FencePart(request.header(), request.contributor(), 0);
-  if (static_cast<size_t>(request.slices_size()) > routing_->own_slices().size()) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("a Pull of ", request.slices_size(), " slices, where ",
-                     routing_->own_slices().size(), " lie on shard ", ordinal_));
-  }
-  for (const uint32_t slice : request.slices()) {
-    if (status.ok() && !routing_->Owns(slice)) status = WrongSlice(request.header(), slice);
-  }
+  if (status.ok()) status = CheckPulled(request);
   if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
   if (MayPull(request)) return replies.Add<PulledVersion>(std::move(done), PinClocked(request));
   status = RoomForPull(request.header().member());

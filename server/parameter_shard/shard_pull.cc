@@ -18,14 +18,7 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
       status = absl::InvalidArgumentError(absl::StrCat(
           "version ", request.version(), " never comes: the job has ", job_.steps(), " steps"));
     }
-    if (static_cast<size_t>(request.slices_size()) > routing_->own_slices().size()) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("a Pull of ", request.slices_size(), " slices, where ",
-                       routing_->own_slices().size(), " lie on shard ", ordinal_));
-    }
-    for (const uint32_t slice : request.slices()) {
-      if (status.ok() && !routing_->Owns(slice)) status = WrongSlice(request.header(), slice);
-    }
+    if (status.ok()) status = CheckPulled(request);
   }
   if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
 
@@ -43,6 +36,18 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
   parked.done = std::move(done);
   parked.slices = std::move(slices);
   pulls_.push_back(std::move(parked));
+}
+
+absl::Status Shard::CheckPulled(const PullRequest& request) const {
+  if (static_cast<size_t>(request.slices_size()) > routing_->own_slices().size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a Pull of ", request.slices_size(), " slices, where ",
+                     routing_->own_slices().size(), " lie on shard ", ordinal_));
+  }
+  for (const uint32_t slice : request.slices()) {
+    if (!routing_->Owns(slice)) return WrongSlice(request.header(), slice);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<PulledVersion> Shard::PinSlices(uint64_t version,
