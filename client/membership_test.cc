@@ -147,7 +147,6 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     done(reply);
   }
 
-
  private:
   bool Down() const {
     absl::MutexLock lock(&mu_);

@@ -115,7 +115,7 @@ class HeldShards {
       absl::MutexLock lock(&mu_);
       held_.push_back(std::move(held));
     }
-              
+
     std::vector<Held> Copy() const {
       absl::MutexLock lock(&mu_);
       return {held_.begin(), held_.end()};

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/data_division.h"
+#include "server/parameter_shard/elastic_oracle.h"
 #include "server/parameter_shard/shard.h"
 #include "server/parameter_shard/shard_fixture.h"
 
@@ -21,9 +22,7 @@ namespace {
 using Random = std::mt19937_64;
 
 constexpr uint64_t kSteps = 25;
-constexpr uint64_t kSamples = 60;
 constexpr uint64_t kTestSamples = 10;
-constexpr uint32_t kNominal = 2;
 constexpr int kChanges = 25;
 
 enum class Kind { kSumAsTheyCome, kDeterministic, kBackup };
@@ -39,14 +38,11 @@ class ElasticStorm {
         job_(Job(random_, kind)),
         cluster_(job_, views_[0]),
         has_view_(cluster_.size(), 0),
-        checked_(cluster_.size(), 0),
         outbox_(cluster_.size()),
-        divided_among_(OrdinalsOf(views_[0])),
-        named_(1) {
+        oracle_(job_, cluster_, views_, removed_, seen) {
     for (const Contributor& contributor : views_[0].contributors()) {
       Launch(contributor.part_members(0), contributor.ordinal());
     }
-    for (const Slice& slice : views_[0].slices()) expected_[0][slice.id()] = 0;
   }
 
   void Run() {
@@ -68,8 +64,8 @@ class ElasticStorm {
         cluster_.Advance(absl::Milliseconds(Below(20)));
       }
       if (::testing::Test::HasFatalFailure()) return;
-      CheckVerdicts();
-      CheckValues();
+      oracle_.CheckVerdicts();
+      oracle_.CheckValues();
       if (::testing::Test::HasFatalFailure()) return;
     }
     ASSERT_TRUE(Done()) << "no end: step " << cluster_.leader().version() + 1 << " attempt "
@@ -105,7 +101,7 @@ class ElasticStorm {
 
   static JobConfig Job(Random& random, Kind kind) {
     JobConfig job = SummingJob();
-    job.mutable_data()->set_batch(kNominal);
+    job.mutable_data()->set_batch(kElasticBatch);
     Sync& sync = *job.mutable_consistency()->mutable_sync();
     sync.set_deterministic(kind == Kind::kDeterministic);
     if (kind == Kind::kBackup) sync.set_backup(1 + random() % 2);
@@ -119,31 +115,9 @@ class ElasticStorm {
                                  .shards = 1 + static_cast<uint32_t>(random() % 3),
                                  .workers = 1 + static_cast<uint32_t>(random() % 4),
                                  .placement_seed = 1 + seed});
-    view.set_training_samples(kSamples);
+    view.set_training_samples(kElasticSamples);
     view.set_test_samples(kTestSamples);
     return view;
-  }
-
-  static std::vector<uint32_t> OrdinalsOf(const ClusterView& view) {
-    std::vector<uint32_t> ordinals;
-    for (const Contributor& contributor : view.contributors()) {
-      ordinals.push_back(contributor.ordinal());
-    }
-    std::sort(ordinals.begin(), ordinals.end());
-    return ordinals;
-  }
-
-  static float GradientOf(uint64_t member, uint64_t step, uint32_t attempt, uint32_t slice) {
-    const uint64_t mixed =
-        (member * 7919 + step * 104729 + attempt * 1299709 + slice * 31 + 1) * 0x9e3779b97f4a7c15u;
-    return static_cast<float>(mixed % 2001) - 1000;
-  }
-
-  const ClusterView* ViewOf(uint64_t epoch) const {
-    for (const ClusterView& view : views_) {
-      if (view.view_epoch() == epoch) return &view;
-    }
-    return nullptr;
   }
 
   CallHeader HeaderOf(const Worker& worker) const {
@@ -219,8 +193,8 @@ class ElasticStorm {
     worker.attempt = reply->attempt();
     worker.position = reply->position();
     worker.divided_among.assign(reply->contributors().begin(), reply->contributors().end());
-    ASSERT_NE(ViewOf(reply->view_epoch()), nullptr);
-    ASSERT_EQ(worker.divided_among, OrdinalsOf(*ViewOf(reply->view_epoch())));
+    ASSERT_NE(oracle_.ViewOf(reply->view_epoch()), nullptr);
+    ASSERT_EQ(worker.divided_among, OrdinalsOf(*oracle_.ViewOf(reply->view_epoch())));
     if (worker.attempt > 0) ++seen["entered a later attempt"];
     StartAttempt(worker);
   }
@@ -258,8 +232,8 @@ class ElasticStorm {
     const auto place =
         std::find(worker.divided_among.begin(), worker.divided_among.end(), worker.ordinal);
     EXPECT_NE(place, worker.divided_among.end());
-    const auto division = Divide(worker.position, kSamples,
-                                 static_cast<uint32_t>(worker.divided_among.size()), kNominal);
+    const auto division = Divide(worker.position, kElasticSamples,
+                                 static_cast<uint32_t>(worker.divided_among.size()), kElasticBatch);
     const auto& ranges = division[static_cast<size_t>(place - worker.divided_among.begin())];
     share.set_samples(Count(ranges));
     for (const SampleRange& range : ranges) *share.add_ranges() = range;
@@ -283,7 +257,8 @@ class ElasticStorm {
       used.insert(used.end(), share.ranges().begin(), share.ranges().end());
     }
     if (!used.empty()) {
-      ASSERT_EQ(MarkUsed(worker.position, verdict.data_epoch(), used, kSamples), absl::OkStatus());
+      ASSERT_EQ(MarkUsed(worker.position, verdict.data_epoch(), used, kElasticSamples),
+                absl::OkStatus());
     }
     worker.divided_among.assign(verdict.contributors().begin(), verdict.contributors().end());
     ++worker.step;
@@ -403,8 +378,6 @@ class ElasticStorm {
     }
   }
 
-  // --- What must hold
-
   bool Done() {
     for (uint32_t shard = 0; shard < cluster_.size(); ++shard) {
       if (cluster_.shard(shard).version() < kSteps) return false;
@@ -412,148 +385,11 @@ class ElasticStorm {
     return true;
   }
 
-  void CheckVerdicts() {
-    const size_t before = decided_;
-    const std::vector<Verdict>& reported = cluster_.reported();
-    for (; decided_ < reported.size(); ++decided_) CheckVerdict(reported[decided_]);
-    if (decided_ == before) return;
-    const JobProgress& progress = cluster_.leader().progress();
-    ASSERT_EQ(progress.step(), step_);
-    ASSERT_EQ(progress.samples(), samples_);
-    ASSERT_EQ(progress.position().SerializeAsString(), position_.SerializeAsString());
-    ASSERT_EQ(progress.applied() + progress.skipped(), step_);
-    ASSERT_EQ(progress.retried() + step_, reported.size());
-  }
-
-  // Of a step in which nobody came or went: the first ones that are complete count, but nobody
-  // else, and data that only some have are waited for.
-  void CheckQuorum(const Verdict& verdict, const DataPosition& before) {
-    const auto all = static_cast<uint32_t>(divided_among_.size());
-    const uint32_t least = LeastCounted(job_, all);
-    ASSERT_GE(static_cast<uint32_t>(verdict.shares_size()), least);
-    const auto division = Divide(before, kSamples, all, kNominal);
-    const auto with_data = static_cast<uint32_t>(std::count_if(
-        division.begin(), division.end(), [](const auto& ranges) { return !ranges.empty(); }));
-    uint32_t counted_with_data = 0;
-    for (const Share& share : verdict.shares()) counted_with_data += share.samples() > 0;
-    ASSERT_EQ(counted_with_data, std::min(with_data, least));
-    if (with_data < least) ++seen["all who have data"];
-    if (with_data > least) ++seen["left one out"];
-  }
-
-  // Each data epoch that ends, and nothing else, is evaluated.
-  void CheckEvaluation(const Verdict& verdict, const DataPosition& before) {
-    ASSERT_EQ(verdict.has_evaluation(), position_.epoch() > before.epoch());
-    if (!verdict.has_evaluation()) return;
-    const EvaluationOrder& order = verdict.evaluation();
-    ASSERT_EQ(order.version(), verdict.step());
-    ASSERT_EQ(order.epoch(), position_.epoch());
-    ASSERT_EQ(std::vector<uint32_t>(order.contributors().begin(), order.contributors().end()),
-              std::vector<uint32_t>(verdict.contributors().begin(), verdict.contributors().end()));
-    evaluations_.push_back(order.version());
-  }
-
-  // The last version that is to be evaluated is there as it was, however far the shard is.
-  void CheckKeptVersion(uint32_t shard) {
-    uint64_t kept = 0;
-    for (const uint64_t version : evaluations_) {
-      if (version <= cluster_.shard(shard).version()) kept = version;
-    }
-    if (kept == 0) return;
-    if (kept < cluster_.shard(shard).version()) ++seen["version kept"];
-    const Routing& routing = *cluster_.shard(shard).routing();
-    PullRequest request;
-    *request.mutable_header() = testing::HeaderOf(routing.view(), routing.self().id());
-    request.set_version(kept);
-    for (const uint32_t slice : routing.own_slices()) request.add_slices(slice);
-    absl::StatusOr<PulledVersion> pulled = absl::UnknownError("parked");
-    {
-      Replies replies;
-      cluster_.shard(shard).Pull(
-          request, {.now = cluster_.now(), .deadline = cluster_.now() + absl::Hours(1)}, replies,
-          [&](absl::StatusOr<PulledVersion> reply) { pulled = std::move(reply); });
-    }
-    ASSERT_TRUE(pulled.ok()) << pulled.status();
-    for (const PulledVersion::OneSlice& slice : pulled->slices) {
-      for (const float value : slice.values->as<float>()) {
-        ASSERT_EQ(value, expected_[kept][slice.slice]) << "shard " << shard << " version " << kept;
-      }
-    }
-  }
-
-  void CheckVerdict(const Verdict& verdict) {
-    ASSERT_EQ(verdict.step(), step_ + 1);
-    ASSERT_EQ(verdict.attempt(), attempt_);
-    ASSERT_GE(verdict.view_epoch(), named_);
-    ASSERT_NE(ViewOf(verdict.view_epoch()), nullptr);
-    std::map<uint32_t, float> values = expected_[step_];
-    std::vector<SampleRange> used;
-    for (const Share& share : verdict.shares()) {
-      const auto member = static_cast<uint64_t>(share.loss_sum());
-      ASSERT_NE(std::count(divided_among_.begin(), divided_among_.end(), share.contributor()), 0);
-      // Whoever was out of the view that governs this attempt has no share in it.
-      const auto removed = removed_.find(member);
-      if (removed != removed_.end()) {
-        ASSERT_GT(removed->second, named_) << "member " << member;
-        ++seen["share of one that has gone"];
-      }
-      for (auto& [slice, value] : values) {
-        value -= GradientOf(member, verdict.step(), verdict.attempt(), slice);
-      }
-      samples_ += share.samples();
-      used.insert(used.end(), share.ranges().begin(), share.ranges().end());
-    }
-    const bool same_view = verdict.view_epoch() == named_;
-    named_ = verdict.view_epoch();
-    if (verdict.outcome() == Verdict::RETRY) {
-      ASSERT_FALSE(same_view) << "nobody has gone: one that is late is no reason";
-      ++seen["retry"];
-      ++attempt_;
-      return;
-    }
-    const DataPosition before = position_;
-    if (verdict.shares().empty()) {
-      ASSERT_EQ(verdict.outcome(), Verdict::SKIP);
-      ++seen["skip of nobody"];
-    } else {
-      ASSERT_EQ(verdict.outcome(), Verdict::APPLY);
-      if (!used.empty()) {
-        ASSERT_EQ(MarkUsed(position_, verdict.data_epoch(), used, kSamples), absl::OkStatus());
-      }
-    }
-    if (same_view && attempt_ == 0) CheckQuorum(verdict, before);
-    CheckEvaluation(verdict, before);
-    divided_among_.assign(verdict.contributors().begin(), verdict.contributors().end());
-    ASSERT_EQ(divided_among_, OrdinalsOf(*ViewOf(verdict.view_epoch())));
-    expected_[++step_] = std::move(values);
-    attempt_ = 0;
-  }
-
-  // Each version of each shard is the sum of the shares that the verdicts name.
-  void CheckValues() {
-    for (uint32_t shard = 0; shard < cluster_.size(); ++shard) {
-      const Shard& core = cluster_.shard(shard);
-      ASSERT_FALSE(core.error().has_value()) << "shard " << shard << ": " << *core.error();
-      if (checked_[shard] == core.version()) continue;
-      checked_[shard] = core.version();
-      const auto slices = core.Snapshot(core.version());
-      ASSERT_TRUE(slices.ok()) << slices.status();
-      for (const SliceSnapshot& slice : *slices) {
-        for (const float value : slice.values->as<float>()) {
-          ASSERT_EQ(value, expected_[core.version()][slice.slice])
-              << "shard " << shard << " version " << core.version() << " slice " << slice.slice;
-        }
-      }
-      CheckKeptVersion(shard);
-    }
-  }
-
   Random random_;
-  std::vector<ClusterView> views_;
+  std::deque<ClusterView> views_;
   const JobConfig job_;
   ShardCluster cluster_;
   std::vector<size_t> has_view_;  // by shard, index into views_
-  std::vector<uint64_t> checked_;
   std::vector<std::deque<ToShard>> outbox_;
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<PushRequest> sent_;
@@ -561,17 +397,7 @@ class ElasticStorm {
   std::map<uint64_t, uint64_t> removed_;  // member -> first view without it
   uint64_t next_member_ = 10;
   int changes_ = 0;
-
-  // As the verdicts say.
-  size_t decided_ = 0;
-  uint64_t step_ = 0;
-  uint32_t attempt_ = 0;
-  std::vector<uint32_t> divided_among_;
-  uint64_t named_;  // the view that governs the open attempt
-  uint64_t samples_ = 0;
-  DataPosition position_;
-  std::vector<uint64_t> evaluations_;                       // versions
-  std::map<uint64_t, std::map<uint32_t, float>> expected_;  // version -> slice
+  ElasticOracle oracle_;
 };
 
 // `must_happen`: beside what happens in all of them.

@@ -40,9 +40,9 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
 
 absl::Status Shard::CheckPulled(const PullRequest& request) const {
   if (static_cast<size_t>(request.slices_size()) > routing_->own_slices().size()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a Pull of ", request.slices_size(), " slices, where ",
-                     routing_->own_slices().size(), " lie on shard ", ordinal_));
+    return absl::InvalidArgumentError(absl::StrCat("a Pull of ", request.slices_size(),
+                                                   " slices, where ", routing_->own_slices().size(),
+                                                   " lie on shard ", ordinal_));
   }
   for (const uint32_t slice : request.slices()) {
     if (!routing_->Owns(slice)) return WrongSlice(request.header(), slice);
