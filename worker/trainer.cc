@@ -73,7 +73,8 @@ absl::Status Trainer::Train() {
       binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
   if (!status.ok()) return status;
   parts_.metrics.SetEpochs(parts_.session.epochs());
-  parts_.log.Info("training", {{"tensors", absl::StrCat(binding_->specs().size())},
+  parts_.log.Info("training", {{"from_step", absl::StrCat(parts_.session.version() + 1)},
+                               {"tensors", absl::StrCat(binding_->specs().size())},
                                {"samples", absl::StrCat(parts_.data.train->size())},
                                {"threads", absl::StrCat(threads)}});
 

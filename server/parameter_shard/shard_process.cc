@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/job/job_file.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
@@ -157,9 +158,26 @@ void ShardProcess::TellWaits(WaitsReply& reply) {
   wait->set_step(order_->step());
 }
 
+void ShardProcess::LogViews(const std::vector<Verdict>& verdicts) {
+  for (const Verdict& verdict : verdicts) {
+    {
+      absl::MutexLock lock(&mu_);
+      // The threads that bring news may overtake each other.
+      if (verdict.view_epoch() <= governing_view_) continue;
+      governing_view_ = verdict.view_epoch();
+    }
+    const bool again = verdict.outcome() == Verdict::RETRY;
+    log_->Info("a view governs", {{"view_epoch", absl::StrCat(verdict.view_epoch())},
+                                  {"from_step", absl::StrCat(verdict.step() + (again ? 0 : 1))},
+                                  {"from_attempt", absl::StrCat(again ? verdict.attempt() + 1 : 0)},
+                                  {"contributors", absl::StrJoin(verdict.contributors(), ",")}});
+  }
+}
+
 void ShardProcess::HandleNews() {
   LockedShard::News news = shard_.TakeNews();
   if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
+  LogViews(news.verdicts);
   outgoing_->Report(std::move(news.verdicts), news.progress);
   membership_->Progress(news.version);
   metrics_.Update(news);

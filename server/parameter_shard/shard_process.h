@@ -106,6 +106,8 @@ class ShardProcess {
   std::optional<End> FailWith(const std::string& reason, bool preempted);
 
   // From any thread.
+  // Says with which step each view comes into force: the step leader alone knows.
+  void LogViews(const std::vector<Verdict>& verdicts);
   template <class Change>
   void Post(Change change);
   RetryOptions Retries(const std::string& what) const;
@@ -127,6 +129,7 @@ class ShardProcess {
   // As HandleNews saw them last.
   std::shared_ptr<const Routing> routing_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t governing_view_ ABSL_GUARDED_BY(mu_) = 0;  // the last one that was logged
   // To be written as soon as the version is there.
   std::optional<CheckpointOrder> order_ ABSL_GUARDED_BY(mu_);
   absl::Time ordered_at_ ABSL_GUARDED_BY(mu_);
