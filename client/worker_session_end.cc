@@ -47,10 +47,9 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
       // The next such version is there already: too late for this one.
       evaluated_ = {.version = due->version, .ordinal = ordinal()};
       LoseTrack();
-    } else if (!IsExpelled(status)) {
-      return status;
-    } else if (status = JoinAnew(); !status.ok()) {
-      return status;
+    } else {
+      if (IsExpelled(status)) status = JoinAnew();
+      if (!status.ok()) return status;
     }
     // Whatever has come of that version has to go.
     if (status = Pull(); !status.ok()) return status;

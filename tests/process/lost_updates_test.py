@@ -12,8 +12,9 @@ sys.path.insert(0, "tests/process")
 from support.integer_job import IntegerJob
 from support.jobs import main, wait_for
 
-WORKERS = 3
-STEPS = 120  # of an undisturbed job: 15 epochs of 8 steps
+WORKERS = 4
+AT_ONCE = 3  # rounds; they mostly wait
+STEPS = 90  # of an undisturbed job: 15 epochs of 6 steps
 
 
 class Round:
@@ -56,7 +57,7 @@ class Round:
                 return
             victim = self.chance.choice(self.running)
             fault = self.chance.choice(faults)
-            print(f"  step {step}: {fault.__name__} {victim}")
+            print(f"  {self.job.out.parent.name} step {step}: {fault.__name__} {victim}", flush=True)
             fault(victim)
 
 
@@ -88,4 +89,4 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=10)
 parser.add_argument("--seed", type=int, default=20261121)
 options = parser.parse_args()
-main(*[sums_are_exact(options.seed + i) for i in range(options.rounds)])
+main(*[sums_are_exact(options.seed + i) for i in range(options.rounds)], at_once=AT_ONCE)

@@ -131,10 +131,13 @@ class IntegerJob:
                 right = -self.epochs * factors * ((tensor + i) % 7 - 3)
                 assert value == right, f"element {i} of sum{tensor} is {value}, {right} is right"
 
+    def logs(self):
+        return {path.stem: path.read_text() for path in sorted(self.logs_folder.glob("*.log"))}
+
     def show(self):
         """All that the processes said, for a failed test."""
-        for path in sorted(self.logs_folder.glob("*.log")):
-            print(f"---- {path.stem}\n{path.read_text()[-6000:]}")
+        for name, text in self.logs().items():
+            print(f"---- {name}\n{text[-6000:]}")
 
     def kill(self):
         for process in self.processes.values():

@@ -1,5 +1,6 @@
 """Runs of whole jobs by `parley run`, and what a test asks of them."""
 
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -153,25 +154,39 @@ def scrape(address):
         return answer.read().decode()
 
 
-def main(*tests):
-    """Runs the functions; a failing one shows its runs' logs if it has put them into `runs`."""
-    failed = 0
-    for test in tests:
-        began = time.monotonic()
-        where = folder(test.__name__)
-        runs = []
-        try:
-            test(where, runs)
-            print(f"passed {test.__name__} ({time.monotonic() - began:.1f} s)")
-        except BaseException as error:  # a test that is interrupted must still end its processes
-            failed += 1
-            for run in runs:
-                run.show()
-            print(f"FAILED {test.__name__} ({time.monotonic() - began:.1f} s): {type(error).__name__}: {error}")
-            if isinstance(error, KeyboardInterrupt):
-                raise
-        finally:
-            for run in runs:
-                run.kill()
-            shutil.rmtree(where, ignore_errors=True)
-    sys.exit(1 if failed else 0)
+def passes(test):
+    """Runs the function; a failing one shows its runs' logs if it has put them into `runs`."""
+    began = time.monotonic()
+    where = folder(test.__name__)
+    runs = []
+    try:
+        test(where, runs)
+        check_sanitizers(runs)
+        print(f"passed {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
+        return True
+    except BaseException as error:  # a test that is interrupted must still end its processes
+        for run in runs:
+            run.show()
+        print(f"FAILED {test.__name__} ({time.monotonic() - began:.1f} s): {type(error).__name__}: {error}", flush=True)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return False
+    finally:
+        for run in runs:
+            run.kill()
+        shutil.rmtree(where, ignore_errors=True)
+
+
+def check_sanitizers(runs):
+    """A process that a test kills cannot tell by its exit status what a sanitizer has found in it."""
+    for run in runs:
+        for name, log in run.logs().items():
+            report = re.search(r"(WARNING|ERROR): \w+Sanitizer.*|.*: runtime error: .*", log)
+            assert not report, f"{name}: {report.group(0)}"
+
+
+def main(*tests, at_once=1):
+    """Runs the functions, so many at a time."""
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        results = list(pool.map(passes, tests))
+    sys.exit(0 if all(results) else 1)
