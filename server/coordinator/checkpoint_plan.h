@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 
 namespace parley {
 
@@ -44,6 +45,12 @@ class CheckpointPlan {
   // kCommit -> kDone.
   void Committed(absl::Time now);
 
+  // For the log. Read, of a new object: returns the work that its former owner may not have done;
+  // to do it twice does no harm.
+  void Write(CoordinatorState& state) const;
+  std::optional<FileWork> Read(const LoggedCheckpoint& logged, uint32_t shards);
+  void Resume(absl::Time now) { began_ = now; }
+
   Stage stage() const { return stage_; }
   // While shards have to write.
   std::optional<CheckpointOrder> order() const;
@@ -54,6 +61,8 @@ class CheckpointPlan {
   absl::Duration duration() const { return duration_; }  // of the last whole one
 
  private:
+  FileWork CommitWork() const { return {FileWork::Kind::kCommit, folder_, manifest_}; }
+
   Stage stage_ = Stage::kNone;
   std::string folder_;
   uint32_t shards_ = 0;
