@@ -43,8 +43,8 @@ namespace parley {
 // ReportEvaluation, Finish, ReportCheckpointFile) also by job_epoch and view_epoch. Every accepted
 // call counts as having heard of the member.
 //
-// What must not be lost with the process is a CoordinatorState (docs/job_log.md): State changes
-// that must be recorded before anybody is told of them raise durable_revision(). A coordinator that
+// What must not be lost with the process is a CoordinatorState (docs/job_log.md). Changes that
+// must be recorded before anybody is told of them raise durable_revision(). A coordinator that
 // takes over begins with Restore, then Open.
 //
 // Codes: those of CallHeader (proto/types.proto) and of proto/coordinator.proto; UNAVAILABLE before
