@@ -44,6 +44,8 @@ class CheckpointPlan {
   std::optional<FileWork> CommitIfComplete();
   // kCommit -> kDone.
   void Committed(absl::Time now);
+  // kFolder or kCommit -> kNone: the coordinator's own work has failed, nobody tries again.
+  void Abandon() { stage_ = Stage::kNone; }
 
   // For the log. Read, of a new object: returns the work that its former owner may not have done;
   // to do it twice does no harm.

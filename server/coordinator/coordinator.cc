@@ -93,6 +93,8 @@ std::vector<FileWork> CoordinatorCore::TakeFileWork() { return std::exchange(fil
 void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
                                    Replies& replies) {
   if (!result.ok()) {
+    checkpoint_.Abandon();
+    Change();
     FailItself(absl::StrCat("the checkpoint ", work.folder, " could not be ",
                             work.kind == FileWork::Kind::kCommit ? "committed: " : "begun: ",
                             result.message()),

@@ -55,8 +55,9 @@ absl::Status CoordinatorCore::Restore(const CoordinatorState& state) {
   finished_.Read(state);
   if (state.has_cause()) cause_ = state.cause();
   if (state.has_checkpoint()) {
+    // Of a failed job too: what its shards have written is as good as it was.
     auto work = checkpoint_.Read(state.checkpoint(), members_.places(SHARD));
-    if (work && life_.phase() == SAVING) file_work_.push_back(*std::move(work));
+    if (work) file_work_.push_back(*std::move(work));
   }
   revision_ = told_revision_ = state.revision() + 1;
   return CheckRestored();

@@ -73,14 +73,19 @@ std::vector<float> JobSimulation::Expected(uint64_t version) const {
   return values;
 }
 
-bool JobSimulation::FailedAlike() const {
+bool JobSimulation::CameTooLate(const absl::Status& end) {
+  // The last coordinator has gone, and nobody has taken it in.
+  return Recorded().over() && end.message().find("no coordinator at") != absl::string_view::npos;
+}
+
+bool JobSimulation::FailedAlike() {
   std::set<std::string> causes;
   for (const auto& shard : shards_) {
     causes.insert(shard->end.has_value() ? shard->end->last_line : "nothing");
   }
   for (const auto& worker : workers_) {
     if (worker->end.ok()) return false;
-    if (absl::IsCancelled(worker->end)) continue;
+    if (absl::IsCancelled(worker->end) || CameTooLate(worker->end)) continue;
     // One that comes too late is told so, with the cause.
     std::string cause(worker->end.message());
     const size_t told = cause.find(" is FAILED: ");
@@ -132,7 +137,7 @@ void JobSimulation::CheckEnd() {
   for (const auto& worker : workers_) {
     finished += worker->end.ok();
     // One that comes when the job is over has nothing to do.
-    if (worker->end.ok() || absl::IsCancelled(worker->end)) continue;
+    if (worker->end.ok() || absl::IsCancelled(worker->end) || CameTooLate(worker->end)) continue;
     if (worker->end.message().find("FINISHED") != absl::string_view::npos) continue;
     Broken(absl::StrCat(worker->process->name(), " ended with ", worker->end.ToString()));
   }

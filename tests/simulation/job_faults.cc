@@ -59,11 +59,14 @@ void JobSimulation::PlanFaults() {
     if (worker == nullptr) return;
     ++happened_["isolated"];
     const absl::Duration how_long = world_.Between(liveness, 3 * liveness);
-    for (const auto& other : processes_) {
-      network_.Cut(worker->process->address(), other->address(), how_long);
-    }
+    CutOff(worker->process->address(), how_long);
   });
   PlanCoordinatorFaults();
+}
+
+void JobSimulation::CutOff(const std::string& address, absl::Duration how_long) {
+  cut_off_[address] = world_.now() + how_long;
+  for (const auto& other : processes_) network_.Cut(address, other->address(), how_long);
 }
 
 void JobSimulation::PlanCoordinatorFaults() {
@@ -83,8 +86,7 @@ void JobSimulation::PlanCoordinatorFaults() {
     }
     world_.At(world_.now() + world_.Between(absl::ZeroDuration(), away), [this] {
       restart_is_due_ = false;
-      // Where all have ended, nobody needs one any more.
-      if (AllMembersEnded()) return;
+      if (!NeedsCoordinator()) return;
       StartCoordinator(world_.Chance(0.5) ? "coordinator restarted at its address"
                                           : "coordinator restarted elsewhere");
     });
@@ -105,12 +107,11 @@ void JobSimulation::PlanCoordinatorFaults() {
   });
   Plan(options_.coordinator_cuts, [this, liveness] {
     CoordinatorProcess* const ruler = Ruler();
-    if (ruler == nullptr) return;
+    // While members still gather, one that hears nobody ends the job after a lease.
+    if (ruler == nullptr || !Recorded().has_view()) return;
     ++happened_["coordinator cut off"];
     const absl::Duration how_long = world_.Between(liveness / 2, 2 * liveness);
-    for (const auto& other : processes_) {
-      network_.Cut(ruler->process()->address(), other->address(), how_long);
-    }
+    CutOff(ruler->process()->address(), how_long);
   });
   Plan(options_.disk_faults, [this] {
     ++happened_["disk failed"];

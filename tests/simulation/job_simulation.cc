@@ -39,11 +39,15 @@ std::shared_ptr<Process> JobSimulation::MakeProcess(const std::string& name, int
                        std::uniform_real_distribution<>(0, 1)(world_.random());
   auto process = std::make_shared<Process>(&world_, name, absl::StrCat("host:", port), 1 + drift);
   processes_.push_back(process);
+  for (const auto& [address, until] : cut_off_) {
+    network_.Cut(address, process->address(), until - world_.now());
+  }
   return process;
 }
 
 void JobSimulation::StartCoordinator(const std::string& how) {
   ++happened_[how];
+
   const int number = static_cast<int>(coordinators_.size());
   // At the first one's address if nobody has it, else at one of its own.
   const bool elsewhere =
@@ -65,7 +69,7 @@ void JobSimulation::StartCoordinator(const std::string& how) {
     world_.At(world_.now() + Liveness(options_.job) / 4, [this] {
       const bool has_one = std::any_of(coordinators_.begin(), coordinators_.end(),
                                        [](const auto& other) { return other->process()->alive(); });
-      if (!has_one && !restart_is_due_ && !AllMembersEnded()) {
+      if (!has_one && !restart_is_due_ && NeedsCoordinator()) {
         StartCoordinator("coordinator restarted elsewhere");
       }
     });
@@ -94,6 +98,8 @@ bool JobSimulation::HasEnded() {
   const Phase phase = Recorded().phase();
   return phase == FINISHED || phase == FAILED;
 }
+
+bool JobSimulation::NeedsCoordinator() { return !AllMembersEnded() && !Recorded().over(); }
 
 absl::StatusOr<std::string> JobSimulation::CoordinatorAddress() {
   return ResolveCoordinator(files_, "file:/job/coordinator.address");

@@ -99,6 +99,8 @@ class JobSimulation {
   CoordinatorProcess* Ruler();
   CoordinatorState Recorded();  // the newest; empty if there is none
   bool HasEnded();              // the job
+  // Somebody is still to be told how it ends. A coordinator that starts later begins another job.
+  bool NeedsCoordinator();
   absl::StatusOr<std::string> CoordinatorAddress();
   void StartShard(int ordinal);
   void StartWorker(int number);
@@ -111,12 +113,15 @@ class JobSimulation {
                        bool at_barrier);
   void PlanFaults();
   void PlanCoordinatorFaults();
+  // From all processes, those too that start meanwhile.
+  void CutOff(const std::string& address, absl::Duration how_long);
   void Plan(int count, std::function<void()> fault);
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
   void CheckEvaluations(const CoordinatorState& recorded);
-  bool FailedAlike() const;
+  bool CameTooLate(const absl::Status& end);  // the worker that ended so
+  bool FailedAlike();
   bool AllEnded() const;
   bool AllMembersEnded() const;
 
@@ -133,7 +138,8 @@ class JobSimulation {
   std::vector<std::shared_ptr<Process>> processes_;
   WitnessedFiles files_;
   std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
-  bool restart_is_due_ = false;  // of one that was killed
+  std::map<std::string, absl::Time> cut_off_;  // until when
+  bool restart_is_due_ = false;                // of one that was killed
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<Worker>> workers_;
   ClockedChecks clocked_;                 // in bounded and async
