@@ -47,7 +47,6 @@ std::shared_ptr<Process> JobSimulation::MakeProcess(const std::string& name, int
 
 void JobSimulation::StartCoordinator(const std::string& how) {
   ++happened_[how];
-
   const int number = static_cast<int>(coordinators_.size());
   // At the first one's address if nobody has it, else at one of its own.
   const bool elsewhere =
