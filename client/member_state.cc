@@ -32,7 +32,8 @@ MemberState::MemberState(Options options, absl::Time joined)
       next_watch_(joined),
       next_ask_(joined),
       fenced_at_(joined),
-      next_status_(joined) {}
+      next_status_(joined),
+      generation_(options_.generation) {}
 
 bool MemberState::is_step_leader() const {
   return options_.role == SHARD && watched_.has_view() &&
@@ -72,6 +73,7 @@ void MemberState::OnHeartbeat(absl::Status status, absl::Time sent, absl::Time n
     generation_ = generation;
     missed_heartbeats_ = 0;
     lost_ = false;
+    fence_ = absl::OkStatus();
     last_contact_ = std::max(last_contact_, now);
     next_heartbeat_ = sent + options_.liveness / 4;
     return;
@@ -91,11 +93,12 @@ bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time no
     return false;
   }
   next_watch_ = now;
-  if (reply->generation() < watched_.generation() ||
+  if (reply->generation() < generation_ ||
       (reply->generation() == watched_.generation() && reply->revision() <= watched_.revision())) {
     next_watch_ = now + absl::Milliseconds(10);
     return false;
   }
+  generation_ = reply->generation();
   watched_ = *reply;
   if (reply->has_view()) Progress(reply->view().start_version());
   if (reply->has_checkpoint()) Progress(reply->checkpoint().step());
@@ -142,11 +145,12 @@ void MemberState::OnLeaderAnswer(const absl::StatusOr<FirstCause>& cause, absl::
 
 void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now) {
   if (over() || !fenced()) return;
-  if (!reply.ok() && now < status_deadline()) {
+  const bool is_former = reply.ok() && reply->generation() < generation_;
+  if ((!reply.ok() || is_former) && now < status_deadline()) {
     next_status_ = now + options_.liveness / 16;
     return;
   }
-  if (reply.ok() && reply->has_cause() && !reply->cause().text().empty()) {
+  if (reply.ok() && !is_former && reply->has_cause() && !reply->cause().text().empty()) {
     failure_ = reply->cause();
     return;
   }

@@ -27,6 +27,7 @@ namespace parley {
 //                        leader, or nobody can be asked, or the time to ask is over
 //   member -> fenced     the coordinator does not know this incarnation any more: it is asked for
 //                        the job's status
+//   fenced -> member     a heartbeat succeeded: it was a former coordinator that did not know it
 //   fenced -> expelled   the job goes on without this member, which may join anew
 //   fenced -> failed     it told the first cause, or nothing within liveness / 4
 //   any -> ended         the job has finished, or this member has left: nothing is lost any more
@@ -39,6 +40,7 @@ class MemberState {
     uint32_t ordinal = 0;
     std::string self;         // "worker 1 at HOST:PORT (pid 7)"
     std::string coordinator;  // host:port
+    uint64_t generation = 0;  // of the coordinator that has taken this member in
     bool may_rejoin = false;  // whether `expelled` is of use; else it is a failure
   };
 

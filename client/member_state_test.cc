@@ -169,6 +169,64 @@ TEST(MemberState, AFencedMemberEndsWithAClearCause) {
             "incarnation; last decided step 0");
 }
 
+MemberState MakeAutonomous(Role role, uint32_t ordinal) {
+  MemberState::Options options;
+  options.liveness = kLiveness;
+  options.autonomy = 6 * kLiveness;
+  options.role = role;
+  options.ordinal = ordinal;
+  options.coordinator = "h:1";
+  options.generation = 2;
+  return MemberState(options, kStart);
+}
+
+TEST(MemberState, WithoutTheCoordinatorItGoesOnForTheTimeOfAutonomy) {
+  MemberState state = MakeAutonomous(SHARD, 1);
+  WatchReply view = WithView(1);
+  EXPECT_FALSE(state.OnWatch(view, kStart)) << "of a former coordinator";
+  view.set_generation(2);
+  EXPECT_TRUE(state.OnWatch(view, kStart));
+  PassSilently(state, kStart, kStart + 6.9 * kLiveness);
+  EXPECT_TRUE(state.coordinator_lost());
+  EXPECT_TRUE(state.may_have_moved());
+  EXPECT_FALSE(state.failure().has_value());
+  PassSilently(state, kStart + 6.9 * kLiveness, kStart + 7 * kLiveness);
+  ASSERT_TRUE(state.failure().has_value());
+  EXPECT_EQ(state.failure()->text(),
+            "coordinator at h:1 has not answered since 2027-01-15T08:00:00.000Z (70.0 s), and "
+            "training without it may last 1m; last decided step 0");
+}
+
+TEST(MemberState, OneThatReturnsInTimeEndsTheAutonomy) {
+  MemberState state = MakeAutonomous(WORKER, 0);
+  PassSilently(state, kStart, kStart + 6 * kLiveness);
+  const absl::Time back = kStart + 6 * kLiveness;
+  state.Moved("h:2");
+  state.OnHeartbeat(absl::OkStatus(), back, back, 3);
+  EXPECT_FALSE(state.coordinator_lost());
+  PassSilently(state, back, back + 6.9 * kLiveness);
+  EXPECT_FALSE(state.failure().has_value());
+}
+
+TEST(MemberState, AFormerCoordinatorCountsAsNone) {
+  MemberState state = MakeAutonomous(WORKER, 0);
+  state.OnHeartbeat(absl::OkStatus(), kStart, kStart, 1);
+  EXPECT_EQ(state.missed_heartbeats(), 1) << "below that of its own join";
+  // One that does not know this member must not end it.
+  state.OnHeartbeat(absl::AbortedError("nobody has joined as member 7"), kStart, kStart);
+  EXPECT_TRUE(state.wants_status(kStart));
+  GetStatusReply status;
+  status.set_generation(1);
+  status.set_phase(FAILED);
+  status.mutable_cause()->set_text("an old cause");
+  state.OnStatus(status, kStart);
+  EXPECT_FALSE(state.failure().has_value());
+  state.OnHeartbeat(absl::OkStatus(), kStart, kStart + kLiveness / 8, 2);
+  state.Tick(kStart + kLiveness);
+  EXPECT_FALSE(state.wants_status(kStart + kLiveness));
+  EXPECT_FALSE(state.failure().has_value());
+}
+
 TEST(MemberState, TheCoordinatorsCauseCounts) {
   MemberState state = MakeState(WORKER, 0);
   WatchReply failed = WithView(4);

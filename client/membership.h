@@ -72,7 +72,8 @@ class Membership {
   virtual void Progress(uint64_t last_decided_step) = 0;
 
   // This process cannot go on: tells the coordinator, which makes it the first cause unless there
-  // is one already, and waits up to liveness for the cause that counts. Returns it.
+  // is one already, and waits for the cause that counts, up to liveness, and for a coordinator that
+  // is away `autonomy` longer unless the process was `preempted`. Returns it.
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // The first cause if the job has failed.

@@ -20,6 +20,7 @@ MemberState::Options StateOptions(const Membership::Options& options,
   state.self = absl::StrFormat("%s %d at %s (pid %d)", role, joined.reply.ordinal(),
                                options.address, joined.pid);
   state.coordinator = joined.coordinator_address;
+  state.generation = joined.reply.generation();
   state.may_rejoin = may_rejoin;
   return state;
 }
@@ -238,7 +239,10 @@ void MembershipDriver::CheckFailure() {
 }
 
 FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
-  const absl::Time deadline = timers_->Now() + options_.liveness;
+  // A coordinator that is away is waited for, so that all hear of the same cause; a process that
+  // was told to go has no time for that.
+  const absl::Time deadline =
+      timers_->Now() + options_.liveness + (preempted ? absl::ZeroDuration() : options_.autonomy);
   if (!failure().has_value()) {
     RetryOptions retry;
     retry.what =

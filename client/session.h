@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -55,6 +56,8 @@ class Session {
     // grow. gRPC holds as much once more while it sends.
     size_t push_window_bytes = 64 << 20;
     std::shared_ptr<Runtime> runtime = RealRuntime();
+    // As Membership::Options::resolve.
+    std::function<absl::StatusOr<std::string>()> resolve;
   };
 
   // Joins the job as a worker. The codes of Membership::Join. `connector` must outlive the session.

@@ -33,8 +33,7 @@ WorkerSession::WorkerSession(Session::Options options, Connector& connector)
     : options_(std::move(options)),
       connector_(connector),
       liveness_(Liveness(options_.job)),
-      // The coordinator sees more than one worker does: it speaks first where a step gets nowhere.
-      patience_(StallTimeout(options_.job) + liveness_),
+      patience_(Patience(options_.job)),
       runtime_(options_.runtime),
       activity_(std::make_shared<Activity>(runtime_)) {}
 
@@ -73,6 +72,7 @@ absl::Status WorkerSession::JoinJob() {
   member.wait_for_place =
       again || options_.job.cluster().min_workers() < options_.job.cluster().workers();
   member.runtime = runtime_;
+  member.resolve = options_.resolve;
   Membership::Listener listener;
   // Only the newest state counts: those that come during a long step do not pile up.
   listener.on_state = [queue = queue_, watched = watched_,

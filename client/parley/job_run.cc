@@ -20,7 +20,8 @@ Supervision::Limits LimitsFor(const JobConfig& job) {
   // A starting coordinator may ask for `liveness` whether there is another one.
   return {.patience = 3 * Liveness(job),
           .first_answer = absl::Minutes(1) + 2 * Liveness(job),
-          .spare_workers = job.cluster().workers() - job.cluster().min_workers()};
+          .spare_workers = job.cluster().workers() - job.cluster().min_workers(),
+          .autonomy = Autonomy(job)};
 }
 
 }  // namespace
@@ -45,6 +46,13 @@ JobRun::Result JobRun::Run() {
     for (const size_t i : children_.Reap()) {
       const Children::Child& child = children_.all()[i];
       supervision_.ChildEnded(child.name, *child.exit, LastLineOfFile(child.log), child.log, now);
+      if (child.name == "coordinator" && supervision_.coordinator_is_away()) {
+        display_.Say(absl::StrCat("the coordinator ", Describe(*child.exit),
+                                  "; the others go on without it for ",
+                                  absl::FormatDuration(Autonomy(job_)),
+                                  " at most; to start it again: ", programs_.coordinator,
+                                  " --job=", out_, "/job.textproto --out=", out_));
+      }
     }
     if (children_.AllEnded()) break;
     if (supervision_.MustEnd(Running(), now)) {
@@ -81,7 +89,11 @@ absl::Status JobRun::StartMembers() {
 
 void JobRun::See(const GetStatusReply& status, absl::Time now) {
   status_ = status;
+  const bool was_away = supervision_.coordinator_is_away();
   supervision_.Saw(status);
+  if (was_away && !supervision_.coordinator_is_away()) {
+    display_.Say(absl::StrCat("a coordinator is back, generation ", status.generation()));
+  }
   if (!members_started_ && status.phase() == GATHERING) {
     if (auto started = StartMembers(); !started.ok()) {
       supervision_.Failed(kFailed, std::string(started.message()));

@@ -50,7 +50,7 @@ std::string OutDirectory(const Options& options, const JobConfig& job) {
 // is a coordinator.
 absl::StatusOr<JobStart> CheckDirectory(FileSystem& files, Connector& connector,
                                         const JobConfig& job, const std::string& out) {
-  return CheckJobStart(files, job, out, [&](const std::string& address) {
+  return CheckNewRun(files, job, out, [&](const std::string& address) {
     return QueryStatus(connector, files, address, absl::Seconds(2)).status();
   });
 }

@@ -33,9 +33,17 @@ absl::StatusOr<GetStatusReply> QueryStatus(Connector& connector, FileSystem& fil
         absl::StrCat("the coordinator at ", *address, " does not answer"));
   }
   if (!state->reply.ok()) {
-    return absl::Status(state->reply.status().code(),
-                        absl::StrCat("the coordinator at ", *address,
-                                     " does not answer: ", state->reply.status().message()));
+    const bool is_away = absl::IsUnavailable(state->reply.status()) ||
+                         absl::IsDeadlineExceeded(state->reply.status());
+    return absl::Status(
+        state->reply.status().code(),
+        absl::StrCat("the coordinator at ", *address, *address == coordinator ? "" : ", named in ",
+                     *address == coordinator ? "" : coordinator,
+                     ", does not answer: ", state->reply.status().message(),
+                     is_away
+                         ? "; if it has died, start it again with the same --job and --out: its "
+                           "job goes on without it for as long as the job's `autonomy` says"
+                         : ""));
   }
   return state->reply;
 }
@@ -54,8 +62,8 @@ void StatusPoller::Ask(absl::Time now) {
   client_->GetStatus({}, now + kAnswer, [answer = answer_](absl::StatusOr<GetStatusReply> reply) {
     absl::MutexLock lock(&answer->mu);
     answer->open = false;
+    answer->answered = reply.ok();
     if (!reply.ok()) return;
-    answer->answered = true;
     answer->reply = *std::move(reply);
   });
 }

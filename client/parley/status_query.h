@@ -25,8 +25,8 @@ absl::StatusOr<GetStatusReply> QueryStatus(Connector& connector, FileSystem& fil
 // the connector's.
 class StatusPoller {
  public:
-  // Both must outlive the object. `coordinator`: as the option; a file is read anew until its
-  // address answers.
+  // Both must outlive the object. `coordinator`: as the option; a file is read anew while its
+  // address does not answer.
   StatusPoller(Connector& connector, FileSystem& files, std::string coordinator)
       : connector_(connector), files_(files), coordinator_(std::move(coordinator)) {}
 
@@ -41,7 +41,7 @@ class StatusPoller {
   struct Answer {
     absl::Mutex mu;
     bool open ABSL_GUARDED_BY(mu) = false;
-    bool answered ABSL_GUARDED_BY(mu) = false;  // ever: the address is right
+    bool answered ABSL_GUARDED_BY(mu) = false;  // the last time: the address is right
     std::optional<GetStatusReply> reply ABSL_GUARDED_BY(mu);
   };
 

@@ -30,6 +30,8 @@ ExitCode CodeOf(const ChildExit& exit) {
 
 void Supervision::Saw(const GetStatusReply& status) {
   phase_ = status.phase();
+  if (status.generation() > generation_) away_since_ = absl::InfiniteFuture();
+  generation_ = std::max<uint64_t>(generation_, status.generation());
   if (status.phase() == FAILED && status.has_cause() && !cause_ && !decided_) {
     cause_ = status.cause();
   }
@@ -42,6 +44,13 @@ void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
   if (up && !exit.clean() && !wrong_usage && name.rfind("worker-", 0) == 0 && !cause_ &&
       lost_workers_ < limits_.spare_workers) {
     ++lost_workers_;
+    return;
+  }
+  const bool has_ended = phase_ == FINISHED || phase_ == FAILED;
+  if (up && !has_ended && !exit.clean() && !wrong_usage && exit.code != kPreempted &&
+      name == "coordinator" && limits_.autonomy > absl::ZeroDuration()) {
+    coordinator_ = Ended{name, exit, last_line, log};
+    away_since_ = now;
     return;
   }
   first_end_ = std::min(first_end_, now);
@@ -68,11 +77,12 @@ bool Supervision::MustEnd(const std::vector<std::string>& running, absl::Time no
                                  absl::FormatDuration(limits_.first_answer), " of its start"));
     return true;
   }
-  if (now - first_end_ < limits_.patience) return false;
+  const absl::Time end = std::min(first_end_, away_since_ + limits_.autonomy) + limits_.patience;
+  if (now < end) return false;
   // The first cause, where there is one, stays what is told; this is for a job that had finished.
   const bool all_clean = std::all_of(ended_.begin(), ended_.end(),
                                      [](const Ended& child) { return child.exit.clean(); });
-  if (all_clean && !cause_) {
+  if (all_clean && !ended_.empty() && !cause_) {
     Failed(kFailed, absl::StrCat(absl::StrJoin(running, ", "), " had to be ended: still there ",
                                  absl::FormatDuration(limits_.patience), " after ",
                                  ended_.front().name, " had finished"));
@@ -107,6 +117,8 @@ Supervision::Outcome Supervision::Result() const {
     const auto rank = [](const Ended& e) { return std::pair(e.exit.signal != 0, Rank(e.name)); };
     if (rank(child) < rank(*told)) told = &child;
   }
+  // It knows of nothing that came after it, but where nobody says anything it was the first.
+  if (told == nullptr && ended_.empty() && coordinator_) told = &*coordinator_;
   return told == nullptr ? Outcome{} : Of(*told);
 }
 

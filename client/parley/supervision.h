@@ -19,13 +19,15 @@ namespace parley {
 // A job that is up ends by itself, since all its members learn the first cause; only who is still
 // there after `patience` is ended. Before that (members still gather) nobody may notice that a
 // process is missing, so one that goes then ends the run at once, with its own exit status. Workers
-// that the job can spare (min_workers) may go while it is up.
+// that the job can spare (min_workers) may go while it is up; so may the coordinator of a job with
+// `autonomy`, which the operator may start again.
 class Supervision {
  public:
   struct Limits {
     absl::Duration patience;      // from the first process that ended to the last
     absl::Duration first_answer;  // of the coordinator, from its start
     uint32_t spare_workers = 0;   // that the job goes on without: workers - min_workers
+    absl::Duration autonomy = absl::ZeroDuration();  // of the job without its coordinator
   };
   struct Outcome {
     ExitCode code = kFinished;
@@ -41,6 +43,9 @@ class Supervision {
   void Signalled(int signal);
   // The run itself cannot go on.
   void Failed(ExitCode code, const std::string& why);
+
+  // Whether the coordinator has gone while the job was up, and none has answered since.
+  bool coordinator_is_away() const { return away_since_ != absl::InfiniteFuture(); }
 
   // Whether all processes that still run are to be ended now. `running`: their names.
   bool MustEnd(const std::vector<std::string>& running, absl::Time now);
@@ -61,7 +66,10 @@ class Supervision {
   absl::Time started_;
   std::optional<Phase> phase_;  // last seen
   std::optional<FirstCause> cause_;
-  std::vector<Ended> ended_;  // in that order; without those that the job goes on without
+  std::vector<Ended> ended_;          // in that order; without those that the job goes on without
+  std::optional<Ended> coordinator_;  // that the job went on without
+  uint64_t generation_ = 0;           // of the coordinator, last seen
+  absl::Time away_since_ = absl::InfiniteFuture();
   uint32_t lost_workers_ = 0;
   absl::Time first_end_ = absl::InfiniteFuture();
   std::optional<Outcome> decided_;  // by something else than the first cause

@@ -95,6 +95,41 @@ TEST_F(SupervisionTest, WithoutTheCoordinatorTheStepLeadersLastLineCounts) {
   Expect(kFailed, "the leader's");
 }
 
+TEST_F(SupervisionTest, AJobWithAutonomyOutlivesItsCoordinatorAndFinishesWithTheNext) {
+  supervision_ = Supervision({.patience = absl::Seconds(30),
+                              .first_answer = absl::Seconds(60),
+                              .autonomy = absl::Seconds(100)},
+                             kStart);
+  Saw(TRAINING);
+  Killed("coordinator");
+  EXPECT_TRUE(supervision_.coordinator_is_away());
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(129)));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(130))) << "and nobody came";
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.coordinator_is_away()) << "an answer that the old one gave";
+  GetStatusReply status;
+  status.set_phase(TRAINING);
+  status.set_generation(2);
+  supervision_.Saw(status);
+  EXPECT_FALSE(supervision_.coordinator_is_away());
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(5)));
+  for (const char* name : {"worker-0", "shard-0", "shard-1"}) Ended(name, 0, "served");
+  Expect(kFinished, "");
+}
+
+TEST_F(SupervisionTest, WhoStoppedForWantOfACoordinatorTellsTheCause) {
+  supervision_ = Supervision({.patience = absl::Seconds(30),
+                              .first_answer = absl::Seconds(60),
+                              .autonomy = absl::Seconds(100)},
+                             kStart);
+  Saw(TRAINING);
+  Killed("coordinator");
+  Expect(kFailed, "coordinator was ended by SIGKILL; its log is /out/x.log");
+  Ended("worker-0", 1, "the worker's");
+  Ended("shard-0", 1, "the leader's");
+  Expect(kFailed, "the leader's");
+}
+
 TEST_F(SupervisionTest, IfAllWereKilledTheFirstOneIsNamed) {
   Saw(TRAINING);
   Killed("worker-1");

@@ -296,10 +296,17 @@ class Checker {
             "stall_timeout",
             absl::StrCat("must be at least liveness, ", job_.liveness(), ", not ",
                          job_.stall_timeout()));
+    DurationIsRight(job_.autonomy(), absl::ZeroDuration(), absl::Hours(24 * 7), "autonomy");
+    // Within a liveness of its death no coordinator can be replaced: so long its successor waits
+    // for an answer of it.
     absl::Duration autonomy;
-    const bool parsed = absl::ParseDuration(job_.autonomy(), &autonomy);
-    Require(parsed && autonomy == absl::ZeroDuration(), "autonomy",
-            "training without the coordinator is not in this release: must be \"0s\" or left out");
+    Require(
+        !absl::ParseDuration(job_.liveness(), &liveness) ||
+            !absl::ParseDuration(job_.autonomy(), &autonomy) || autonomy == absl::ZeroDuration() ||
+            autonomy >= liveness,
+        "autonomy",
+        absl::StrCat("must be at least liveness, ", job_.liveness(),
+                     ", or \"0s\": the job then ends with its coordinator, not ", job_.autonomy()));
   }
 
   const JobSource& source_;

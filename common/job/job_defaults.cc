@@ -2,6 +2,8 @@
 
 #include <filesystem>
 
+#include "absl/time/time.h"
+
 namespace parley {
 namespace {
 
@@ -133,7 +135,10 @@ void FillInDefaults(JobConfig& job) {
   if (job.precision() == PRECISION_UNSPECIFIED) job.set_precision(FLOAT32);
   PARLEY_DEFAULT(job, liveness, "10s");
   PARLEY_DEFAULT(job, stall_timeout, "10m");
-  PARLEY_DEFAULT(job, autonomy, "0s");
+  absl::Duration liveness;
+  if (absl::ParseDuration(job.liveness(), &liveness)) {
+    PARLEY_DEFAULT(job, autonomy, absl::FormatDuration(6 * liveness));
+  }
   PARLEY_DEFAULT(job, max_restarts, 0);
 }
 

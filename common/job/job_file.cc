@@ -78,4 +78,11 @@ absl::Duration Liveness(const JobConfig& job) { return DurationOf(job.liveness()
 absl::Duration StallTimeout(const JobConfig& job) { return DurationOf(job.stall_timeout()); }
 absl::Duration Autonomy(const JobConfig& job) { return DurationOf(job.autonomy()); }
 
+absl::Duration Patience(const JobConfig& job) {
+  const absl::Duration patience = StallTimeout(job) + Liveness(job);
+  if (Autonomy(job) == absl::ZeroDuration()) return patience;
+  // It is missed for `liveness` before this side counts as alone.
+  return patience + Autonomy(job) + 2 * Liveness(job);
+}
+
 }  // namespace parley

@@ -25,6 +25,10 @@ absl::Duration Liveness(const JobConfig& job);
 absl::Duration StallTimeout(const JobConfig& job);
 absl::Duration Autonomy(const JobConfig& job);
 
+// How long a member goes on trying a call. The coordinator sees more than one member does and
+// speaks first where a step gets nowhere, also one that comes back at the last moment.
+absl::Duration Patience(const JobConfig& job);
+
 }  // namespace parley
 
 #endif  // PARLEY_COMMON_JOB_JOB_FILE_H_

@@ -29,6 +29,7 @@ absl::StatusOr<JobLog> AwaitRule(FileSystem& files, const JobDirectory& director
         if (log->last()) {
           sighting.generation = log->last()->generation();
           sighting.writer = log->last()->address();
+          sighting.over = log->last()->state().over() && log->last()->number() == sighting.number;
         }
         succession.Looked(sighting, seams.now());
         break;

@@ -32,8 +32,7 @@ class AwaitRuleTest : public testing::Test {
   }
 
   MemoryFileSystem files_;
-  JobDirectory directory_{files_, "/job",
-                          [](const std::string&) { return absl::UnavailableError(""); }};
+  JobDirectory directory_{files_, "/job"};
   absl::Time now_ = absl::FromUnixSeconds(1'000'000);
   const absl::Time start_ = now_;
   std::string living_;
@@ -51,6 +50,17 @@ TEST_F(AwaitRuleTest, TheFirstCoordinatorDoesNotWaitItsSuccessorWaitsForALivenes
   EXPECT_GE(now_ - start_, kLiveness);
   EXPECT_EQ(*second->Take("127.0.0.1:2", {}, now_), 2u);
   EXPECT_TRUE(absl::IsAborted(first->Append({}, now_)));
+}
+
+TEST_F(AwaitRuleTest, WhereAJobHasEndedInOrderNobodyWaits) {
+  auto first = Await();
+  CoordinatorState over;
+  over.set_over(true);
+  ASSERT_TRUE(first->Take("127.0.0.1:1", over, now_).ok());
+  auto second = Await();
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(now_, start_);
+  EXPECT_EQ(*second->Take("127.0.0.1:2", {}, now_), 2u);
 }
 
 TEST_F(AwaitRuleTest, ANewcomerIsRefusedByALivingOneAndWritesNothing) {

@@ -1,5 +1,6 @@
 #include "server/coordinator/checkpoint_files.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -54,7 +55,12 @@ absl::Status Perform(FileSystem& files, const FileWork& work) {
   if (IsWhole(files, work.folder)) {
     return absl::AlreadyExistsError(absl::StrCat(work.folder, " holds a whole checkpoint already"));
   }
-  return files.CreateDirectories(work.folder);
+  if (absl::Status made = files.CreateDirectories(work.folder); !made.ok()) return made;
+  // What is told of it must not be lost in a crash, and so neither must its name.
+  const std::filesystem::path checkpoints = std::filesystem::path(work.folder).parent_path();
+  // This user may not be able to open what lies above; then the system has to see to it.
+  files.SyncDirectory(checkpoints.parent_path().string()).IgnoreError();
+  return files.SyncDirectory(checkpoints.string());
 }
 
 }  // namespace parley

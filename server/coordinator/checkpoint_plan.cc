@@ -7,6 +7,24 @@
 #include "server/coordinator/first_cause.h"
 
 namespace parley {
+namespace {
+
+LoggedCheckpoint::Stage StageInLog(CheckpointPlan::Stage stage) {
+  switch (stage) {
+    case CheckpointPlan::Stage::kFolder:
+      return LoggedCheckpoint::FOLDER;
+    case CheckpointPlan::Stage::kFiles:
+      return LoggedCheckpoint::FILES;
+    case CheckpointPlan::Stage::kCommit:
+      return LoggedCheckpoint::COMMIT;
+    case CheckpointPlan::Stage::kDone:
+      return LoggedCheckpoint::DONE;
+    default:
+      return LoggedCheckpoint::STAGE_UNSPECIFIED;
+  }
+}
+
+}  // namespace
 
 FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t shards,
                                Manifest manifest, absl::Time now) {
@@ -54,7 +72,7 @@ std::optional<FileWork> CheckpointPlan::CommitIfComplete() {
   if (stage_ != Stage::kFiles || files_.size() != shards_) return std::nullopt;
   stage_ = Stage::kCommit;
   for (const auto& [shard, file] : files_) *manifest_.add_files() = file;
-  return FileWork{FileWork::Kind::kCommit, folder_, manifest_};
+  return CommitWork();
 }
 
 void CheckpointPlan::Committed(absl::Time now) {
@@ -63,6 +81,41 @@ void CheckpointPlan::Committed(absl::Time now) {
   whole_folder_ = folder_;
   whole_step_ = manifest_.step();
   duration_ = now - began_;
+}
+
+void CheckpointPlan::Write(CoordinatorState& state) const {
+  if (stage_ == Stage::kNone) return;
+  LoggedCheckpoint& logged = *state.mutable_checkpoint();
+  logged.set_stage(StageInLog(stage_));
+  logged.set_folder(folder_);
+  *logged.mutable_manifest() = manifest_;
+  for (const auto& [shard, file] : files_) *logged.add_files() = file;
+}
+
+std::optional<FileWork> CheckpointPlan::Read(const LoggedCheckpoint& logged, uint32_t shards) {
+  shards_ = shards;
+  folder_ = logged.folder();
+  manifest_ = logged.manifest();
+  for (const CheckpointFile& file : logged.files()) files_[file.shard()] = file;
+  switch (logged.stage()) {
+    case LoggedCheckpoint::FOLDER:
+      stage_ = Stage::kFolder;
+      return FileWork{FileWork::Kind::kCreateFolder, folder_, {}};
+    case LoggedCheckpoint::FILES:
+      stage_ = Stage::kFiles;
+      break;
+    case LoggedCheckpoint::COMMIT:
+      stage_ = Stage::kCommit;
+      return CommitWork();
+    case LoggedCheckpoint::DONE:
+      stage_ = Stage::kDone;
+      whole_folder_ = folder_;
+      whole_step_ = manifest_.step();
+      break;
+    default:
+      break;
+  }
+  return std::nullopt;
 }
 
 std::optional<CheckpointOrder> CheckpointPlan::order() const {

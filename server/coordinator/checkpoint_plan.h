@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 
 namespace parley {
 
@@ -43,6 +44,14 @@ class CheckpointPlan {
   std::optional<FileWork> CommitIfComplete();
   // kCommit -> kDone.
   void Committed(absl::Time now);
+  // kFolder or kCommit -> kNone: the coordinator's own work has failed, nobody tries again.
+  void Abandon() { stage_ = Stage::kNone; }
+
+  // For the log. Read, of a new object: returns the work that its former owner may not have done;
+  // to do it twice does no harm.
+  void Write(CoordinatorState& state) const;
+  std::optional<FileWork> Read(const LoggedCheckpoint& logged, uint32_t shards);
+  void Resume(absl::Time now) { began_ = now; }
 
   Stage stage() const { return stage_; }
   // While shards have to write.
@@ -54,6 +63,8 @@ class CheckpointPlan {
   absl::Duration duration() const { return duration_; }  // of the last whole one
 
  private:
+  FileWork CommitWork() const { return {FileWork::Kind::kCommit, folder_, manifest_}; }
+
   Stage stage_ = Stage::kNone;
   std::string folder_;
   uint32_t shards_ = 0;

@@ -25,10 +25,19 @@ void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl
   generation_ = generation;
   address_ = address;
   last_event_ = last_tick_ = now;
+  if (members_.revision() == 0) return;
+  // It takes over: nobody is to blame for the time in which there was no coordinator.
+  resumed_at_ = now;
+  members_.Resume(now);
+  progress_.Resume(now);
+  checkpoint_.Resume(now);
+  if (life_.phase() == TRAINING) training_since_ = now;
+  if (life_.ended()) ended_at_ = now;
 }
 
 void CoordinatorCore::Close(Replies& replies) {
   closed_ = true;
+  Change();
   watchers_.Tell(State(), replies);
 }
 
@@ -84,6 +93,8 @@ std::vector<FileWork> CoordinatorCore::TakeFileWork() { return std::exchange(fil
 void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
                                    Replies& replies) {
   if (!result.ok()) {
+    checkpoint_.Abandon();
+    Change();
     FailItself(absl::StrCat("the checkpoint ", work.folder, " could not be ",
                             work.kind == FileWork::Kind::kCommit ? "committed: " : "begun: ",
                             result.message()),
@@ -91,6 +102,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     return;
   }
   last_event_ = now;
+  Change();
   if (work.kind == FileWork::Kind::kCreateFolder) {
     checkpoint_.FolderIsThere();
     ++revision_;  // the order goes out
@@ -104,6 +116,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
 bool CoordinatorCore::Enter(Phase phase, absl::Time now) {
   if (!life_.Enter(phase)) return false;
   ++revision_;
+  Change();
   last_event_ = now;
   if (phase == TRAINING) {
     training_since_ = now;

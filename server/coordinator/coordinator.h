@@ -14,6 +14,7 @@
 #include "common/replies.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 #include "proto/job.pb.h"
 #include "proto/waits.pb.h"
 #include "server/coordinator/checkpoint_plan.h"
@@ -42,6 +43,10 @@ namespace parley {
 // ReportEvaluation, Finish, ReportCheckpointFile) also by job_epoch and view_epoch. Every accepted
 // call counts as having heard of the member.
 //
+// What must not be lost with the process is a CoordinatorState (docs/job_log.md). Changes that
+// must be recorded before anybody is told of them raise durable_revision(). A coordinator that
+// takes over begins with Restore, then Open.
+//
 // Codes: those of CallHeader (proto/types.proto) and of proto/coordinator.proto; UNAVAILABLE before
 // Open.
 class CoordinatorCore {
@@ -51,19 +56,30 @@ class CoordinatorCore {
     std::string fingerprint;  // JobFingerprint(job)
     absl::Duration liveness = absl::Seconds(10);
     absl::Duration stall_timeout = absl::Minutes(10);
-    std::string job_directory;         // absolute
-    std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
-    std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
+    absl::Duration autonomy = absl::ZeroDuration();  // of members without their coordinator
+    std::string job_directory;                       // absolute
+    std::string checkpoint_directory;                // absolute; folders step-00000123 go into it
+    std::optional<StartPoint> start;  // the checkpoint to start from, as the caller has read it
   };
 
   explicit CoordinatorCore(Options options);
 
+  // Goes on from what an earlier coordinator of this job has recorded; before Open, of a core that
+  // has done nothing yet. What members are told has a newer revision than any that they know.
+  //   INVALID_ARGUMENT  that one ran another job file
+  //   DATA_LOSS         no core has written this
+  absl::Status Restore(const CoordinatorState& state);
+  // All that Restore needs.
+  CoordinatorState DurableState() const;
+  uint64_t durable_revision() const { return durable_revision_; }
+
   // This coordinator owns the job from now on, as its `generation`-th (from 1), reached at
-  // `address` (host:port). Until then every call but GetStatus is answered UNAVAILABLE.
+  // `address` (host:port). Until then every call but GetStatus is answered UNAVAILABLE. Every
+  // member that was restored has a full lease from now on.
   void Open(uint64_t generation, const std::string& address, absl::Time now);
 
   // The process is about to go: parked calls are answered with the state, and none is parked any
-  // more.
+  // more. If the job has ended, it is over: nobody needs to be told of it again.
   void Close(Replies& replies);
 
   // One method for each call of proto/coordinator.proto.
@@ -96,7 +112,8 @@ class CoordinatorCore {
   // Time goes on: ends leases, finds stalls, answers parked calls whose deadline has come. Call it
   // every liveness / 20 or so. After a pause of more than liveness / 2 (the coordinator itself was
   // stopped) every member gets a full lease first, since its heartbeats may still lie in the
-  // socket.
+  // socket. While no member at all is heard of, it is this coordinator that is cut off: for
+  // `autonomy` nobody is removed.
   void Tick(absl::Time now, Replies& replies);
 
   // The coordinator's own process cannot go on (its signal, its disk).
@@ -120,6 +137,7 @@ class CoordinatorCore {
   uint64_t membership_revision() const { return members_.revision(); }
   std::vector<Member> Members() const { return members_.Present(); }
 
+  uint64_t generation() const { return generation_; }
   uint64_t job_epoch() const { return job_epoch_; }
   uint64_t view_epoch() const { return view_.view_epoch(); }  // 0: no view yet
   const ClusterView& view() const { return view_; }
@@ -137,6 +155,13 @@ class CoordinatorCore {
   absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope, Role role, absl::Time now);
   // FAILED_PRECONDITION where the job is in none of them.
   absl::Status InPhase(std::initializer_list<Phase> phases) const;
+
+  // What is to be recorded has changed.
+  void Change() { ++durable_revision_; }
+
+  // The parts of Restore (coordinator_state.cc).
+  absl::Status RestoreView(const CoordinatorState& state);
+  absl::Status CheckRestored() const;
 
   // The one way into another phase. False where the transition is not legal.
   bool Enter(Phase phase, absl::Time now);
@@ -165,6 +190,8 @@ class CoordinatorCore {
   uint64_t LastVersion() const;
 
   // Time goes on (coordinator_time.cc).
+  // Whether no member at all is heard of, so that this coordinator may be the one that is cut off.
+  bool IsAlone(absl::Time now);
   void EndLeases(absl::Time now, Replies& replies);
   void EndWait(absl::Time now);
   void EndStall(absl::Time now);
@@ -212,9 +239,12 @@ class CoordinatorCore {
   Watchers watchers_;
   uint64_t revision_ = 1;
   uint64_t told_revision_ = 1;
+  uint64_t durable_revision_ = 0;
   uint64_t job_epoch_ = 1;
   absl::Time last_tick_ = absl::InfinitePast();
-  absl::Time resumed_at_ = absl::InfinitePast();  // after a pause of the coordinator itself
+  // After a pause of the coordinator itself, or of all it hears; or when it took over.
+  absl::Time resumed_at_ = absl::InfinitePast();
+  bool alone_ = false;
   absl::Time last_event_ = absl::InfinitePast();  // something of what the job waits for has come
   absl::Time training_since_ = absl::InfiniteFuture();
   absl::Time ended_at_ = absl::InfiniteFuture();

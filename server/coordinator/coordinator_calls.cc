@@ -14,7 +14,10 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   if (life_.ended() && !members_.Knows(request.header().incarnation())) return InPhase({});
   auto joined = members_.Join(request, now);
   if (!joined.ok()) return joined.status();
-  if (!joined->repeated && life_.phase() == GATHERING) last_event_ = now;
+  if (!joined->repeated) {
+    Change();
+    if (life_.phase() == GATHERING) last_event_ = now;
+  }
   if (joined->replaced != nullptr) {
     const Caller& old = *joined->replaced;
     const std::string why =
@@ -80,7 +83,9 @@ absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
     if (absl::Status status = CheckStart(*options_.start, request); !status.ok()) return status;
   }
   const Member& member = (*caller)->member;
+  const bool is_new = !models_.registered(member.id());
   if (absl::Status status = models_.Register(member, request); !status.ok()) return status;
+  if (is_new) Change();
   if (life_.phase() == GATHERING) {
     last_event_ = now;
     MakeViewIfAllAreHere(now);
@@ -101,6 +106,7 @@ absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyR
         absl::StrCat(Describe((*caller)->member), " is ready with version ", request.version(),
                      ", the job starts from version ", view_.start_version()));
   }
+  if (!ready_shards_[(*caller)->member.ordinal()]) Change();
   ready_shards_[(*caller)->member.ordinal()] = true;
   last_event_ = now;
   TrainIfShardsAreReady(now);
@@ -158,7 +164,9 @@ absl::StatusOr<ReportEvaluationReply> CoordinatorCore::ReportEvaluation(
                                                    request.part().version(),
                                                    ", which this job does not reach"));
   }
+  const uint64_t parts = evaluations_.parts();
   if (absl::Status status = evaluations_.Add(member, request.part()); !status.ok()) return status;
+  if (evaluations_.parts() != parts) Change();
   return ReportEvaluationReply();
 }
 
@@ -171,6 +179,7 @@ absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request
   if (absl::Status status = InPhase({PREPARING, TRAINING}); !status.ok()) return status;
   if (absl::Status status = InView(**caller); !status.ok()) return status;
   if (absl::Status status = finished_.Add(member, request); !status.ok()) return status;
+  Change();
   // All steps are decided: nobody waits for a replacement any more.
   vacancies_.clear();
   last_event_ = now;
@@ -196,7 +205,9 @@ absl::StatusOr<ReportCheckpointFileReply> CoordinatorCore::ReportCheckpointFile(
     }
     return ReportCheckpointFileReply();
   }
+  const bool is_new = !checkpoint_.reported(member.ordinal());
   if (absl::Status status = checkpoint_.Add(member, request); !status.ok()) return status;
+  if (is_new) Change();
   last_event_ = now;
   if (auto work = checkpoint_.CommitIfComplete()) {
     file_work_.push_back(*std::move(work));
@@ -213,6 +224,7 @@ absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl
   if (IsApart(**caller)) {
     // Its model may be another one, say. That is no reason to end the job of others.
     members_.Release(**caller);
+    Change();
   } else {
     FailMember((*caller)->member, request.reason(), request.preempted(), now);
   }
@@ -224,6 +236,7 @@ absl::StatusOr<LeaveReply> CoordinatorCore::Leave(const LeaveRequest& request, a
                                                   Replies& replies) {
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
+  if (!(*caller)->left) Change();
   if (IsApart(**caller)) {
     members_.Release(**caller);
   } else {

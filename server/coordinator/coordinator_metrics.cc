@@ -11,7 +11,9 @@ prometheus::Counter& Verdicts(Metrics& metrics, const char* outcome) {
 }  // namespace
 
 CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
-    : members_(metrics.Gauge("parley_members", "Members that have joined and not left.")),
+    : generation_(metrics.Gauge("parley_coordinator_generation",
+                                "How many coordinators the job has had; rises with each restart.")),
+      members_(metrics.Gauge("parley_members", "Members that have joined and not left.")),
       view_epoch_(metrics.Gauge("parley_view_epoch", "Epoch of the cluster view; 0: none yet.")),
       job_epoch_(metrics.Gauge("parley_job_epoch", "Rises when the job rolls back.")),
       step_(metrics.Gauge("parley_step", "The last decided step.")),
@@ -28,6 +30,7 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
 
 CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core) {
   Numbers numbers;
+  numbers.generation = core.generation();
   numbers.members = core.Members().size();
   numbers.view_epoch = core.view_epoch();
   numbers.job_epoch = core.job_epoch();
@@ -44,6 +47,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
 }
 
 void CoordinatorMetrics::Update(const Numbers& numbers) {
+  generation_.Set(numbers.generation);
   members_.Set(numbers.members);
   view_epoch_.Set(numbers.view_epoch);
   job_epoch_.Set(numbers.job_epoch);

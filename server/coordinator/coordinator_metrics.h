@@ -17,6 +17,7 @@ class CoordinatorMetrics {
 
   // A copy of the numbers, so that the core's lock is not held while metrics are set.
   struct Numbers {
+    uint64_t generation = 0;
     uint64_t members = 0;
     uint64_t view_epoch = 0;
     uint64_t job_epoch = 0;
@@ -35,6 +36,7 @@ class CoordinatorMetrics {
   void Update(const Numbers& numbers);
 
  private:
+  prometheus::Gauge& generation_;
   prometheus::Gauge& members_;
   prometheus::Gauge& view_epoch_;
   prometheus::Gauge& job_epoch_;

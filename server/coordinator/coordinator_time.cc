@@ -15,7 +15,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     resumed_at_ = now;
   }
   last_tick_ = now;
-  if (generation_ != 0 && !life_.ended()) {
+  if (generation_ != 0 && !life_.ended() && !IsAlone(now)) {
     EndLeases(now, replies);
     // Before stalls: who stands still may only wait for the replacement.
     EndWait(now);
@@ -23,6 +23,24 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   }
   TellWatchers(replies);
   if (watchers_.AnyDue(now)) watchers_.Expire(now, State(), replies);
+}
+
+bool CoordinatorCore::IsAlone(absl::Time now) {
+  // Before there is a view no member goes on without the coordinator.
+  if (options_.autonomy == absl::ZeroDuration() || view_.view_epoch() == 0) return false;
+  const absl::Duration silence = now - members_.LastHeard();
+  // Two heartbeats of everybody are missing; each comes every liveness / 4.
+  if (silence > options_.liveness / 2) {
+    alone_ = true;
+    return silence < options_.liveness + options_.autonomy;
+  }
+  if (alone_) {
+    // The first one is heard of again. The others' heartbeats may take as long.
+    alone_ = false;
+    resumed_at_ = now;
+    members_.GrantLeases(now);
+  }
+  return false;
 }
 
 void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {

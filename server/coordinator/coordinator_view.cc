@@ -40,6 +40,7 @@ void CoordinatorCore::ChangeView(ClusterView next, absl::Time now) {
   evaluations_.WorkersChanged();
   last_event_ = view_changed_at_ = now;
   ++revision_;
+  Change();
 }
 
 bool CoordinatorCore::WaitsForReplacement() const {
@@ -57,6 +58,7 @@ void CoordinatorCore::LoseWorker(const Caller& worker, FirstCause cause, absl::T
     return;
   }
   members_.Fence(lost.id());
+  Change();
   watchers_.Refuse(lost.id(),
                    absl::AbortedError(absl::StrCat("fenced: ", Describe(lost),
                                                    " counts as lost; join as a new incarnation")),

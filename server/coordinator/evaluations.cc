@@ -1,5 +1,7 @@
 #include "server/coordinator/evaluations.h"
 
+#include <iterator>
+
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/first_cause.h"
 
@@ -47,10 +49,7 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, "another epoch or kind of loss than other workers report"));
   }
-  parts.sum = first;
-  for (auto it = std::next(parts.by_ordinal.begin()); it != parts.by_ordinal.end(); ++it) {
-    AddTo(parts.sum, it->second.numbers);
-  }
+  AddUp(parts);
   const uint64_t samples = parts.sum.samples();
   const bool all = parts.by_ordinal.size() == workers_;
   if (fixed_ && (samples > test_samples_ || (all && samples != test_samples_))) {
@@ -59,7 +58,35 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
                                                    " samples, the test set ", test_samples_));
   }
   versions_[part.version()] = std::move(parts);
+  ++parts_;
   return absl::OkStatus();
+}
+
+void Evaluations::AddUp(Parts& parts) {
+  parts.sum = parts.by_ordinal.begin()->second.numbers;
+  for (auto it = std::next(parts.by_ordinal.begin()); it != parts.by_ordinal.end(); ++it) {
+    AddTo(parts.sum, it->second.numbers);
+  }
+}
+
+void Evaluations::Write(CoordinatorState& state) const {
+  for (const auto& [version, parts] : versions_) {
+    for (const auto& [ordinal, part] : parts.by_ordinal) {
+      EvaluationPart* logged = state.add_evaluation_parts();
+      logged->set_worker(ordinal);
+      logged->set_member(part.member);
+      *logged->mutable_part() = part.numbers;
+    }
+  }
+}
+
+void Evaluations::Read(const CoordinatorState& state) {
+  for (const EvaluationPart& logged : state.evaluation_parts()) {
+    versions_[logged.part().version()].by_ordinal[logged.worker()] = {logged.member(),
+                                                                      logged.part()};
+    ++parts_;
+  }
+  for (auto& [version, parts] : versions_) AddUp(parts);
 }
 
 std::vector<Evaluation> Evaluations::Whole() const {

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 
 namespace parley {
 
@@ -31,6 +32,13 @@ class Evaluations {
   // the start, the parts do not add up.
   absl::Status Add(const Member& worker, const Evaluation& part);
 
+  // For the log. Read: after Start (and WorkersChanged).
+  void Write(CoordinatorState& state) const;
+  void Read(const CoordinatorState& state);
+
+  // Rises with each part that was taken.
+  uint64_t parts() const { return parts_; }
+
   // Whole ones, by version.
   std::vector<Evaluation> Whole() const;
   // The versions of the others.
@@ -45,10 +53,12 @@ class Evaluations {
     std::map<uint32_t, Part> by_ordinal;
     Evaluation sum;
   };
+  static void AddUp(Parts& parts);
 
   bool fixed_ = true;
   uint32_t workers_ = 0;
   uint64_t test_samples_ = 0;
+  uint64_t parts_ = 0;
   std::map<uint64_t, Parts> versions_;
 };
 

@@ -2,19 +2,124 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 namespace parley {
 
 InProcessCoordinator::InProcessCoordinator(CoordinatorCore::Options options, Clock clock)
-    : clock_(std::move(clock)), core_(std::move(options)) {}
+    : clock_(std::move(clock)), longest_held_(options.liveness / 2), core_(std::move(options)) {}
 
 template <class Request, class Reply>
 void InProcessCoordinator::Call(Method<Request, Reply> method, const Request& request,
-                                Done<Reply> done) {
+                                Done<Reply> done, bool may_overtake) {
   Replies replies;
   absl::MutexLock lock(&mu_);
-  // The caller's own answer goes last: who is woken by it sees the others woken.
+  if (!lost_.ok()) return replies.Add<Reply>(std::move(done), lost_);
+  const uint64_t revision = core_.durable_revision();
   absl::StatusOr<Reply> reply = (core_.*method)(request, clock_(), replies);
-  replies.Add<Reply>(std::move(done), std::move(reply));
+  Announce(replies);
+  const bool tells_nothing = may_overtake && reply.ok() && core_.durable_revision() == revision;
+  // The caller's own answer goes last: who is woken by it sees the others woken.
+  replies.Add<Reply>(tells_nothing ? std::move(done) : Handing(std::move(done)), std::move(reply));
+}
+
+void InProcessCoordinator::Announce(Replies& replies) {
+  if (announced_ || IsRecorded()) return;
+  announced_ = true;
+  replies.Add(due_);
+}
+
+template <class Reply>
+Done<Reply> InProcessCoordinator::Handing(Done<Reply> done) {
+  return [this, done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
+    Hand(std::move(done), std::move(reply));
+  };
+}
+
+template <class Reply>
+void InProcessCoordinator::Hand(Done<Reply> done, absl::StatusOr<Reply> reply) {
+  absl::Status lost;
+  {
+    absl::MutexLock lock(&mu_);
+    lost = lost_;
+    if (lost.ok() && !IsRecorded()) {
+      held_.push_back(
+          {core_.durable_revision(), clock_(),
+           [done = std::move(done), reply = std::move(reply)](const absl::Status& instead) mutable {
+             instead.ok() ? done(std::move(reply)) : done(instead);
+           }});
+      return;
+    }
+  }
+  lost.ok() ? done(std::move(reply)) : done(lost);
+}
+
+void InProcessCoordinator::RecordWith(std::function<void()> due) {
+  absl::MutexLock lock(&mu_);
+  due_ = std::move(due);
+  recorded_ = core_.durable_revision();
+}
+
+absl::Status InProcessCoordinator::Record(const Append& append) {
+  CoordinatorState state;
+  uint64_t revision = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    announced_ = false;
+    if (!lost_.ok() || IsRecorded()) return absl::OkStatus();
+    revision = core_.durable_revision();
+    state = core_.DurableState();
+  }
+  const absl::Status appended = append(state);
+  std::deque<Held> ready;
+  Replies replies;
+  {
+    absl::MutexLock lock(&mu_);
+    not_recorded_ = appended;
+    if (!appended.ok() || !lost_.ok()) return appended;
+    recorded_ = revision;
+    while (!held_.empty() && held_.front().revision <= recorded_) {
+      ready.push_back(std::move(held_.front()));
+      held_.pop_front();
+    }
+    Announce(replies);
+  }
+  for (Held& held : ready) held.answer(absl::OkStatus());
+  return absl::OkStatus();
+}
+
+bool InProcessCoordinator::AwaitRecorded(absl::Duration limit) {
+  absl::MutexLock lock(&mu_);
+  return mu_.AwaitWithTimeout(absl::Condition(this, &InProcessCoordinator::IsRecorded), limit);
+}
+
+void InProcessCoordinator::RefuseHeld(absl::Time held_until, const absl::Status& why) {
+  std::deque<Held> refused;
+  {
+    absl::MutexLock lock(&mu_);
+    while (!held_.empty() && held_.front().since <= held_until) {
+      refused.push_back(std::move(held_.front()));
+      held_.pop_front();
+    }
+  }
+  for (Held& held : refused) held.answer(why);
+}
+
+void InProcessCoordinator::Lose(const absl::Status& why) {
+  const absl::Status refusal = absl::UnavailableError(why.message());
+  {
+    Replies replies;  // what was parked is handed on, and refused there
+    absl::MutexLock lock(&mu_);
+    if (!lost_.ok()) return;
+    lost_ = refusal;
+    core_.Close(replies);
+  }
+  RefuseHeld(absl::InfiniteFuture(), refusal);
+}
+
+absl::Status InProcessCoordinator::lost() const {
+  absl::MutexLock lock(&mu_);
+  return lost_;
 }
 
 void InProcessCoordinator::Join(const JoinRequest& request, absl::Time, Done<JoinReply> done) {
@@ -23,14 +128,15 @@ void InProcessCoordinator::Join(const JoinRequest& request, absl::Time, Done<Joi
 
 void InProcessCoordinator::Heartbeat(const HeartbeatRequest& request, absl::Time,
                                      Done<HeartbeatReply> done) {
-  Call(&CoordinatorCore::Heartbeat, request, std::move(done));
+  Call(&CoordinatorCore::Heartbeat, request, std::move(done), /*may_overtake=*/true);
 }
 
 void InProcessCoordinator::Watch(const WatchRequest& request, absl::Time deadline,
                                  Done<WatchReply> done) {
   Replies replies;
   absl::MutexLock lock(&mu_);
-  core_.Watch(request, {clock_(), deadline}, replies, std::move(done));
+  if (!lost_.ok()) return replies.Add<WatchReply>(std::move(done), lost_);
+  core_.Watch(request, {clock_(), deadline}, replies, Handing(std::move(done)));
 }
 
 void InProcessCoordinator::RegisterModel(const RegisterModelRequest& request, absl::Time,
@@ -45,7 +151,7 @@ void InProcessCoordinator::ReportReady(const ReportReadyRequest& request, absl::
 
 void InProcessCoordinator::ReportVerdicts(const ReportVerdictsRequest& request, absl::Time,
                                           Done<ReportVerdictsReply> done) {
-  Call(&CoordinatorCore::ReportVerdicts, request, std::move(done));
+  Call(&CoordinatorCore::ReportVerdicts, request, std::move(done), /*may_overtake=*/true);
 }
 
 void InProcessCoordinator::ReportEvaluation(const ReportEvaluationRequest& request, absl::Time,
@@ -75,7 +181,7 @@ void InProcessCoordinator::GetStatus(const GetStatusRequest& request, absl::Time
                                      Done<GetStatusReply> done) {
   Replies replies;
   absl::MutexLock lock(&mu_);
-  replies.Add<GetStatusReply>(std::move(done), core_.GetStatus(request, clock_()));
+  replies.Add<GetStatusReply>(Handing(std::move(done)), core_.GetStatus(request, clock_()));
 }
 
 void InProcessCoordinator::Open(uint64_t generation, const std::string& address) {
@@ -83,22 +189,40 @@ void InProcessCoordinator::Open(uint64_t generation, const std::string& address)
   core_.Open(generation, address, clock_());
 }
 
-void InProcessCoordinator::Tick() {
-  Replies replies;
+absl::Status InProcessCoordinator::Restore(const CoordinatorState& state) {
   absl::MutexLock lock(&mu_);
-  core_.Tick(clock_(), replies);
+  return core_.Restore(state);
+}
+
+void InProcessCoordinator::Tick() {
+  const absl::Time now = clock_();
+  absl::Status not_recorded;
+  {
+    Replies replies;
+    absl::MutexLock lock(&mu_);
+    if (!lost_.ok()) return;
+    core_.Tick(now, replies);
+    Announce(replies);
+    not_recorded = not_recorded_;
+  }
+  RefuseHeld(now - longest_held_,
+             absl::UnavailableError(absl::StrCat(
+                 "the coordinator could not record what it was asked to do; it goes on trying: ",
+                 not_recorded.ok() ? "the disk takes very long" : not_recorded.message())));
 }
 
 void InProcessCoordinator::FailItself(const std::string& reason, bool preempted) {
   Replies replies;
   absl::MutexLock lock(&mu_);
   core_.FailItself(reason, preempted, clock_(), replies);
+  Announce(replies);
 }
 
 void InProcessCoordinator::Close() {
   Replies replies;
   absl::MutexLock lock(&mu_);
   core_.Close(replies);
+  Announce(replies);
 }
 
 void InProcessCoordinator::DoFileWork(const FileWorker& worker) {
@@ -106,6 +230,7 @@ void InProcessCoordinator::DoFileWork(const FileWorker& worker) {
     std::vector<FileWork> due;
     {
       absl::MutexLock lock(&mu_);
+      if (!lost_.ok() || !IsRecorded()) return;
       due = core_.TakeFileWork();
     }
     if (due.empty()) return;
@@ -114,13 +239,14 @@ void InProcessCoordinator::DoFileWork(const FileWorker& worker) {
       Replies replies;
       absl::MutexLock lock(&mu_);
       core_.FileWorkDone(work, result, clock_(), replies);
+      Announce(replies);
     }
   }
 }
 
 bool InProcessCoordinator::Changed() const {
-  return core_.has_file_work() || core_.revision() != seen_revision_ ||
-         core_.membership_revision() != seen_members_;
+  return (core_.has_file_work() && IsRecorded()) || !lost_.ok() ||
+         core_.revision() != seen_revision_ || core_.membership_revision() != seen_members_;
 }
 
 void InProcessCoordinator::AwaitChange(absl::Duration limit) {

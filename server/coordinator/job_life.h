@@ -14,6 +14,9 @@ class JobLife {
   // Goes into `next`; false, without effect, where that is not a legal transition.
   bool Enter(Phase next);
 
+  // As another coordinator of the job has left it.
+  void Restore(Phase phase) { phase_ = phase; }
+
   static bool IsLegal(Phase from, Phase to);
   bool ended() const { return phase_ == FINISHED || phase_ == FAILED; }
 

@@ -24,7 +24,7 @@ inline CoordinatorState StateAt(uint64_t step) {
   CoordinatorState state;
   state.set_phase(TRAINING);
   state.set_job_epoch(1);
-  state.mutable_progress()->set_step(step);
+  state.mutable_progress()->mutable_at()->set_step(step);
   Member* member = state.add_members()->mutable_member();
   member->set_id(step);
   member->set_address("127.0.0.1:4567");
@@ -32,7 +32,7 @@ inline CoordinatorState StateAt(uint64_t step) {
 }
 
 inline uint64_t StepOf(const JobLog& log) {
-  return log.last() ? log.last()->state().progress().step() : 0;
+  return log.last() ? log.last()->state().progress().at().step() : 0;
 }
 
 inline std::string RecordPath(uint64_t number) {

@@ -5,13 +5,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/checkpoint_files.h"
+#include "server/coordinator/job_directory.h"
+#include "server/coordinator/job_log.h"
 
 namespace parley {
 
 absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
-                                       const std::string& directory, JobDirectory::Ask ask) {
-  const absl::Status free = JobDirectory(files, directory, std::move(ask)).CheckNoOwner();
-  if (!free.ok()) return free;
+                                       const std::string& directory, bool goes_on) {
   JobStart start;
   start.checkpoint_directory =
       (std::filesystem::path(directory) / job.checkpoint().directory()).lexically_normal().string();
@@ -24,11 +24,38 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
     }
     start.from = *std::move(from);
   }
-  if (job.checkpoint().at_end()) {
+  if (job.checkpoint().at_end() && !goes_on) {
     const absl::Status clear = CheckNoEarlierRun(files, start.checkpoint_directory, start.from);
     if (!clear.ok()) return clear;
   }
   return start;
+}
+
+absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
+                                     const std::string& directory, const AskForCoordinator& ask) {
+  if (files.Exists(directory)) {
+    const JobDirectory here(files, directory);
+    auto log = JobLog::Open(files, here.log_directory(), job.name());
+    if (!log.ok()) return log.status();
+    const auto named = here.ReadAddress();
+    const std::string writer = log->last() ? log->last()->address() : "";
+    for (const std::string& address : {named.value_or(""), writer}) {
+      if (address.empty() || !ask(address).ok()) continue;
+      return absl::AlreadyExistsError(
+          absl::StrCat("a coordinator runs already for this directory: it answers at ", address,
+                       "; stop it first, or choose another --out"));
+    }
+    if (log->last() && !log->last()->state().over()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          directory, " holds the log of a job that has not ended (",
+          Phase_Name(log->last()->state().phase()), ", generation ", log->last()->generation(),
+          "), whose coordinator does not answer. Where its shards and workers still run, start "
+          "that one again: parley-coordinator --job=FILE --out=",
+          directory, ". To begin anew choose another --out, or end them and move ",
+          here.log_directory(), " away"));
+    }
+  }
+  return CheckJobStart(files, job, directory, /*goes_on=*/false);
 }
 
 }  // namespace parley

@@ -1,6 +1,7 @@
 #ifndef PARLEY_SERVER_COORDINATOR_JOB_START_H_
 #define PARLEY_SERVER_COORDINATOR_JOB_START_H_
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -8,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "common/file_system.h"
 #include "proto/job.pb.h"
-#include "server/coordinator/job_directory.h"
 #include "server/coordinator/view.h"
 
 namespace parley {
@@ -19,13 +19,21 @@ struct JobStart {
   std::optional<StartPoint> from;    // checkpoint.start_from
 };
 
-// Whether the job may start in its directory (absolute), where nobody else runs, what it starts
-// from can be read, and no checkpoint of an earlier run is in its way. Writes nothing: the
-// coordinator asks before it takes the directory, and `parley run` before it touches it.
-// ALREADY_EXISTS, with the address, where a coordinator answers; else the job or the directory is
-// wrong: INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and FileSystem.
+// Whether what the job starts from can be read, and no checkpoint of an earlier run is in its way;
+// that of a run which `goes_on` (the log says so) is its own. `directory`: the job's, absolute.
+// Writes nothing. INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and FileSystem.
 absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
-                                       const std::string& directory, JobDirectory::Ask ask);
+                                       const std::string& directory, bool goes_on);
+
+// Whether a coordinator of the job answers at an address: OK if so.
+using AskForCoordinator = std::function<absl::Status(const std::string& address)>;
+
+// Whether `parley run` may begin the job in its directory: as CheckJobStart, and nobody runs there,
+// or may still wait for a coordinator that does not. Writes nothing. ALREADY_EXISTS, with the
+// address, where a coordinator answers; FAILED_PRECONDITION, with what to do, where a job has not
+// ended; else as CheckJobStart and JobLog::Open.
+absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
+                                     const std::string& directory, const AskForCoordinator& ask);
 
 }  // namespace parley
 

@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "server/coordinator/job_log.h"
 
 namespace parley {
 namespace {
@@ -42,7 +43,7 @@ class JobStartTest : public testing::Test {
   // A coordinator answers at `living`, and nobody anywhere else.
   absl::StatusOr<JobStart> Check(const std::string& directory, const std::string& living = "") {
     std::map<std::string, std::filesystem::file_time_type> before = Files();
-    auto start = CheckJobStart(*files_, job_, directory, [&](const std::string& address) {
+    auto start = CheckNewRun(*files_, job_, directory, [&](const std::string& address) {
       return address == living ? absl::OkStatus() : absl::UnavailableError("connection refused");
     });
     EXPECT_EQ(Files(), before) << "it writes nothing";
@@ -77,6 +78,25 @@ TEST_F(JobStartTest, TheDirectoryOfARunningJobIsRefusedWithItsAddress) {
   EXPECT_TRUE(Check(path_).ok()) << "it has gone and left its address";
 }
 
+TEST_F(JobStartTest, TheDirectoryOfAJobThatHasNotEndedIsRefusedWithWhatToDo) {
+  auto log = JobLog::Open(*files_, path_ + "/log", "digits");
+  ASSERT_TRUE(log.ok());
+  CoordinatorState state;
+  state.set_phase(TRAINING);
+  ASSERT_TRUE(log->Take("127.0.0.1:8", state, absl::UnixEpoch()).ok());
+  EXPECT_EQ(Check(path_, "127.0.0.1:8").status().code(), absl::StatusCode::kAlreadyExists)
+      << "it answers, although no file names it yet";
+  const absl::Status status = Check(path_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "TRAINING")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), path_ + "/log")) << status;
+  EXPECT_TRUE(CheckJobStart(*files_, job_, path_, /*goes_on=*/true).ok());
+  state.set_phase(FAILED);
+  state.set_over(true);
+  ASSERT_TRUE(log->Append(state, absl::UnixEpoch()).ok());
+  EXPECT_TRUE(Check(path_).ok());
+}
+
 TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere) {
   const std::string first = FinishedRun("first", 30);
   const absl::Status status = Check(first).status();
@@ -88,6 +108,8 @@ TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere)
   ASSERT_TRUE(goes_on.ok()) << goes_on.status();
   EXPECT_EQ(goes_on->from->manifest.step(), 30u);
   EXPECT_TRUE(Check(path_ + "/second").ok()) << "or elsewhere";
+  job_.mutable_checkpoint()->clear_start_from();
+  EXPECT_TRUE(CheckJobStart(*files_, job_, first, /*goes_on=*/true).ok()) << "or it is its own";
 }
 
 TEST_F(JobStartTest, WithoutACheckpointOfItsOwnAJobOverwritesNone) {

@@ -1,47 +1,82 @@
 // parley-coordinator: the coordinator of one job as a process.
 #include <grpcpp/client_context.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/timer_thread.h"
 #include "common/daemon/daemon.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "proto/coordinator.grpc.pb.h"
+#include "server/coordinator/await_rule.h"
 #include "server/coordinator/checkpoint_files.h"
-#include "server/coordinator/coordinator_metrics.h"
 #include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_start.h"
+#include "server/coordinator/log_writer.h"
+#include "server/coordinator/reporter.h"
 #include "server/coordinator/service.h"
-#include "server/coordinator/targets.h"
 #include "server/coordinator/ticker.h"
-#include "server/coordinator/view_change.h"
 
 namespace parley {
 namespace {
 
-// Whether a coordinator of the job answers at an address, within `patience`. A blocking call, on
-// main's thread before the server is up: where the last channel of the callback API goes on gRPC's
-// own thread, as it may after a callback, gRPC 1.51 aborts.
-absl::Status AskForJob(const std::string& job, absl::Duration patience,
-                       const std::string& address) {
+// What a coordinator at an address says of the job, within `patience`. A blocking call, on main's
+// thread before the server is up: where the last channel of the callback API goes on gRPC's own
+// thread, as it may after a callback, gRPC 1.51 aborts.
+absl::StatusOr<GetStatusReply> AskForJob(const std::string& job, absl::Duration patience,
+                                         const std::string& address) {
   GetStatusRequest request;
   request.set_job(job);
   GetStatusReply reply;
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
   const auto stub = Coordinator::NewStub(MakeChannel(address));
-  return FromGrpc(stub->GetStatus(&context, request, &reply), address);
+  const absl::Status status = FromGrpc(stub->GetStatus(&context, request, &reply), address);
+  if (!status.ok()) return status;
+  return reply;
+}
+
+// AwaitRule in real time; a signal ends it.
+absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
+                                         const JobDirectory& directory) {
+  const std::string& job = daemon.job().name();
+  const absl::Duration liveness = Liveness(daemon.job());
+  absl::Notification signalled;
+  daemon.OnSignal([&](int) {
+    if (!signalled.HasBeenNotified()) signalled.Notify();
+  });
+  SuccessionSeams seams;
+  seams.now = [] { return absl::Now(); };
+  seams.wait = [&](absl::Time until) { return !signalled.WaitForNotificationWithDeadline(until); };
+  seams.ask = [&](const std::string& address) { return AskForJob(job, liveness / 4, address); };
+  auto log = AwaitRule(files, directory, job, liveness, seams);
+  daemon.OnSignal(nullptr);
+  if (log.ok() && signalled.HasBeenNotified()) return absl::CancelledError("told to end");
+  return log;
+}
+
+ExitCode CodeOf(const absl::Status& no_rule) {
+  switch (no_rule.code()) {
+    case absl::StatusCode::kCancelled:
+      return kPreempted;
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kAborted:
+    case absl::StatusCode::kUnavailable:
+      return kFailed;
+    default:
+      return kWrongUsage;
+  }
 }
 
 // How long the status can still be asked for when everybody has gone.
@@ -51,69 +86,7 @@ std::string SignalName(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
 }
 
-// What goes on, for the log, the metrics and targets.json. On main's thread.
-class Reporter {
- public:
-  Reporter(Daemon& daemon, JobDirectory& directory)
-      : daemon_(daemon), directory_(directory), metrics_(daemon.metrics()) {}
-
-  void Report(const InProcessCoordinator& coordinator) {
-    metrics_.Update(coordinator.Read(CoordinatorMetrics::Read));
-    const auto [members, phase, epoch, contributors] =
-        coordinator.Read([](const CoordinatorCore& core) {
-          return std::tuple(core.Members(), core.phase(), core.view_epoch(),
-                            LiveContributors(core.view()));
-        });
-    std::map<uint64_t, std::string> present;
-    for (const Member& member : members) {
-      present[member.id()] = MemberName(member.role(), member.ordinal());
-      if (known_.count(member.id()) != 0) continue;
-      daemon_.log().Info("joined", {{"member", MemberName(member.role(), member.ordinal())},
-                                    {"address", member.address()},
-                                    {"pid", absl::StrCat(member.pid())}});
-    }
-    for (const auto& [id, name] : known_) {
-      if (present.count(id) != 0) continue;
-      if (phase == FINISHED || phase == FAILED) {
-        daemon_.log().Info("left", {{"member", name}});
-      } else {
-        daemon_.log().Warning("lost", {{"member", name}, {"id", absl::StrCat(id)}});
-      }
-    }
-    if (present != known_ || !written_) WriteTargets(members);
-    known_ = std::move(present);
-    if (epoch != epoch_) {
-      daemon_.log().Info("view", {{"view_epoch", absl::StrCat(epoch)},
-                                  {"contributors", absl::StrCat(contributors)}});
-    }
-    epoch_ = epoch;
-    if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
-    phase_ = phase;
-  }
-
- private:
-  void WriteTargets(const std::vector<Member>& members) {
-    const absl::Status written = directory_.WriteTargets(
-        TargetsJson(daemon_.job().name(), daemon_.metrics().address(), members));
-    if (!written.ok() && !failed_to_write_) {
-      daemon_.log().Warning("targets.json could not be written; Prometheus will not find all",
-                            {{"error", std::string(written.message())}});
-    }
-    written_ = written.ok();
-    failed_to_write_ = !written.ok();
-  }
-
-  Daemon& daemon_;
-  JobDirectory& directory_;
-  CoordinatorMetrics metrics_;
-  std::map<uint64_t, std::string> known_;  // names by id
-  uint64_t epoch_ = 0;
-  Phase phase_ = PHASE_UNSPECIFIED;
-  bool written_ = false;
-  bool failed_to_write_ = false;
-};
-
-// Until the job is over and everybody has gone.
+// Until the job is over and everybody has gone, or another coordinator rules.
 void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
             InProcessCoordinator& coordinator) {
   const absl::Duration period = Liveness(daemon.job()) / 20;
@@ -124,6 +97,7 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
   while (true) {
     reporter.Report(coordinator);
     if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) break;
+    if (!coordinator.lost().ok()) break;
     coordinator.DoFileWork([&](const FileWork& work) { return Perform(files, work); });
     coordinator.AwaitChange(period);
   }
@@ -153,39 +127,72 @@ int Main(int argc, char** argv) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(out, error).lexically_normal();
   if (error) return daemon.Exit(kWrongUsage, absl::StrCat("--out=", out, ": ", error.message()));
-  const auto ask = [&](const std::string& address) {
-    return AskForJob(job.name(), liveness, address);
+  JobDirectory directory(*files, path.string());
+  const auto prepare = [&] {
+    const absl::Status status = directory.Prepare();
+    return status.ok() ? status
+                       : absl::Status(status.code(), absl::StrCat("cannot write to --out=", out,
+                                                                  ": ", status.message()));
   };
-  auto start = CheckJobStart(*files, job, path.string(), ask);
-  if (!start.ok()) {
-    return daemon.Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
-                       start.status());
+  if (!files->Exists(path.string())) {
+    if (auto status = prepare(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   }
-  JobDirectory directory(*files, path.string(), ask);
+  auto log = AwaitRuleOrSignal(daemon, *files, directory);
+  if (!log.ok()) return daemon.Exit(CodeOf(log.status()), log.status());
+  const bool goes_on = log->last() && !log->last()->state().over();
+  auto start = CheckJobStart(*files, job, path.string(), goes_on);
+  if (!start.ok()) return daemon.Exit(kWrongUsage, start.status());
+  if (auto status = prepare(); !status.ok()) return daemon.Exit(kWrongUsage, status);
 
   CoordinatorCore::Options options;
   options.job = job;
   options.fingerprint = JobFingerprint(job);
   options.liveness = liveness;
   options.stall_timeout = StallTimeout(job);
+  options.autonomy = Autonomy(job);
   options.job_directory = path.string();
   options.checkpoint_directory = std::move(start->checkpoint_directory);
   options.start = std::move(start->from);
-  if (auto status = directory.Prepare(); !status.ok()) {
-    return daemon.Exit(kWrongUsage, absl::StrCat("cannot write to --out=", out, ": ",
-                                                 std::string(status.message())));
-  }
-
   coordinator =
       std::make_unique<InProcessCoordinator>(std::move(options), [] { return absl::Now(); });
+  if (goes_on) {
+    const CoordinatorRecord& last = *log->last();
+    if (auto status = coordinator->Restore(last.state()); !status.ok()) {
+      return daemon.Exit(kWrongUsage,
+                         absl::StrCat("record ", last.number(), " in ", directory.log_directory(),
+                                      ": ", std::string(status.message())));
+    }
+    daemon.log().Info("takes over from an earlier coordinator",
+                      {{"generation", absl::StrCat(last.generation())},
+                       {"address", last.address()},
+                       {"phase", Phase_Name(last.state().phase())},
+                       {"step", absl::StrCat(last.state().progress().at().step())}});
+  }
   service = std::make_unique<CoordinatorService>(*coordinator, liveness);
   if (auto status = daemon.Serve({service.get()}); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
   const std::string address = daemon.address();
-  // It answers already: whoever finds the record can ask here.
-  const auto generation = directory.Claim(address);
-  if (!generation.ok()) return daemon.Exit(kFailed, generation.status());
+  const auto generation = log->Take(
+      address, coordinator->Read([](const CoordinatorCore& core) { return core.DurableState(); }),
+      absl::Now());
+  if (!generation.ok()) {
+    return daemon.Exit(absl::IsAborted(generation.status()) ? kFailed : kWrongUsage,
+                       generation.status());
+  }
+  LogWriter::Options writing;
+  writing.timers = std::make_shared<TimerThread>();
+  writing.liveness = liveness;
+  writing.log = &daemon.log();
+  std::atomic<bool> is_named = false;  // in the address file, by this thread
+  writing.on_still_ruling = [&directory, &is_named, address] {
+    if (!is_named) return;
+    // One that was stopped between taking the rule and writing its address may have overwritten it.
+    if (auto named = directory.ReadAddress(); named.ok() && *named != address) {
+      directory.WriteAddress(address).IgnoreError();  // again after a while
+    }
+  };
+  auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator, std::move(writing));
   coordinator->Open(*generation, address);
   daemon.TellWaits([&](WaitsReply& reply) {
     coordinator->Read([&](const CoordinatorCore& core) {
@@ -199,16 +206,24 @@ int Main(int argc, char** argv) {
   if (auto status = directory.WriteAddress(address); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
+  is_named = true;
   daemon.log().Info("the job can be joined", {{"job", job.name()},
                                               {"generation", absl::StrCat(*generation)},
                                               {"address_file", directory.address_file()}});
 
   RunJob(daemon, *files, reporter, *coordinator);
+  if (auto lost = coordinator->lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
 
   // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
   absl::SleepFor(kLastStatus);
   daemon.TellWaits(nullptr);
   coordinator->Close();
+  if (!coordinator->AwaitRecorded(liveness)) {
+    daemon.log().Warning(
+        "the log does not say that the job is over: the next coordinator in this "
+        "directory will wait for its members once more");
+  }
+  writer.reset();
   daemon.server().Shutdown(absl::Seconds(1));
   directory.RemoveAddress(address);
   const auto cause = coordinator->Read([](const CoordinatorCore& core) { return core.cause(); });

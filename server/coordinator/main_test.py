@@ -91,21 +91,63 @@ class MainTest(unittest.TestCase):
         alive = [p for p in all_of_them if p.poll() is None]
         self.assertEqual(len(alive), 1)
         self.assertEqual({p.returncode for p in all_of_them if p is not alive[0]}, {1})
-        records = [name for name in os.listdir(self.out) if name.startswith("generation-")]
-        self.assertEqual(records, ["generation-00000001"])
+        records = [name for name in os.listdir(os.path.join(self.out, "log")) if name[0] != "."]
+        self.assertEqual(records, ["%020d.record" % 1])
 
     def test_a_killed_ones_address_is_replaced(self):
-        for generation in range(1, 6):
+        addresses = []
+        for generation in range(1, 4):
             process = self.start()
-            record = os.path.join(self.out, "generation-%08d" % generation)
             deadline = time.time() + 30
-            while time.time() < deadline and process.poll() is None and not (
-                    os.path.exists(record) and self.await_address() in self.read(record)):
+            while time.time() < deadline and process.poll() is None and (
+                    self.await_address() in addresses):
                 time.sleep(0.02)
             self.assertIsNone(process.poll())
-            self.assertIn(self.await_address(), self.read(record))
+            addresses.append(self.await_address())
+            self.assertEqual(len(set(addresses)), generation)
             process.kill()
             process.wait()
+
+    def test_a_directory_whose_job_has_ended_in_order_is_free_at_once(self):
+        for _ in range(2):
+            process = self.start()
+            self.await_address()
+            self.assertFalse(os.path.exists(os.path.join(self.out, "checkpoints")))
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 75)
+
+    def test_another_job_file_is_refused_where_a_job_has_not_ended(self):
+        first = self.start()
+        self.await_address()
+        first.kill()
+        first.wait()
+        self.fails(2, "another job file", job=self.write("other.textproto", JOB % "seed: 5"))
+
+    def test_a_damaged_log_is_refused_with_what_to_do(self):
+        first = self.start()
+        self.await_address()
+        first.kill()
+        first.wait()
+        self.write("out/log/%020d.record" % 1, "nothing")
+        self.fails(2, "%020d.record" % 1, "move it away")
+
+    def test_a_stopped_one_that_has_a_successor_goes_when_it_wakes(self):
+        first = self.start()
+        old = self.await_address()
+        first.send_signal(signal.SIGSTOP)
+        second = self.start()
+        deadline = time.time() + 30
+        while time.time() < deadline and self.await_address() == old:
+            time.sleep(0.02)
+        address = self.await_address()
+        self.assertNotEqual(address, old)
+        first.send_signal(signal.SIGCONT)
+        _, errors = first.communicate(timeout=30)
+        self.assertEqual(first.returncode, 1, errors)
+        self.assertIn("generation 2 at " + address, errors.rstrip("\n").split("\n")[-1])
+        self.assertEqual(self.await_address(), address)
+        self.assertIsNone(second.poll())
 
     def test_signals_end_the_job_as_preempted(self):
         for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")):

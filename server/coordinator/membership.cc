@@ -158,6 +158,57 @@ void MemberTable::GrantLeases(absl::Time now) {
   for (auto& [id, entry] : entries_) entry.lease_from = now;
 }
 
+void MemberTable::Write(CoordinatorState& state) const {
+  for (const auto& [id, entry] : entries_) {
+    LoggedMember* logged = state.add_members();
+    *logged->mutable_member() = entry.member;
+    logged->set_fenced(entry.fenced);
+    logged->set_left(entry.left);
+    logged->set_holds_place(Holder(entry.member.role(), entry.member.ordinal()) == &entry);
+  }
+  state.set_last_member(last_id_);
+}
+
+absl::Status MemberTable::Read(const CoordinatorState& state) {
+  std::map<uint64_t, Entry> entries;
+  std::map<std::pair<Role, uint32_t>, uint64_t> holders;
+  for (const LoggedMember& logged : state.members()) {
+    const Member& member = logged.member();
+    Entry entry;
+    entry.member = member;
+    entry.fenced = logged.fenced();
+    entry.left = logged.left();
+    const bool right = member.id() != 0 && member.id() <= state.last_member() &&
+                       member.ordinal() < places(member.role()) &&
+                       entries.emplace(member.id(), std::move(entry)).second;
+    if (!right ||
+        (logged.holds_place() &&
+         !holders.emplace(std::pair(member.role(), member.ordinal()), member.id()).second)) {
+      return absl::DataLossError(
+          absl::StrCat("member ", member.id(), " is none of this job, or is there twice"));
+    }
+  }
+  entries_ = std::move(entries);
+  holders_ = std::move(holders);
+  last_id_ = state.last_member();
+  ++revision_;
+  return absl::OkStatus();
+}
+
+void MemberTable::Resume(absl::Time now) {
+  for (auto& [id, entry] : entries_) {
+    entry.heard_at = entry.lease_from = entry.progressed_at = now;
+  }
+}
+
+absl::Time MemberTable::LastHeard() const {
+  absl::Time last = absl::InfinitePast();
+  for (const Entry* entry : Holders()) {
+    if (!entry->left) last = std::max(last, entry->heard_at);
+  }
+  return last;
+}
+
 bool MemberTable::LeaseIsOver(const Entry& entry, absl::Time now) const {
   return now - entry.lease_from >= liveness_;
 }
@@ -196,6 +247,11 @@ std::vector<const MemberTable::Entry*> MemberTable::Holders() const {
   std::vector<const Entry*> holders;
   for (const auto& [place, id] : holders_) holders.push_back(&entries_.at(id));
   return holders;
+}
+
+const MemberTable::Entry* MemberTable::Find(uint64_t id) const {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
 }
 
 const MemberTable::Entry* MemberTable::Holder(Role role, uint32_t ordinal) const {

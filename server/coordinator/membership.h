@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 
 namespace parley {
 
@@ -67,6 +68,16 @@ class MemberTable {
   // Every lease begins anew.
   void GrantLeases(absl::Time now);
 
+  // For the log. Read: of an empty table, which is left as it is where the state is not one that
+  // Write made (DATA_LOSS); nobody counts as heard of before Resume.
+  void Write(CoordinatorState& state) const;
+  absl::Status Read(const CoordinatorState& state);
+  // All members were heard of just now: whoever kept count of them before is gone.
+  void Resume(absl::Time now);
+
+  // When the last word of any present member came; InfinitePast if there is none.
+  absl::Time LastHeard() const;
+
   // The member whose lease is over; the one silent for longest if there are several; null if none.
   const Entry* Expired(absl::Time now) const;
   // All have left or are past their lease.
@@ -77,6 +88,8 @@ class MemberTable {
   std::vector<Member> Present() const;
   // All current holders, those that left too; same order.
   std::vector<const Entry*> Holders() const;
+  // Null where there is none. Also those without a place.
+  const Entry* Find(uint64_t id) const;
   // Null where there is none.
   const Entry* Holder(Role role, uint32_t ordinal) const;
   uint32_t places(Role role) const;

@@ -78,6 +78,18 @@ absl::Status ModelRegistry::Register(const Member& who, const RegisterModelReque
 
 void ModelRegistry::Forget(uint64_t member) { by_.erase(member); }
 
+void ModelRegistry::Write(CoordinatorState& state) const {
+  if (model_.tensors_size() != 0) *state.mutable_model() = model_;
+  state.set_model_from(first_.id());
+  state.mutable_registered()->Assign(by_.begin(), by_.end());
+}
+
+void ModelRegistry::Read(const CoordinatorState& state, const Member& first) {
+  model_ = state.model();
+  first_ = first;
+  by_ = {state.registered().begin(), state.registered().end()};
+}
+
 std::vector<TensorSpec> ModelRegistry::tensors() const { return TensorsOf(model_); }
 
 }  // namespace parley

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 
 namespace parley {
 
@@ -21,6 +22,10 @@ class ModelRegistry {
 
   // A fenced worker's word counts no more.
   void Forget(uint64_t member);
+
+  // For the log. Read: `first`, who registered it first.
+  void Write(CoordinatorState& state) const;
+  void Read(const CoordinatorState& state, const Member& first);
 
   bool registered(uint64_t member) const { return by_.count(member) != 0; }
   size_t count() const { return by_.size(); }

@@ -10,7 +10,7 @@ namespace parley {
 
 bool Succession::Sighting::operator==(const Sighting& other) const {
   return number == other.number && generation == other.generation && writer == other.writer &&
-         address == other.address;
+         address == other.address && over == other.over;
 }
 
 Succession::Succession(std::string job, absl::Duration liveness, absl::Time now)
@@ -77,7 +77,7 @@ void Succession::Answered(const absl::StatusOr<GetStatusReply>& reply, absl::Tim
 }
 
 void Succession::EndRound(absl::Time now) {
-  const bool no_trace = sighting_->number == 0 && sighting_->address.empty();
+  const bool no_trace = (sighting_->number == 0 || sighting_->over) && sighting_->address.empty();
   if (no_trace || looked_at_ - quiet_since_ >= liveness_) {
     state_ = State::kMayTake;
     return;

@@ -17,9 +17,10 @@ namespace parley {
 // no files, no calls. AwaitRule (await_rule.h) runs it.
 //
 // It looks into the job's directory and asks at the addresses it finds there, in rounds. If a
-// coordinator of this job answers, it is refused. If there is no trace of one, it may take the rule
-// at once; else only when for `liveness` nothing new has come into the directory and a last round
-// has found nobody either. (Two that both may are decided by the log, where one gets the number.)
+// coordinator of this job answers, it is refused. If there is no trace of one, or only that of one
+// which has gone with a job that had ended, it may take the rule at once; else only when for
+// `liveness` nothing new has come into the directory and a last round has found nobody either. (Two
+// that both may are decided by the log, where one gets the number.)
 class Succession {
  public:
   // What the directory shows.
@@ -28,6 +29,7 @@ class Succession {
     uint64_t generation = 0;  // of who wrote it
     std::string writer;       // where that one answers, by the record
     std::string address;      // by the address file; empty: there is none
+    bool over = false;        // by the record: that job has ended, and its coordinator has gone
     bool operator==(const Sighting& other) const;
   };
 

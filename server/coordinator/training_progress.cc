@@ -130,6 +130,57 @@ absl::Status TrainingProgress::CatchUp(const JobProgress& progress,
   return absl::OkStatus();
 }
 
+void TrainingProgress::Write(LoggedProgress& logged) const {
+  JobProgress& at = *logged.mutable_at();
+  at.set_step(step_);
+  *at.mutable_position() = position_;
+  at.set_samples(samples_);
+  at.set_applied(applied_);
+  at.set_skipped(skipped_);
+  at.set_retried(retried_);
+  logged.set_next_attempt(next_attempt_);
+  logged.set_data_epoch(data_epoch_);
+  logged.set_loss(loss_);
+  if (started_ != absl::InfiniteFuture()) {
+    logged.set_started_unix_micros(absl::ToUnixMicros(started_));
+  }
+  if (stopped_ != absl::InfiniteFuture()) {
+    logged.set_stopped_unix_micros(absl::ToUnixMicros(stopped_));
+  }
+}
+
+absl::Status TrainingProgress::Read(const LoggedProgress& logged) {
+  const JobProgress& at = logged.at();
+  if (at.position().used_size() != 0) {
+    DataPosition position;
+    position.set_epoch(at.position().epoch());
+    const absl::Status used =
+        MarkUsed(position, position.epoch(),
+                 {at.position().used().begin(), at.position().used().end()}, training_samples_);
+    if (!used.ok()) return absl::DataLossError(used.message());
+  }
+  step_ = at.step();
+  next_attempt_ = logged.next_attempt();
+  position_ = at.position();
+  data_epoch_ = logged.data_epoch();
+  samples_ = at.samples();
+  loss_ = logged.loss();
+  applied_ = at.applied();
+  skipped_ = at.skipped();
+  retried_ = at.retried();
+  if (logged.started_unix_micros() != 0) {
+    started_ = absl::FromUnixMicros(logged.started_unix_micros());
+  }
+  if (logged.stopped_unix_micros() != 0) {
+    stopped_ = absl::FromUnixMicros(logged.stopped_unix_micros());
+  }
+  return absl::OkStatus();
+}
+
+void TrainingProgress::Resume(absl::Time now) {
+  if (started_ != absl::InfiniteFuture()) marks_.assign(1, {now, samples_});
+}
+
 double TrainingProgress::SamplesPerSecond(absl::Time now) const {
   if (marks_.empty()) return 0;
   // The newest mark at or before the window's begin, else the oldest.
@@ -155,6 +206,28 @@ absl::Status WorkersFinished::Add(const Member& worker, const FinishRequest& req
   last_step_[worker.id()] = request.last_step();
   for (const PhaseSeconds& phase : request.seconds()) seconds_[phase.phase()] += phase.seconds();
   return absl::OkStatus();
+}
+
+void WorkersFinished::Write(CoordinatorState& state) const {
+  for (const auto& [member, last_step] : last_step_) {
+    FinishedWorker* finished = state.add_finished();
+    finished->set_member(member);
+    finished->set_last_step(last_step);
+  }
+  state.set_finish_begun(begun_);
+  for (const auto& [phase, seconds] : seconds_) {
+    PhaseSeconds* sum = state.add_phase_seconds();
+    sum->set_phase(phase);
+    sum->set_seconds(seconds);
+  }
+}
+
+void WorkersFinished::Read(const CoordinatorState& state) {
+  for (const FinishedWorker& worker : state.finished()) {
+    last_step_[worker.member()] = worker.last_step();
+  }
+  begun_ = state.finish_begun();
+  for (const PhaseSeconds& sum : state.phase_seconds()) seconds_[sum.phase()] = sum.seconds();
 }
 
 }  // namespace parley

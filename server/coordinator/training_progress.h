@@ -9,6 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "proto/coordinator.pb.h"
+#include "proto/coordinator_log.pb.h"
 
 namespace parley {
 
@@ -34,6 +35,13 @@ class TrainingProgress {
   // effect, if that contradicts the verdicts, the data, or what is known here.
   absl::Status CatchUp(const JobProgress& progress,
                        const google::protobuf::RepeatedPtrField<Verdict>& verdicts, absl::Time now);
+
+  // For the log. Read: after Start, with what Write made; DATA_LOSS, without effect, if that
+  // contradicts the data.
+  void Write(LoggedProgress& logged) const;
+  absl::Status Read(const LoggedProgress& logged);
+  // The throughput is counted from now on.
+  void Resume(absl::Time now);
 
   uint64_t step() const { return step_; }  // last decided
   const DataPosition& position() const { return position_; }
@@ -79,6 +87,10 @@ class WorkersFinished {
 
   // A worker that is lost hinders nobody and binds nobody to its last step; its seconds stay.
   void Forget(uint64_t member) { last_step_.erase(member); }
+
+  // For the log.
+  void Write(CoordinatorState& state) const;
+  void Read(const CoordinatorState& state);
 
   bool has(uint64_t member) const { return last_step_.count(member) != 0; }
   // Somebody has finished, be it a worker that was lost later: all steps of the job are decided.

@@ -175,14 +175,23 @@ void Outgoing::Report(std::vector<Verdict> verdicts, const JobProgress& progress
   ReportNext();
 }
 
+void Outgoing::ReportAgain() {
+  {
+    absl::MutexLock lock(&mu_);
+    again_ = progress_.ByteSizeLong() != 0;  // something was decided here
+  }
+  ReportNext();
+}
+
 void Outgoing::ReportNext() {
   ReportVerdictsRequest request;
   std::shared_ptr<CoordinatorClient> coordinator;
   {
     absl::MutexLock lock(&mu_);
-    if (stopped_ || reporting_ || coordinator_ == nullptr || verdicts_.empty()) return;
+    if (stopped_ || reporting_ || coordinator_ == nullptr || (verdicts_.empty() && !again_)) return;
     reporting_ = true;
     reporting_since_ = options_.timers->Now();
+    again_ = false;
     // All that have gathered while the last report was on its way.
     for (Verdict& verdict : verdicts_) *request.add_verdicts() = std::move(verdict);
     verdicts_.clear();

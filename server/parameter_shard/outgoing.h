@@ -52,6 +52,9 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   void Send(std::vector<ToShard> requests, const Routing& routing);
   // progress: where the job is after the last of them.
   void Report(std::vector<Verdict> verdicts, const JobProgress& progress);
+  // There is a new coordinator: it is told where the job is, also if all verdicts were told to the
+  // one before.
+  void ReportAgain();
 
   // The calls that have no answer yet, for `parley why-stuck`.
   std::vector<Wait> Waits(absl::Time now) const;
@@ -92,6 +95,7 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   JobProgress progress_ ABSL_GUARDED_BY(mu_);  // after the last of verdicts_
   bool reporting_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time reporting_since_ ABSL_GUARDED_BY(mu_);
+  bool again_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace parley

@@ -185,6 +185,26 @@ TEST_F(OutgoingTest, AMessageToAShardThatTheViewDoesNotNameGoesNowhere) {
   EXPECT_TRUE(outgoing_->idle());
 }
 
+TEST_F(OutgoingTest, ANewCoordinatorIsToldWhereTheJobIsAlsoIfAllVerdictsWereToldBefore) {
+  KnowCoordinator();
+  outgoing_->ReportAgain();
+  EXPECT_TRUE(peers_.coordinator->verdicts.empty()) << "nothing is decided yet";
+  Report(1);
+  peers_.coordinator->verdicts.Answer();
+  outgoing_->ReportAgain();
+  ASSERT_EQ(peers_.coordinator->verdicts.size(), 1u);
+  EXPECT_THAT(ReportedSteps(), IsEmpty());
+  EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 1u);
+  // The new one comes while a report to it is on its way, which the old one may have answered.
+  outgoing_->ReportAgain();
+  Report(2);
+  peers_.coordinator->verdicts.Answer();
+  ASSERT_EQ(peers_.coordinator->verdicts.size(), 1u);
+  EXPECT_THAT(ReportedSteps(), ElementsAre(2));
+  peers_.coordinator->verdicts.Answer();
+  EXPECT_TRUE(peers_.coordinator->verdicts.empty());
+}
+
 TEST_F(OutgoingTest, WhatMayPassIsSentAgainAndTheNextMessageWaitsForIt) {
   for (StatusCode code :
        {StatusCode::kUnavailable, StatusCode::kDeadlineExceeded, StatusCode::kCancelled,

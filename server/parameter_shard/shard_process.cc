@@ -47,7 +47,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
   options.timers = timers_.get();
   // A peer that is dead is found by the coordinator, a dead coordinator by the membership: this is
   // only the bound behind both.
-  options.patience = StallTimeout(job_);
+  options.patience = Patience(job_);
   options.attempt_timeout = liveness_;
   options.on_error = [this](const std::string& error) {
     Post([&](Mail& mail) { mail.error = error; });
@@ -78,7 +78,7 @@ void ShardProcess::OnSignal(int signal) {
 RetryOptions ShardProcess::Retries(const std::string& what) const {
   RetryOptions retries;
   retries.what = what;
-  retries.deadline = timers_->Now() + StallTimeout(job_);
+  retries.deadline = timers_->Now() + Patience(job_);
   retries.attempt_timeout = liveness_;
   retries.refresh_timeout = liveness_;
   return retries;
@@ -210,6 +210,11 @@ void ShardProcess::AwaitMail() {
 }
 
 absl::Status ShardProcess::FollowState(const WatchReply& state) {
+  if (state.generation() > generation_) {
+    // It may not have seen the last verdicts, and nobody else tells it of them.
+    if (generation_ != 0) outgoing_->ReportAgain();
+    generation_ = state.generation();
+  }
   if (state.has_checkpoint() && (state.checkpoint().step() != written_step_ ||
                                  state.checkpoint().directory() != written_folder_)) {
     absl::MutexLock lock(&mu_);

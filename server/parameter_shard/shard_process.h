@@ -137,6 +137,7 @@ class ShardProcess {
   // Main thread only.
   std::optional<uint64_t> loaded_epoch_;    // job_epoch whose checkpoint is loaded
   std::optional<uint64_t> reported_ready_;  // job_epoch
+  uint64_t generation_ = 0;                 // of the coordinator whose state came last
   uint64_t written_step_ = 0;
   std::string written_folder_;
   std::optional<End> end_;  // of a failed job, while this process still answers those that ask

@@ -1,4 +1,7 @@
-"""Each role in turn is killed in the middle of a job: all others end with the same first cause, in time."""
+"""Each role in turn is killed in the middle of a job: all others end with the same first cause, in time.
+
+Without `autonomy`, so that the coordinator's loss ends the job like any other; coordinator_test.py has the rest.
+"""
 
 import os
 import re
@@ -14,7 +17,7 @@ LIVENESS = 3
 
 def lose(victim):
     def test(where, runs):
-        run = Run(small_job(where, liveness=f"{LIVENESS}s", epochs=100000))
+        run = Run(small_job(where, liveness=f"{LIVENESS}s", epochs=100000, extra='autonomy: "0s"\n'))
         runs.append(run)
         run.wait_for_step(5)
         pids, addresses = run.pids(), run.addresses()

@@ -1,4 +1,4 @@
-"""Workers are killed, stopped past their lease and replaced at random moments, round after round: every sample counts once.
+"""Workers and the coordinator are killed, stopped and replaced at random moments, round after round: every sample counts once.
 
 Each round is a job of its own, whose seed is printed; `--seed=N --rounds=1` repeats one.
 """
@@ -7,6 +7,7 @@ import argparse
 import random
 import signal
 import sys
+import time
 
 sys.path.insert(0, "tests/process")
 from support.integer_job import IntegerJob
@@ -25,6 +26,7 @@ class Round:
         self.running = [f"worker-{i}" for i in range(WORKERS)]  # neither killed nor stopped
         self.stopped = []
         self.killed = []
+        self.succeeded = []  # coordinators that were stopped until another one ruled
 
     def kill(self, victim):
         self.job.send(victim, signal.SIGKILL)
@@ -38,20 +40,53 @@ class Round:
     def stop_past_its_lease(self, victim):
         self.job.send(victim, signal.SIGSTOP)
         self.running.remove(victim)
-        lost = self.job.log("coordinator").count(" lost ")
+        lost = self.job.coordinator_logs().count(" lost ")
         wait_for(
             f"the lease of {victim} to end",
-            lambda: self.job.log("coordinator").count(" lost ") > lost or self.job.processes["coordinator"].poll() is not None,
+            lambda: self.job.coordinator_logs().count(" lost ") > lost or self.is_over(),
             60,
         )
         self.job.send(victim, signal.SIGCONT)
         self.running.append(victim)
+
+    def is_over(self):
+        return self.job.processes[self.job.ruler].poll() is not None
+
+    def go_on_without(self, steps):
+        """Until the shards have made so many steps without the coordinator; there may be none left."""
+        leader = self.job.with_ordinal("shard", 0)
+        target, end = self.job.step(leader) + steps, time.monotonic() + 3
+        wait_for(f"step {target}", lambda: self.job.step(leader) >= target or time.monotonic() >= end, 10)
+
+    def restart_coordinator(self):
+        self.job.send(self.job.ruler, signal.SIGKILL)
+        self.killed.append(self.job.ruler)
+        self.go_on_without(self.chance.randint(0, 30))
+        self.job.start_coordinator()
+
+    def stop_coordinator(self):
+        self.job.send(self.job.ruler, signal.SIGSTOP)
+        self.go_on_without(self.chance.randint(0, 30))
+        self.job.send(self.job.ruler, signal.SIGCONT)
+
+    def succeed_coordinator(self):
+        old = self.job.ruler
+        self.job.send(old, signal.SIGSTOP)
+        new = self.job.start_coordinator()
+        wait_for(f"{new} to rule", lambda: " the job can be joined " in self.job.log(new) or self.is_over(), 60)
+        self.job.send(old, signal.SIGCONT)
+        self.succeeded.append(old)
 
     def disturb(self):
         step = 0
         for _ in range(self.chance.randint(1, 3)):
             step = self.chance.randint(step + 1, STEPS * 2 // 3)
             self.job.wait_for_step(step)
+            if self.chance.random() < 0.5:
+                fault = self.chance.choice([self.restart_coordinator, self.stop_coordinator, self.succeed_coordinator])
+                print(f"  step {step}: {fault.__name__}")
+                fault()
+                continue
             faults = [self.stop_past_its_lease, self.replace] + [self.kill] * (len(self.running) > 1)
             if len(self.running) < 2:
                 return
@@ -70,13 +105,16 @@ def sums_are_exact(seed):
     def test(where, runs):
         print(f"seed {seed}")
         job = IntegerJob(where, workers=WORKERS, shards=2, min_workers=1, epochs=15, liveness="2s", pause="20ms",
-                         elements="70000,1000,7")
+                         elements="70000,1000,7", extra='autonomy: "60s"')
         runs.append(job)
         round_ = Round(job, random.Random(seed))
         round_.disturb()
         left = [name for name in job.processes if name not in round_.killed]
         ends = job.wait_for_end(left, 180)
         for name, code in ends.items():
+            if name in round_.succeeded:
+                assert code == 1 and "rules no more" in job.log(name), (name, ends)
+                continue
             assert code == 0 or (name.startswith("worker") and late(job.log(name))), (name, ends)
         assert any("the sums are exact" in job.log(name) for name in ends if name.startswith("worker")), ends
         job.check_sums()

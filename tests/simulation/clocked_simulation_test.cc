@@ -63,5 +63,18 @@ TEST(ClockedSimulationTest, WorkersMayDieAndComeBack) {
   });
 }
 
+TEST(ClockedSimulationTest, TheCoordinatorMayDieAndComeBack) {
+  const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
+  const JobConfig bounded = ClockedJob(kBounded, cluster);
+  const JobConfig async = ClockedJob(kAsync, cluster);
+  RunSeeds(
+      [&](uint64_t seed) {
+        JobSimulation::Options options = WithCoordinatorFaults(seed % 2 == 0 ? bounded : async);
+        options.kills = 1;
+        return options;
+      },
+      CoordinatorFaults());
+}
+
 }  // namespace
 }  // namespace parley

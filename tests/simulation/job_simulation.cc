@@ -2,131 +2,29 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/coordinator_address.h"
 #include "client/membership.h"
 #include "client/session.h"
 #include "common/job/consistency.h"
-#include "common/job/data_division.h"
 #include "common/job/job_file.h"
-#include "common/metrics/metrics.h"
+#include "server/coordinator/job_log.h"
 #include "server/parameter_shard/in_process.h"
+#include "tests/simulation/simulated_model.h"
 
 namespace parley {
-namespace {
-
-constexpr absl::Duration kLimit = absl::Hours(2);
-
-// Some tensors, so that each shard has some.
-const std::vector<std::pair<std::string, int64_t>> kTensors = {
-    {"a", 3}, {"b", 5}, {"c", 1}, {"d", 4}, {"e", 7}};
-
-std::vector<TensorSpec> Tensors() {
-  std::vector<TensorSpec> tensors;
-  for (const auto& [name, elements] : kTensors) {
-    TensorSpec& tensor = tensors.emplace_back();
-    tensor.set_name(name);
-    tensor.set_dtype(F32);
-    tensor.add_shape(elements);
-  }
-  return tensors;
-}
-
-size_t Elements() {
-  size_t elements = 0;
-  for (const auto& [name, count] : kTensors) elements += static_cast<size_t>(count);
-  return elements;
-}
-
-// Element `element` of the gradient of one sample: a small integer, so that sums are exact.
-float GradientOf(uint64_t sample, size_t element) {
-  return static_cast<float>((sample * 2654435761U + element * 40503U) >> 7 & 7) - 3.0F;
-}
-
-CoordinatorCore::Options CoreOptions(const JobConfig& job) {
-  CoordinatorCore::Options options;
-  options.job = job;
-  options.fingerprint = JobFingerprint(job);
-  options.liveness = Liveness(job);
-  options.stall_timeout = StallTimeout(job);
-  options.job_directory = "/nowhere";
-  options.checkpoint_directory = "/nowhere/checkpoints";
-  return options;
-}
-
-// Shows the verdicts that the step leader reports: also those that no worker lives to hear.
-class ListeningCoordinator final : public CoordinatorClient {
- public:
-  ListeningCoordinator(std::shared_ptr<CoordinatorClient> to,
-                       std::function<void(const Verdict&)> hear)
-      : to_(std::move(to)), hear_(std::move(hear)) {}
-
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    to_->Method(request, deadline, std::move(done));                                         \
-  }
-  PARLEY_FORWARD(Join)
-  PARLEY_FORWARD(Heartbeat)
-  PARLEY_FORWARD(Watch)
-  PARLEY_FORWARD(RegisterModel)
-  PARLEY_FORWARD(ReportReady)
-  PARLEY_FORWARD(ReportEvaluation)
-  PARLEY_FORWARD(Finish)
-  PARLEY_FORWARD(ReportCheckpointFile)
-  PARLEY_FORWARD(Fail)
-  PARLEY_FORWARD(Leave)
-  PARLEY_FORWARD(GetStatus)
-#undef PARLEY_FORWARD
-  void ReportVerdicts(const ReportVerdictsRequest& request, absl::Time deadline,
-                      Done<ReportVerdictsReply> done) override {
-    for (const Verdict& verdict : request.verdicts()) hear_(verdict);
-    to_->ReportVerdicts(request, deadline, std::move(done));
-  }
-
- private:
-  const std::shared_ptr<CoordinatorClient> to_;
-  const std::function<void(const Verdict&)> hear_;
-};
-
-}  // namespace
-
-struct JobSimulation::Coordinator {
-  std::shared_ptr<Process> process;
-  std::shared_ptr<InProcessCoordinator> core;
-  std::shared_ptr<Timers> timers;
-
-  void Tick(absl::Duration period) {
-    timers->RunAt(timers->Now() + period, [this, period] {
-      core->Tick();
-      core->DoFileWork([](const FileWork&) { return absl::OkStatus(); });
-      Tick(period);
-    });
-  }
-};
-
-struct JobSimulation::Shard {
-  std::shared_ptr<Process> process;
-  std::unique_ptr<Connector> connector;
-  Metrics metrics;
-  std::optional<ShardProcess::End> end;
-};
-
-struct JobSimulation::Worker {
-  bool slow = false;
-  std::shared_ptr<Process> process;
-  std::unique_ptr<Connector> connector;
-  absl::Status end = absl::UnknownError("still at work");
-};
 
 JobSimulation::JobSimulation(Options options)
     : options_(std::move(options)),
       world_(options_.seed),
       network_(&world_, options_.network),
-      silent_(LogFormat::kText, "", [](const std::string&) {}) {
-  StartCoordinator();
+      silent_(LogFormat::kText, "", [](const std::string&) {}),
+      files_([this](std::string what) { Broken(std::move(what)); }) {
+  (void)files_.CreateDirectories("/job");
+  (void)files_.SyncDirectory("/");
+  StartCoordinator("coordinator started");
   for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) StartShard(static_cast<int>(i));
   for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) StartWorker(static_cast<int>(i));
   PlanFaults();
@@ -141,23 +39,69 @@ std::shared_ptr<Process> JobSimulation::MakeProcess(const std::string& name, int
                        std::uniform_real_distribution<>(0, 1)(world_.random());
   auto process = std::make_shared<Process>(&world_, name, absl::StrCat("host:", port), 1 + drift);
   processes_.push_back(process);
+  for (const auto& [address, until] : cut_off_) {
+    network_.Cut(address, process->address(), until - world_.now());
+  }
   return process;
 }
 
-void JobSimulation::StartCoordinator() {
-  coordinator_ = std::make_unique<Coordinator>();
-  Coordinator& coordinator = *coordinator_;
-  coordinator.process = MakeProcess("coordinator", 1);
-  coordinator.core = std::make_shared<InProcessCoordinator>(
-      CoreOptions(options_.job),
-      [process = coordinator.process.get()] { return process->LocalNow(); });
-  coordinator.timers = coordinator.process->runtime()->MakeTimers();
-  coordinator.core->Open(/*generation=*/1, coordinator.process->address());
-  coordinator.Tick(Liveness(options_.job) / 20);
-  network_.Serve(coordinator.process, std::make_shared<ListeningCoordinator>(
-                                          coordinator.core, [this](const Verdict& verdict) {
-                                            Record("the coordinator", verdict);
-                                          }));
+void JobSimulation::StartCoordinator(const std::string& how) {
+  ++happened_[how];
+  const int number = static_cast<int>(coordinators_.size());
+  // At the first one's address if nobody has it, else at one of its own.
+  const bool elsewhere =
+      how != "coordinator restarted at its address" ||
+      std::any_of(coordinators_.begin(), coordinators_.end(), [](const auto& other) {
+        return other->process()->address() == "host:1" && other->process()->alive();
+      });
+  auto process = MakeProcess(absl::StrCat("coordinator-", number),
+                             number == 0 || !elsewhere ? 1 : 10 + number);
+  CoordinatorProcess::Surroundings around;
+  around.world = &world_;
+  around.network = &network_;
+  around.files = &files_;
+  around.log = &silent_;
+  around.job = options_.job;
+  around.disk = options_.disk;
+  around.on_end = [this] {
+    // One that its disk has ended is started again by somebody.
+    world_.At(world_.now() + Liveness(options_.job) / 4, [this] {
+      const bool has_one = std::any_of(coordinators_.begin(), coordinators_.end(),
+                                       [](const auto& other) { return other->process()->alive(); });
+      if (!has_one && !restart_is_due_ && NeedsCoordinator()) {
+        StartCoordinator("coordinator restarted elsewhere");
+      }
+    });
+  };
+  around.hear = [this](const Verdict& verdict) { Record("the coordinator", verdict); };
+  coordinators_.push_back(std::make_unique<CoordinatorProcess>(process, std::move(around)));
+}
+
+CoordinatorProcess* JobSimulation::Ruler() {
+  CoordinatorProcess* ruler = nullptr;
+  for (const auto& coordinator : coordinators_) {
+    if (!coordinator->process()->alive() || !coordinator->has_ruled()) continue;
+    if (ruler == nullptr || coordinator->generation() > ruler->generation()) {
+      ruler = coordinator.get();
+    }
+  }
+  return ruler;
+}
+
+CoordinatorState JobSimulation::Recorded() {
+  const auto log = JobLog::Open(files_, "/job/log", options_.job.name());
+  return log.ok() && log->last() ? log->last()->state() : CoordinatorState();
+}
+
+bool JobSimulation::HasEnded() {
+  const Phase phase = Recorded().phase();
+  return phase == FINISHED || phase == FAILED;
+}
+
+bool JobSimulation::NeedsCoordinator() { return !AllMembersEnded() && !Recorded().over(); }
+
+absl::StatusOr<std::string> JobSimulation::CoordinatorAddress() {
+  return ResolveCoordinator(files_, "file:/job/coordinator.address");
 }
 
 void JobSimulation::StartShard(int ordinal) {
@@ -166,13 +110,12 @@ void JobSimulation::StartShard(int ordinal) {
   shard.connector = network_.MakeConnector(shard.process);
   shard.process->Start([this, &shard] {
     const std::shared_ptr<Runtime> runtime = shard.process->runtime();
-    const std::unique_ptr<FileSystem> files = PosixFileSystem();  // no checkpoints: never used
     ShardProcess::Surroundings surroundings;
     surroundings.job = options_.job;
     surroundings.log = &silent_;
     surroundings.metrics = &shard.metrics;
     surroundings.connector = shard.connector.get();
-    surroundings.files = files.get();
+    surroundings.files = &files_;
     surroundings.runtime = runtime;
     ShardProcess process(std::move(surroundings));
     std::shared_ptr<ShardClient> service =
@@ -184,7 +127,8 @@ void JobSimulation::StartShard(int ordinal) {
       member.job = options_.job.name();
       member.job_fingerprint = JobFingerprint(options_.job);
       member.role = SHARD;
-      member.coordinator = coordinator_->process->address();
+      member.coordinator = "file:/job/coordinator.address";
+      member.resolve = [this] { return CoordinatorAddress(); };
       member.address = shard.process->address();
       member.liveness = Liveness(options_.job);
       member.autonomy = Autonomy(options_.job);
@@ -208,7 +152,8 @@ void JobSimulation::StartWorker(int number) {
 void JobSimulation::Train(Worker& worker) {
   Session::Options options;
   options.job = options_.job;
-  options.coordinator = coordinator_->process->address();
+  options.coordinator = "file:/job/coordinator.address";
+  options.resolve = [this] { return CoordinatorAddress(); };
   options.address = worker.process->address();
   options.runtime = worker.process->runtime();
   const auto joined = Session::Join(options, *worker.connector);
@@ -291,129 +236,13 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
   }
 }
 
-bool JobSimulation::CheckParameters(const std::string& who, const Session& session,
-                                    uint64_t version, bool at_barrier) {
-  if (IsClocked(options_.job)) {
-    // Between barriers each reads something else.
-    if (!at_barrier) return true;
-    const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
-    const auto broken = clocked_.CheckNamed(session, kTensors.size(),
-                                            exact ? Expected(version) : std::vector<float>());
-    if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
-    return !broken.has_value();
-  }
-  // One that has come back may read a version whose verdict nobody has told yet.
-  if (version > verdicts_.size()) return true;
-  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
-  const std::vector<float> expected = Expected(version);
-  size_t element = 0;
-  for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
-    const absl::Span<const std::byte> values = session.parameter(tensor);
-    for (size_t i = 0; i < values.size() / sizeof(float); ++i, ++element) {
-      float value = 0;
-      std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
-      if (value == expected[element]) continue;
-      Broken(absl::StrCat(who, " reads ", value, " for element ", element, " of version ", version,
-                          ", the verdicts make ", expected[element]));
-      return false;
-    }
-  }
-  return true;
-}
-
-void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
-  Verdict said = verdict;
-  said.clear_none();
-  if (verdict.outcome() == Verdict::RETRY) {
-    ++happened_["step retried"];
-    return;
-  }
-  const auto [it, is_new] = verdicts_.emplace(verdict.step(), said);
-  if (!is_new && it->second.SerializeAsString() != said.SerializeAsString()) {
-    Broken(absl::StrCat(who, " has another verdict of step ", verdict.step(), " than the others"));
-  }
-}
-
-std::vector<float> JobSimulation::Expected(uint64_t version) const {
-  std::vector<float> values(Elements(), 0);
-  for (const auto& [step, verdict] : verdicts_) {
-    if (step > version) break;
-    const std::vector<uint64_t> order = EpochOrder(options_.job.seed(), verdict.data_epoch(),
-                                                   options_.samples, options_.job.data().shuffle());
-    for (const Share& share : verdict.shares()) {
-      for (const SampleRange& range : share.ranges()) {
-        for (uint64_t position = range.begin(); position < range.end(); ++position) {
-          for (size_t i = 0; i < values.size(); ++i) values[i] -= GradientOf(order[position], i);
-        }
-      }
-    }
-  }
-  return values;
-}
-
-void JobSimulation::Plan(int count, std::function<void()> fault) {
-  for (int i = 0; i < count; ++i) {
-    world_.At(world_.now() + world_.Between(absl::ZeroDuration(), options_.faults_within), fault);
-  }
-}
-
-JobSimulation::Worker* JobSimulation::PickWorker() {
-  std::vector<Worker*> living;
-  for (const auto& worker : workers_) {
-    if (worker->process->alive()) living.push_back(worker.get());
-  }
-  return living.empty() ? nullptr : living[world_.Pick(living.size())];
-}
-
-void JobSimulation::PlanFaults() {
-  const absl::Duration liveness = Liveness(options_.job);
-  Plan(options_.stops, [this, liveness] {
-    Process& process = *processes_[world_.Pick(processes_.size())];
-    if (!process.alive()) return;
-    ++happened_["stopped"];
-    // Less than the lease, with the heartbeat that may be late before.
-    process.Stop(world_.Between(absl::ZeroDuration(), liveness / 4));
-  });
-  Plan(options_.long_stops, [this, liveness] {
-    Worker* const worker = PickWorker();
-    if (worker == nullptr) return;
-    ++happened_["stopped past its lease"];
-    worker->process->Stop(world_.Between(liveness, 3 * liveness));
-  });
-  Plan(options_.kills, [this, liveness] {
-    Worker* const worker = PickWorker();
-    if (worker == nullptr) return;
-    ++happened_["killed"];
-    worker->process->Kill();
-    worker->end = absl::CancelledError("killed");
-    world_.At(world_.now() + world_.Between(absl::ZeroDuration(), 2 * liveness), [this] {
-      if (coordinator_->core->Read([](const CoordinatorCore& core) {
-            return core.phase() == FINISHED || core.phase() == FAILED;
-          })) {
-        return;
-      }
-      ++happened_["restarted"];
-      StartWorker(static_cast<int>(workers_.size()));
-    });
-  });
-  Plan(options_.cuts, [this, liveness] {
-    const Process& a = *processes_[world_.Pick(processes_.size())];
-    const Process& b = *processes_[world_.Pick(processes_.size())];
-    ++happened_["cut"];
-    network_.Cut(a.address(), b.address(), world_.Between(absl::ZeroDuration(), liveness / 4));
-  });
-  Plan(options_.isolations, [this, liveness] {
-    Worker* const worker = PickWorker();
-    if (worker == nullptr) return;
-    ++happened_["isolated"];
-    const absl::Duration how_long = world_.Between(liveness, 3 * liveness);
-    for (const auto& other : processes_) {
-      network_.Cut(worker->process->address(), other->address(), how_long);
-    }
-  });
-}
-
 bool JobSimulation::AllEnded() const {
+  return AllMembersEnded() &&
+         std::none_of(coordinators_.begin(), coordinators_.end(),
+                      [](const auto& coordinator) { return coordinator->process()->alive(); });
+}
+
+bool JobSimulation::AllMembersEnded() const {
   return std::all_of(shards_.begin(), shards_.end(),
                      [](const auto& shard) { return !shard->process->alive(); }) &&
          std::all_of(workers_.begin(), workers_.end(),
@@ -437,108 +266,6 @@ void JobSimulation::Compute(Worker& worker) {
   const bool never = false;
   absl::MutexLock lock(&mu);
   (void)runtime->Await(mu, absl::Condition(&never), runtime->Now() + world_.Between(least, most));
-}
-
-bool JobSimulation::FailedAlike() const {
-  std::set<std::string> causes;
-  for (const auto& shard : shards_) {
-    causes.insert(shard->end.has_value() ? shard->end->last_line : "nothing");
-  }
-  for (const auto& worker : workers_) {
-    if (worker->end.ok()) return false;
-    if (absl::IsCancelled(worker->end)) continue;
-    // One that comes too late is told so, with the cause.
-    std::string cause(worker->end.message());
-    const size_t told = cause.find(" is FAILED: ");
-    causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
-  }
-  return causes.size() == 1 && causes.begin()->find("has not been heard of") != std::string::npos;
-}
-
-void JobSimulation::CheckEvaluations() {
-  std::map<uint64_t, uint64_t> ordered;  // version -> epoch
-  for (const auto& [step, verdict] : verdicts_) {
-    if (!verdict.has_evaluation()) continue;
-    ordered[verdict.evaluation().version()] = verdict.evaluation().epoch();
-  }
-  if (IsClocked(options_.job)) {
-    uint64_t epoch = 0;
-    for (const uint64_t version : clocked_.named()) ordered[version] = ++epoch;
-  }
-  evaluations_ordered_ = static_cast<int>(ordered.size());
-  if (!verdicts_.empty() && ordered.count(verdicts_.rbegin()->first) == 0) {
-    Broken("the last version was not to be evaluated");
-  }
-  const auto status = coordinator_->core->Read([](const CoordinatorCore& core) {
-    return core.GetStatus(GetStatusRequest(), absl::InfinitePast());
-  });
-  if (!status.ok()) return Broken(status.status().ToString());
-  for (const Evaluation& whole : status->evaluations()) {
-    const auto found = ordered.find(whole.version());
-    if (found == ordered.end() || found->second != whole.epoch() ||
-        whole.samples() != options_.test_samples) {
-      Broken(absl::StrCat("nobody ordered the evaluation of version ", whole.version()));
-      continue;
-    }
-    ordered.erase(found);
-  }
-  evaluations_left_out_ = static_cast<int>(ordered.size());
-  if (options_.all_evaluations_whole && !ordered.empty()) {
-    Broken(absl::StrCat("the evaluation of version ", ordered.begin()->first, " is not whole"));
-  }
-}
-
-void JobSimulation::CheckEnd() {
-  failed_ = FailedAlike();
-  if (failed_) return;
-  if (!AllEnded()) {
-    Broken(absl::StrCat("after ", absl::FormatDuration(kLimit), " and ", verdicts_.size(),
-                        " steps not all processes have ended"));
-  }
-  int finished = 0;
-  for (const auto& worker : workers_) {
-    finished += worker->end.ok();
-    // One that comes when the job is over has nothing to do.
-    if (worker->end.ok() || absl::IsCancelled(worker->end)) continue;
-    if (worker->end.message().find("FINISHED") != absl::string_view::npos) continue;
-    Broken(absl::StrCat(worker->process->name(), " ended with ", worker->end.ToString()));
-  }
-  // All may have been killed after the last step.
-  const bool job_finished = coordinator_->core->Read(
-      [](const CoordinatorCore& core) { return core.phase() == FINISHED; });
-  if (finished == 0 && !job_finished) Broken("no worker has finished");
-  for (const auto& shard : shards_) {
-    if (shard->end.has_value() && shard->end->code == kFinished) continue;
-    Broken(absl::StrCat(shard->process->name(), " ended with ",
-                        shard->end.has_value() ? shard->end->last_line : "nothing"));
-  }
-  for (const std::string& what : clocked_.broken()) Broken(what);
-  for (const auto& [what, times] : clocked_.happened()) happened_[what] += times;
-  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
-    Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
-  }
-  CheckEvaluations();
-  // Every sample of each data epoch that is over is in exactly one contribution.
-  std::map<uint64_t, std::map<uint64_t, int>> used;  // by epoch, then position
-  for (const auto& [step, verdict] : verdicts_) {
-    for (const Share& share : verdict.shares()) {
-      for (const SampleRange& range : share.ranges()) {
-        for (uint64_t i = range.begin(); i < range.end(); ++i) ++used[verdict.data_epoch()][i];
-      }
-    }
-  }
-  for (const auto& [epoch, positions] : used) {
-    const bool over = epoch + 1 < used.size() || options_.job.has_epochs();
-    if (over && positions.size() != options_.samples) {
-      Broken(absl::StrCat("data epoch ", epoch, " used ", positions.size(), " samples of ",
-                          options_.samples));
-    }
-    for (const auto& [position, times] : positions) {
-      if (times == 1) continue;
-      Broken(absl::StrCat("sample ", position, " of data epoch ", epoch, " was used ", times,
-                          " times"));
-    }
-  }
 }
 
 }  // namespace parley

@@ -5,23 +5,29 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/session.h"
+#include "common/metrics/metrics.h"
+#include "proto/coordinator_log.pb.h"
 #include "proto/job.pb.h"
-#include "server/coordinator/in_process.h"
 #include "server/parameter_shard/shard_process.h"
 #include "tests/simulation/clocked_checks.h"
+#include "tests/simulation/coordinator_process.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/process.h"
+#include "tests/simulation/witnessed_files.h"
 #include "tests/simulation/world.h"
 
 namespace parley {
 
-// A whole job in one thread and in virtual time: the coordinator's core, the shards' processes and
-// the workers' sessions are the real ones, with a simulated network and simulated machines around
+// A whole job in one thread and in virtual time: the coordinators, the shards' processes and the
+// workers' sessions are the real ones, with a simulated network and simulated machines around
 // them. The gradient of a sample is a vector of small integers, the reduction SUM, the rate 1: so
 // the parameters are known exactly from which samples the verdicts name, whatever the order of
 // additions, and a lost or doubled update shows.
@@ -40,11 +46,17 @@ class JobSimulation {
     double clock_drift = 0;              // clocks run up to this much fast or slow
     // How often, within the first `faults_within`:
     absl::Duration faults_within = absl::Seconds(30);
-    int stops = 0;       // a process stands still for less than its lease
-    int long_stops = 0;  // a worker stands still for longer
-    int kills = 0;       // a worker is killed, and another one started after a while
-    int cuts = 0;        // two processes do not hear each other for less than a lease
-    int isolations = 0;  // a worker is cut off from all for longer
+    int stops = 0;               // a process stands still for less than its lease
+    int long_stops = 0;          // a worker stands still for longer
+    int kills = 0;               // a worker is killed, and another one started after a while
+    int cuts = 0;                // two processes do not hear each other for less than a lease
+    int isolations = 0;          // a worker is cut off from all for longer
+    int coordinator_kills = 0;   // the coordinator is killed, and started again after a while
+    int coordinator_stops = 0;   // it stands still, and another one may be started meanwhile
+    int coordinator_rivals = 0;  // another one is started while it rules
+    int coordinator_cuts = 0;    // it is cut off from all for a while
+    int disk_faults = 0;         // some operations on the job's files fail, or seem to
+    absl::Duration disk = absl::Milliseconds(50);  // a record takes so long at most
   };
 
   explicit JobSimulation(Options options);
@@ -66,12 +78,30 @@ class JobSimulation {
   int evaluations_left_out() const { return evaluations_left_out_; }
 
  private:
-  struct Coordinator;
-  struct Shard;
-  struct Worker;
+  struct Shard {
+    std::shared_ptr<Process> process;
+    std::unique_ptr<Connector> connector;
+    Metrics metrics;
+    std::optional<ShardProcess::End> end;
+  };
+
+  struct Worker {
+    bool slow = false;
+    std::shared_ptr<Process> process;
+    std::unique_ptr<Connector> connector;
+    absl::Status end = absl::UnknownError("still at work");
+  };
 
   std::shared_ptr<Process> MakeProcess(const std::string& name, int port);
-  void StartCoordinator();
+  // how: for happened_; "coordinator restarted at its address" means what it says.
+  void StartCoordinator(const std::string& how);
+  // The living one with the highest generation; null if there is none.
+  CoordinatorProcess* Ruler();
+  CoordinatorState Recorded();  // the newest; empty if there is none
+  bool HasEnded();              // the job
+  // Somebody is still to be told how it ends. A coordinator that starts later begins another job.
+  bool NeedsCoordinator();
+  absl::StatusOr<std::string> CoordinatorAddress();
   void StartShard(int ordinal);
   void StartWorker(int number);
   void Train(Worker& worker);
@@ -82,23 +112,34 @@ class JobSimulation {
   bool CheckParameters(const std::string& who, const Session& session, uint64_t version,
                        bool at_barrier);
   void PlanFaults();
+  void PlanCoordinatorFaults();
+  // From all processes, those too that start meanwhile.
+  void CutOff(const std::string& address, absl::Duration how_long);
   void Plan(int count, std::function<void()> fault);
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
-  void CheckEvaluations();
-  bool FailedAlike() const;
+  void CheckEvaluations(const CoordinatorState& recorded);
+  bool CameTooLate(const absl::Status& end);  // the worker that ended so
+  bool FailedAlike();
   bool AllEnded() const;
+  bool AllMembersEnded() const;
 
   // The parameters that the recorded verdicts up to `version` make.
   std::vector<float> Expected(uint64_t version) const;
+
+  // In virtual time; a job that runs for longer does not end.
+  static constexpr absl::Duration kLimit = absl::Hours(2);
 
   const Options options_;
   World world_;
   Network network_;
   Log silent_;
   std::vector<std::shared_ptr<Process>> processes_;
-  std::unique_ptr<Coordinator> coordinator_;
+  WitnessedFiles files_;
+  std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
+  std::map<std::string, absl::Time> cut_off_;  // until when
+  bool restart_is_due_ = false;                // of one that was killed
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<Worker>> workers_;
   ClockedChecks clocked_;                 // in bounded and async

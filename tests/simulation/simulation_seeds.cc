@@ -16,7 +16,8 @@ SeedRange& Seeds() {
   return range;
 }
 
-void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options) {
+void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options,
+              const std::vector<std::string>& expected) {
   NetworkCounts total;
   std::map<std::string, int> happened;
   uint64_t events = 0;
@@ -54,6 +55,9 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
   std::printf("  %-24s %d, left out %d\n", "evaluation", ordered, left_out);
   EXPECT_LE(failed, Seeds().count / 10);
   EXPECT_LE(left_out * 10, ordered);
+  if (Seeds().count >= 100) {
+    for (const std::string& what : expected) happened.try_emplace(what, 0);
+  }
   for (const auto& [what, times] : happened) {
     std::printf("  %-24s %d\n", what.c_str(), times);
     EXPECT_GT(times, 0) << what;
@@ -75,6 +79,30 @@ JobSimulation::Options WithNetworkFaults(const JobConfig& job) {
   options.cuts = 3;
   options.clock_drift = 0.01;
   return options;
+}
+
+JobSimulation::Options WithCoordinatorFaults(const JobConfig& job) {
+  JobSimulation::Options options = WithNetworkFaults(job);
+  options.coordinator_kills = 2;
+  options.coordinator_stops = 1;
+  options.coordinator_rivals = 1;
+  options.coordinator_cuts = 1;
+  options.disk_faults = 2;
+  return options;
+}
+
+std::vector<std::string> CoordinatorFaults() {
+  return {"coordinator killed",
+          "its machine crashed",
+          "coordinator restarted at its address",
+          "coordinator restarted elsewhere",
+          "coordinator stopped",
+          "another coordinator started",
+          "coordinator cut off",
+          "disk failed",
+          "took over",
+          "lost the rule",
+          "was refused"};
 }
 
 }  // namespace parley

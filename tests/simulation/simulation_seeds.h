@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
+#include <vector>
 
 #include "tests/simulation/job_simulation.h"
 
@@ -15,11 +17,18 @@ struct SeedRange {
 };
 SeedRange& Seeds();
 
-// Runs the seeds, of which `options` makes the job and the faults, and prints what happened.
-void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options);
+// Runs the seeds, of which `options` makes the job and the faults, and prints what happened. What
+// is `expected` must have happened at least once, if there are many seeds.
+void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& options,
+              const std::vector<std::string>& expected = {});
 
 // Messages are lost, late and doubled, processes stop for a while, clocks drift.
 JobSimulation::Options WithNetworkFaults(const JobConfig& job);
+
+// Also the coordinator dies, comes back, is stopped, cut off and doubled, and its disk fails.
+JobSimulation::Options WithCoordinatorFaults(const JobConfig& job);
+// What happens then (JobSimulation::happened).
+std::vector<std::string> CoordinatorFaults();
 
 }  // namespace parley
 

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -91,6 +92,27 @@ TEST(SimulationTest, WorkersMayDieAndComeBack) {
     options.isolations = 1;
     return options;
   });
+}
+
+TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
+  const std::string elastic = "workers: 4 shards: 2 min_workers: 1";
+  const JobConfig fixed = Job("steps: 60");
+  JobConfig checkpointed = fixed;
+  checkpointed.mutable_checkpoint()->set_at_end(true);
+  const JobConfig go_on = Job("epochs: 3", elastic);
+  const JobConfig wait = Job("epochs: 3", elastic, "lost_worker: WAIT");
+  const JobConfig backup = Job("epochs: 3", elastic, "backup: 1");
+  const std::vector<const JobConfig*> jobs = {&fixed, &go_on, &checkpointed, &wait, &backup};
+  RunSeeds(
+      [&](uint64_t seed) {
+        const JobConfig& job = *jobs[seed % jobs.size()];
+        JobSimulation::Options options = WithCoordinatorFaults(job);
+        if (job.cluster().min_workers() == 1) options.kills = 1;
+        // A checkpoint that cannot be written ends the job.
+        if (job.checkpoint().at_end()) options.disk_faults = 0;
+        return options;
+      },
+      CoordinatorFaults());
 }
 
 }  // namespace

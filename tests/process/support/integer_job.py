@@ -21,6 +21,7 @@ consistency {{ sync {{ reduction: SUM }} }}
 cluster {{ workers: {workers} shards: {shards} min_workers: {min_workers} }}
 liveness: "{liveness}"
 epochs: {epochs}
+{extra}
 """
 
 
@@ -28,20 +29,21 @@ class IntegerJob:
     """One job. `proxy`: a FaultProxy through which all processes reach each other."""
 
     def __init__(self, where, workers=2, shards=2, min_workers=None, epochs=10, samples=240, batch=10, liveness="10s",
-                 pause="0s", elements="300000,1000,7", window=None, proxy=None):
+                 pause="0s", elements="300000,1000,7", window=None, proxy=None, extra=""):
         self.out = pathlib.Path(where) / "out"
         self.logs_folder = pathlib.Path(where) / "logs"
         self.logs_folder.mkdir(parents=True)
         self.job = pathlib.Path(where) / "job.textproto"
         self.job.write_text(JOB.format(workers=workers, shards=shards, min_workers=min_workers or workers, epochs=epochs,
-                                       batch=batch, liveness=liveness))
+                                       batch=batch, liveness=liveness, extra=extra))
         self.epochs, self.samples, self.proxy = epochs, samples, proxy
         self.elements = [int(n) for n in elements.split(",")]
         self.worker_flags = [f"--samples={samples}", f"--pause={pause}", f"--elements={elements}"]
         if window:
             self.worker_flags.append(f"--push_window={window}")
         self.processes = {}  # name ("worker-1": the second that was started) to Popen
-        self._start("coordinator", "parley-coordinator", [f"--out={self.out}"])
+        self.ruler = "coordinator"  # the coordinator that was started last
+        self._start(self.ruler, "parley-coordinator", [f"--out={self.out}"])
         self.coordinator = f"file:{self.out}/coordinator.address"
         if proxy:
             wait_for("the coordinator's address", (self.out / "coordinator.address").exists, 60)
@@ -63,6 +65,12 @@ class IntegerJob:
                 [program(binary), f"--job={self.job}", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
+    def start_coordinator(self):
+        """Another one, with the same command."""
+        self.ruler = f"coordinator-{sum(n.startswith('coordinator') for n in self.processes)}"
+        self._start(self.ruler, "parley-coordinator", [f"--out={self.out}"])
+        return self.ruler
+
     def start_worker(self):
         name = f"worker-{sum(n.startswith('worker') for n in self.processes)}"
         self._start(name, "integer-worker", self._member_flags(name) + self.worker_flags)
@@ -70,6 +78,10 @@ class IntegerJob:
 
     def log(self, name):
         return (self.logs_folder / f"{name}.log").read_text()
+
+    def coordinator_logs(self):
+        """Of all of them, in the order of their starts."""
+        return "".join(self.log(name) for name in self.processes if name.startswith("coordinator"))
 
     def serving(self, name):
         """Its addresses, once it serves: {"address": ..., "metrics": ...}."""
@@ -81,10 +93,10 @@ class IntegerJob:
         names = [name for name in self.processes if name.startswith(role)]
         return next(name for name in names if re.search(rf" joined .*\bordinal={ordinal}\b", self.log(name)))
 
-    def step(self):
-        """The last decided step, as the coordinator knows it; -1 where it does not answer."""
+    def step(self, name=None):
+        """The last decided step, as the coordinator (or another process) knows it; -1 where it does not answer."""
         try:
-            text = scrape(self.serving("coordinator")["metrics"])
+            text = scrape(self.serving(name or self.ruler)["metrics"])
         except (OSError, KeyError):
             return -1
         found = re.search(r"^parley_step\{[^}]*\} (\d+)", text, re.M)
@@ -92,7 +104,7 @@ class IntegerJob:
 
     def wait_for_step(self, step, seconds=120):
         def reached():
-            assert self.processes["coordinator"].poll() is None, "the job ended early"
+            assert self.processes[self.ruler].poll() is None, "the job ended early"
             return self.step() >= step
 
         wait_for(f"step {step}", reached, seconds)

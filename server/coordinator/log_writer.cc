@@ -1,0 +1,64 @@
+#include "server/coordinator/log_writer.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace parley {
+
+LogWriter::LogWriter(JobLog job_log, InProcessCoordinator& coordinator, Options options)
+    : options_(std::move(options)), job_log_(std::move(job_log)), coordinator_(coordinator) {
+  // A call may come to this while the writer goes: then the timers run nothing any more.
+  coordinator_.RecordWith([this, timers = options_.timers] {
+    timers->RunAt(absl::InfinitePast(), [this] { Write(); });
+  });
+  options_.timers->RunAt(options_.timers->Now() + options_.liveness / 2, [this] { CheckRule(); });
+}
+
+LogWriter::~LogWriter() {
+  coordinator_.Lose(absl::UnavailableError("the coordinator is about to go; try again"));
+  options_.timers->Stop();
+}
+
+void LogWriter::Write() {
+  const absl::Status status = coordinator_.Record([this](const CoordinatorState& state) {
+    return job_log_.Append(state, options_.timers->Now());
+  });
+  if (status.ok()) return Recover();
+  Handle(status);
+  if (absl::IsAborted(status)) return;
+  options_.timers->RunAt(options_.timers->Now() + options_.liveness / 20, [this] { Write(); });
+}
+
+void LogWriter::CheckRule() {
+  const absl::Status status = job_log_.CheckStillRules();
+  if (status.ok()) {
+    Recover();
+    if (options_.on_still_ruling) options_.on_still_ruling();
+  } else {
+    Handle(status);
+  }
+  if (absl::IsAborted(status)) return;
+  options_.timers->RunAt(options_.timers->Now() + options_.liveness / 2, [this] { CheckRule(); });
+}
+
+void LogWriter::Recover() {
+  if (failing_since_ == absl::InfiniteFuture()) return;
+  const absl::Duration failed = options_.timers->Now() - failing_since_;
+  options_.log->Info("the job's log can be read and written again",
+                     {{"seconds", absl::StrCat(absl::ToInt64Seconds(failed))}});
+  failing_since_ = absl::InfiniteFuture();
+}
+
+void LogWriter::Handle(const absl::Status& error) {
+  if (absl::IsAborted(error)) return coordinator_.Lose(error);
+  if (failing_since_ != absl::InfiniteFuture()) return;  // said already
+  failing_since_ = options_.timers->Now();
+  options_.log->Error(
+      "the job's log cannot be read or written; nobody can join, finish or be told of a change "
+      "until it can; training goes on",
+      {{"error", std::string(error.message())}});
+}
+
+}  // namespace parley

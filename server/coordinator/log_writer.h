@@ -1,0 +1,49 @@
+#ifndef PARLEY_SERVER_COORDINATOR_LOG_WRITER_H_
+#define PARLEY_SERVER_COORDINATOR_LOG_WRITER_H_
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/timers.h"
+#include "common/log.h"
+#include "server/coordinator/in_process.h"
+#include "server/coordinator/job_log.h"
+
+namespace parley {
+
+// The one who writes a coordinator's states into its log, as soon as there is something new, and
+// who finds out whether this coordinator still rules the job. It owns the log; all it does it does
+// as tasks of timers of its own, since it waits for the disk. Where the disk fails it tries again
+// for as long as it lives; where another coordinator rules it makes this one lose.
+class LogWriter {
+ public:
+  struct Options {
+    std::shared_ptr<Timers> timers;  // nobody else's
+    absl::Duration liveness;
+    Log* log;  // what operators read
+    // Called every liveness / 2 after it was found that this coordinator still rules.
+    std::function<void()> on_still_ruling;
+  };
+
+  // `job_log`: after Take. The coordinator, not yet open, and options.log must outlive it.
+  LogWriter(JobLog job_log, InProcessCoordinator& coordinator, Options options);
+  // Stops the timers. What is not recorded by then never is, so nobody is told anything any more.
+  ~LogWriter();
+
+ private:
+  void Write();
+  void CheckRule();
+  void Recover();
+  void Handle(const absl::Status& error);
+
+  const Options options_;
+  JobLog job_log_;
+  InProcessCoordinator& coordinator_;
+  absl::Time failing_since_ = absl::InfiniteFuture();
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_LOG_WRITER_H_

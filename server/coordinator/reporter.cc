@@ -1,0 +1,57 @@
+#include "server/coordinator/reporter.h"
+
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "server/coordinator/targets.h"
+#include "server/coordinator/view_change.h"
+
+namespace parley {
+
+void Reporter::Report(const InProcessCoordinator& coordinator) {
+  metrics_.Update(coordinator.Read(CoordinatorMetrics::Read));
+  const auto [members, phase, epoch, contributors] =
+      coordinator.Read([](const CoordinatorCore& core) {
+        return std::tuple(core.Members(), core.phase(), core.view_epoch(),
+                          LiveContributors(core.view()));
+      });
+  std::map<uint64_t, std::string> present;
+  for (const Member& member : members) {
+    present[member.id()] = MemberName(member.role(), member.ordinal());
+    if (known_.count(member.id()) != 0) continue;
+    daemon_.log().Info("joined", {{"member", MemberName(member.role(), member.ordinal())},
+                                  {"address", member.address()},
+                                  {"pid", absl::StrCat(member.pid())}});
+  }
+  for (const auto& [id, name] : known_) {
+    if (present.count(id) != 0) continue;
+    if (phase == FINISHED || phase == FAILED) {
+      daemon_.log().Info("left", {{"member", name}});
+    } else {
+      daemon_.log().Warning("lost", {{"member", name}, {"id", absl::StrCat(id)}});
+    }
+  }
+  if (present != known_ || !written_) WriteTargets(members);
+  known_ = std::move(present);
+  if (epoch != epoch_) {
+    daemon_.log().Info("view", {{"view_epoch", absl::StrCat(epoch)},
+                                {"contributors", absl::StrCat(contributors)}});
+  }
+  epoch_ = epoch;
+  if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
+  phase_ = phase;
+}
+
+void Reporter::WriteTargets(const std::vector<Member>& members) {
+  const absl::Status written = directory_.WriteTargets(
+      TargetsJson(daemon_.job().name(), daemon_.metrics().address(), members));
+  if (!written.ok() && !failed_to_write_) {
+    daemon_.log().Warning("targets.json could not be written; Prometheus will not find all",
+                          {{"error", std::string(written.message())}});
+  }
+  written_ = written.ok();
+  failed_to_write_ = !written.ok();
+}
+
+}  // namespace parley

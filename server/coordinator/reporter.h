@@ -1,0 +1,41 @@
+#ifndef PARLEY_SERVER_COORDINATOR_REPORTER_H_
+#define PARLEY_SERVER_COORDINATOR_REPORTER_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/daemon/daemon.h"
+#include "server/coordinator/coordinator_metrics.h"
+#include "server/coordinator/in_process.h"
+#include "server/coordinator/job_directory.h"
+
+namespace parley {
+
+// What goes on, for the log, the metrics and targets.json. On main's thread.
+class Reporter {
+ public:
+  // Both must outlive it.
+  Reporter(Daemon& daemon, JobDirectory& directory)
+      : daemon_(daemon), directory_(directory), metrics_(daemon.metrics()) {}
+
+  // Tells what has changed since the last call.
+  void Report(const InProcessCoordinator& coordinator);
+
+ private:
+  void WriteTargets(const std::vector<Member>& members);
+
+  Daemon& daemon_;
+  JobDirectory& directory_;
+  CoordinatorMetrics metrics_;
+  std::map<uint64_t, std::string> known_;  // names by id
+  uint64_t epoch_ = 0;
+  Phase phase_ = PHASE_UNSPECIFIED;
+  bool written_ = false;
+  bool failed_to_write_ = false;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_COORDINATOR_REPORTER_H_

@@ -1,0 +1,108 @@
+"""The coordinator is killed in the middle of a job: the others go on without it, for a time, until it is back."""
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, "tests/process")
+from support.jobs import Run, alive, last_line, main, scrape, small_job, wait_for
+from support.programs import program
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--away", type=float, default=5, help="seconds without a coordinator; more than twice liveness")
+parser.add_argument("--epochs", type=int, default=60)
+options = parser.parse_args()
+
+STEPS = options.epochs * 15  # 600 samples, 2 workers with 20 each
+
+
+def coordinator_by_hand(run, log):
+    """The command that `parley run` says, and where it says its own."""
+    command = re.search(r"to start it again: (.*)", run.stderr()).group(1).split()
+    with open(log, "w") as stderr:
+        return subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
+
+
+def metric(address, name):
+    return float(re.search(rf"^{name}{{[^}}]*}} (\S+)$", scrape(address), re.MULTILINE).group(1))
+
+
+def metrics_address(log):
+    return re.search(r" serving .*\bmetrics=(\S+)", log).group(1)
+
+
+def it_comes_back(where, runs):
+    run = Run(small_job(where, liveness="2s", epochs=options.epochs, extra='autonomy: "60s"\n'))
+    runs.append(run)
+    run.wait_for_step(5)
+    shard = metrics_address(run.logs()["shard-0"])
+    os.kill(run.pids()["coordinator"], signal.SIGKILL)
+    wait_for("parley run to say how to go on", lambda: "to start it again: " in run.stderr(), 10)
+    away = metric(shard, "parley_step")
+    # Twice liveness later a job without autonomy would have ended.
+    gone_at = time.monotonic()
+    wait_for("steps without the coordinator", lambda: metric(shard, "parley_step") >= away + 10, 60)
+    wait_for("the time without a coordinator", lambda: time.monotonic() >= gone_at + options.away, options.away + 5)
+    without = metric(shard, "parley_step") - away
+    status = subprocess.run(
+        [program("parley"), "status", f"--coordinator=file:{run.out}/coordinator.address"], capture_output=True, text=True
+    )
+    assert status.returncode == 1 and "start it again" in status.stderr, status
+
+    log = run.out / "second-coordinator.log"
+    second = coordinator_by_hand(run, log)
+    try:
+        status = wait_for("the second coordinator", run.status, 30)
+        assert int(status["generation"]) == 2, status
+        assert metric(metrics_address(log.read_text()), "parley_coordinator_generation") == 2
+        assert len(status["members"]) == 4, status
+        assert run.wait(240) == 0, run.process.returncode
+        assert second.wait(20) == 0, second.returncode
+    finally:
+        second.kill()
+        second.wait()
+    assert (run.out / "checkpoints/latest").read_text().strip() == f"step-{STEPS:08d}"
+    print(f"{without:.0f} steps in {options.away:g} s without a coordinator; then {STEPS} in all, with generation {status['generation']}")
+
+
+def it_stays_away(where, runs):
+    run = Run(small_job(where, liveness="2s", epochs=100000, extra='autonomy: "4s"\n'))
+    runs.append(run)
+    run.wait_for_step(5)
+    pids = run.pids()
+    os.kill(pids.pop("coordinator"), signal.SIGKILL)
+    killed = time.monotonic()
+    wait_for("all others to end", lambda: not any(alive(pid) for pid in pids.values()), 30)
+    took = time.monotonic() - killed
+    assert took > 4, took
+    assert run.wait(20) == 1, run.process.returncode
+    causes = {name: last_line(log) for name, log in run.logs().items() if name != "coordinator"}
+    causes["parley run"] = last_line(run.stderr())
+    assert len(set(causes.values())) == 1, causes
+    cause = causes["parley run"]
+    assert "has not answered since" in cause and "may last 4s" in cause, cause
+    print(f"all others ended {took:.1f} s after the kill: {cause}")
+
+
+def a_second_one_is_refused(where, runs):
+    run = Run(small_job(where, epochs=100000))
+    runs.append(run)
+    run.wait_for_step(3)
+    address = (run.out / "coordinator.address").read_text().strip()
+    second = subprocess.run(
+        [program("parley-coordinator"), f"--job={run.out}/job.textproto", f"--out={run.out}"],
+        capture_output=True, text=True, timeout=60,
+    )
+    said = last_line(second.stderr)
+    print(f"exit {second.returncode}: {said}")
+    assert second.returncode == 1 and "runs already" in said and address in said, second
+    assert (run.out / "coordinator.address").read_text().strip() == address
+    step = int(run.status()["step"])
+    run.wait_for_step(step + 3)
+
+
+main(it_comes_back, it_stays_away, a_second_one_is_refused)

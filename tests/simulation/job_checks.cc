@@ -1,0 +1,202 @@
+// What must hold in a simulated job, whatever happens.
+#include <cstring>
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
+#include "common/job/consistency.h"
+#include "common/job/data_division.h"
+#include "server/coordinator/evaluations.h"
+#include "tests/simulation/job_simulation.h"
+#include "tests/simulation/simulated_model.h"
+
+namespace parley {
+
+bool JobSimulation::CheckParameters(const std::string& who, const Session& session,
+                                    uint64_t version, bool at_barrier) {
+  if (IsClocked(options_.job)) {
+    // Between barriers each reads something else.
+    if (!at_barrier) return true;
+    const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
+    const auto broken = clocked_.CheckNamed(session, kTensors.size(),
+                                            exact ? Expected(version) : std::vector<float>());
+    if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
+    return !broken.has_value();
+  }
+  // One that has come back may read a version whose verdict nobody has told yet.
+  if (version > verdicts_.size()) return true;
+  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
+  const std::vector<float> expected = Expected(version);
+  size_t element = 0;
+  for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
+    const absl::Span<const std::byte> values = session.parameter(tensor);
+    for (size_t i = 0; i < values.size() / sizeof(float); ++i, ++element) {
+      float value = 0;
+      std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
+      if (value == expected[element]) continue;
+      Broken(absl::StrCat(who, " reads ", value, " for element ", element, " of version ", version,
+                          ", the verdicts make ", expected[element]));
+      return false;
+    }
+  }
+  return true;
+}
+
+void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
+  Verdict said = verdict;
+  said.clear_none();
+  if (verdict.outcome() == Verdict::RETRY) {
+    ++happened_["step retried"];
+    return;
+  }
+  const auto [it, is_new] = verdicts_.emplace(verdict.step(), said);
+  if (!is_new && it->second.SerializeAsString() != said.SerializeAsString()) {
+    Broken(absl::StrCat(who, " has another verdict of step ", verdict.step(), " than the others"));
+  }
+}
+
+std::vector<float> JobSimulation::Expected(uint64_t version) const {
+  std::vector<float> values(Elements(), 0);
+  for (const auto& [step, verdict] : verdicts_) {
+    if (step > version) break;
+    const std::vector<uint64_t> order = EpochOrder(options_.job.seed(), verdict.data_epoch(),
+                                                   options_.samples, options_.job.data().shuffle());
+    for (const Share& share : verdict.shares()) {
+      for (const SampleRange& range : share.ranges()) {
+        for (uint64_t position = range.begin(); position < range.end(); ++position) {
+          for (size_t i = 0; i < values.size(); ++i) values[i] -= GradientOf(order[position], i);
+        }
+      }
+    }
+  }
+  return values;
+}
+
+bool JobSimulation::CameTooLate(const absl::Status& end) {
+  // The last coordinator has gone, and nobody has taken it in.
+  return Recorded().over() && end.message().find("no coordinator at") != absl::string_view::npos;
+}
+
+bool JobSimulation::FailedAlike() {
+  std::set<std::string> causes;
+  for (const auto& shard : shards_) {
+    causes.insert(shard->end.has_value() ? shard->end->last_line : "nothing");
+  }
+  for (const auto& worker : workers_) {
+    if (worker->end.ok()) return false;
+    if (absl::IsCancelled(worker->end) || CameTooLate(worker->end)) continue;
+    // One that comes too late is told so, with the cause.
+    std::string cause(worker->end.message());
+    const size_t told = cause.find(" is FAILED: ");
+    causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
+  }
+  return causes.size() == 1 && causes.begin()->find("has not been heard of") != std::string::npos;
+}
+
+void JobSimulation::CheckEvaluations(const CoordinatorState& recorded) {
+  std::map<uint64_t, uint64_t> ordered;  // version -> epoch
+  for (const auto& [step, verdict] : verdicts_) {
+    if (!verdict.has_evaluation()) continue;
+    ordered[verdict.evaluation().version()] = verdict.evaluation().epoch();
+  }
+  if (IsClocked(options_.job)) {
+    uint64_t epoch = 0;
+    for (const uint64_t version : clocked_.named()) ordered[version] = ++epoch;
+  }
+  evaluations_ordered_ = static_cast<int>(ordered.size());
+  if (!verdicts_.empty() && ordered.count(verdicts_.rbegin()->first) == 0) {
+    Broken("the last version was not to be evaluated");
+  }
+  Evaluations evaluations;
+  evaluations.Start(options_.job.cluster().workers(), options_.test_samples);
+  evaluations.Read(recorded);
+  for (const Evaluation& whole : evaluations.Whole()) {
+    const auto found = ordered.find(whole.version());
+    if (found == ordered.end() || found->second != whole.epoch() ||
+        whole.samples() != options_.test_samples) {
+      Broken(absl::StrCat("nobody ordered the evaluation of version ", whole.version()));
+      continue;
+    }
+    ordered.erase(found);
+  }
+  evaluations_left_out_ = static_cast<int>(ordered.size());
+  if (options_.all_evaluations_whole && !ordered.empty()) {
+    Broken(absl::StrCat("the evaluation of version ", ordered.begin()->first, " is not whole"));
+  }
+}
+
+void JobSimulation::CheckEnd() {
+  failed_ = FailedAlike();
+  if (failed_) return;
+  if (!AllEnded()) {
+    Broken(absl::StrCat("after ", absl::FormatDuration(kLimit), " and ", verdicts_.size(),
+                        " steps not all processes have ended"));
+  }
+  int finished = 0;
+  for (const auto& worker : workers_) {
+    finished += worker->end.ok();
+    // One that comes when the job is over has nothing to do.
+    if (worker->end.ok() || absl::IsCancelled(worker->end) || CameTooLate(worker->end)) continue;
+    if (worker->end.message().find("FINISHED") != absl::string_view::npos) continue;
+    Broken(absl::StrCat(worker->process->name(), " ended with ", worker->end.ToString()));
+  }
+  // All may have been killed after the last step.
+  const CoordinatorState recorded = Recorded();
+  const bool job_finished = recorded.phase() == FINISHED;
+  if (finished == 0 && !job_finished) Broken("no worker has finished");
+  for (const auto& shard : shards_) {
+    if (shard->end.has_value() && shard->end->code == kFinished) continue;
+    Broken(absl::StrCat(shard->process->name(), " ended with ",
+                        shard->end.has_value() ? shard->end->last_line : "nothing"));
+  }
+  if (job_finished && options_.job.checkpoint().at_end()) {
+    const auto folder = ResolveCheckpoint(files_, "/job/checkpoints");
+    const auto manifest = folder.ok() ? ReadManifest(files_, *folder) : folder.status();
+    if (!manifest.ok() || manifest->step() != verdicts_.size() ||
+        manifest->files_size() != static_cast<int>(shards_.size())) {
+      Broken(absl::StrCat("the checkpoint is not whole: ", manifest.status().ToString()));
+    }
+  }
+  for (const std::string& what : clocked_.broken()) Broken(what);
+  for (const auto& [what, times] : clocked_.happened()) happened_[what] += times;
+  for (const auto& coordinator : coordinators_) {
+    // One that did not start, or has a successor, says so and goes.
+    const absl::Status& end = coordinator->end();
+    if (coordinator->generation() > 1) ++happened_["took over"];
+    if (coordinator->has_ruled() && absl::IsUnavailable(end)) ++happened_["lost the rule"];
+    if (absl::IsAlreadyExists(end)) ++happened_["was refused"];
+    if (!coordinator->process()->ended() || end.ok() || absl::IsUnavailable(end) ||
+        absl::IsAlreadyExists(end) || absl::IsAborted(end)) {
+      continue;
+    }
+    Broken(absl::StrCat(coordinator->process()->name(), " ended with ", end.ToString()));
+  }
+  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
+    Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
+  }
+  CheckEvaluations(recorded);
+  // Every sample of each data epoch that is over is in exactly one contribution.
+  std::map<uint64_t, std::map<uint64_t, int>> used;  // by epoch, then position
+  for (const auto& [step, verdict] : verdicts_) {
+    for (const Share& share : verdict.shares()) {
+      for (const SampleRange& range : share.ranges()) {
+        for (uint64_t i = range.begin(); i < range.end(); ++i) ++used[verdict.data_epoch()][i];
+      }
+    }
+  }
+  for (const auto& [epoch, positions] : used) {
+    const bool over = epoch + 1 < used.size() || options_.job.has_epochs();
+    if (over && positions.size() != options_.samples) {
+      Broken(absl::StrCat("data epoch ", epoch, " used ", positions.size(), " samples of ",
+                          options_.samples));
+    }
+    for (const auto& [position, times] : positions) {
+      if (times == 1) continue;
+      Broken(absl::StrCat("sample ", position, " of data epoch ", epoch, " was used ", times,
+                          " times"));
+    }
+  }
+}
+
+}  // namespace parley
