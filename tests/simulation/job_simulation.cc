@@ -9,41 +9,15 @@
 #include "client/membership.h"
 #include "client/session.h"
 #include "common/job/consistency.h"
-#include "common/job/data_division.h"
 #include "common/job/job_file.h"
 #include "common/metrics/metrics.h"
 #include "server/parameter_shard/in_process.h"
+#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 namespace {
 
 constexpr absl::Duration kLimit = absl::Hours(2);
-
-// Some tensors, so that each shard has some.
-const std::vector<std::pair<std::string, int64_t>> kTensors = {
-    {"a", 3}, {"b", 5}, {"c", 1}, {"d", 4}, {"e", 7}};
-
-std::vector<TensorSpec> Tensors() {
-  std::vector<TensorSpec> tensors;
-  for (const auto& [name, elements] : kTensors) {
-    TensorSpec& tensor = tensors.emplace_back();
-    tensor.set_name(name);
-    tensor.set_dtype(F32);
-    tensor.add_shape(elements);
-  }
-  return tensors;
-}
-
-size_t Elements() {
-  size_t elements = 0;
-  for (const auto& [name, count] : kTensors) elements += static_cast<size_t>(count);
-  return elements;
-}
-
-// Element `element` of the gradient of one sample: a small integer, so that sums are exact.
-float GradientOf(uint64_t sample, size_t element) {
-  return static_cast<float>((sample * 2654435761U + element * 40503U) >> 7 & 7) - 3.0F;
-}
 
 CoordinatorCore::Options CoreOptions(const JobConfig& job) {
   CoordinatorCore::Options options;
@@ -93,39 +67,19 @@ class ListeningCoordinator final : public CoordinatorClient {
 
 }  // namespace
 
-struct JobSimulation::Coordinator {
-  std::shared_ptr<Process> process;
-  std::shared_ptr<InProcessCoordinator> core;
-  std::shared_ptr<Timers> timers;
-
-  void Tick(absl::Duration period) {
-    timers->RunAt(timers->Now() + period, [this, period] {
-      core->Tick();
-      core->DoFileWork([](const FileWork&) { return absl::OkStatus(); });
-      Tick(period);
-    });
-  }
-};
-
-struct JobSimulation::Shard {
-  std::shared_ptr<Process> process;
-  std::unique_ptr<Connector> connector;
-  Metrics metrics;
-  std::optional<ShardProcess::End> end;
-};
-
-struct JobSimulation::Worker {
-  bool slow = false;
-  std::shared_ptr<Process> process;
-  std::unique_ptr<Connector> connector;
-  absl::Status end = absl::UnknownError("still at work");
-};
-
 JobSimulation::JobSimulation(Options options)
     : options_(std::move(options)),
       world_(options_.seed),
       network_(&world_, options_.network),
-      silent_(LogFormat::kText, "", [](const std::string&) {}) {
+      silent_(LogFormat::kText, "", [](const std::string&) {}),
+      replay_(options_.job, options_.samples),
+      open_calls_(options_.job, [this](const std::string& shard) { return Look(shard); }),
+      leases_(Liveness(options_.job)),
+      clocked_([this](const std::string& shard) { return LowestContributor(shard); }),
+      contributions_(options_.job, options_.samples,
+                     [this](uint32_t contributor, uint32_t attempt) {
+                       return TakesPart(contributor, attempt);
+                     }) {
   StartCoordinator();
   for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) StartShard(static_cast<int>(i));
   for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) StartWorker(static_cast<int>(i));
@@ -144,6 +98,15 @@ std::shared_ptr<Process> JobSimulation::MakeProcess(const std::string& name, int
   return process;
 }
 
+void JobSimulation::Coordinator::Tick(absl::Duration period, const std::function<void()>& look) {
+  timers->RunAt(timers->Now() + period, [this, period, look] {
+    core->Tick();
+    look();
+    core->DoFileWork([](const FileWork&) { return absl::OkStatus(); });
+    Tick(period, look);
+  });
+}
+
 void JobSimulation::StartCoordinator() {
   coordinator_ = std::make_unique<Coordinator>();
   Coordinator& coordinator = *coordinator_;
@@ -153,11 +116,18 @@ void JobSimulation::StartCoordinator() {
       [process = coordinator.process.get()] { return process->LocalNow(); });
   coordinator.timers = coordinator.process->runtime()->MakeTimers();
   coordinator.core->Open(/*generation=*/1, coordinator.process->address());
-  coordinator.Tick(Liveness(options_.job) / 20);
-  network_.Serve(coordinator.process, std::make_shared<ListeningCoordinator>(
-                                          coordinator.core, [this](const Verdict& verdict) {
-                                            Record("the coordinator", verdict);
-                                          }));
+  coordinator.Tick(Liveness(options_.job) / 20, [this, &coordinator] {
+    coordinator.core->Read([&](const CoordinatorCore& core) {
+      const auto wrong = leases_.AfterTick(core, coordinator.process->LocalNow());
+      if (wrong.has_value()) Broken(*wrong);
+    });
+  });
+  network_.Serve(
+      coordinator.process,
+      leases_.Listen(std::make_shared<ListeningCoordinator>(
+                         coordinator.core,
+                         [this](const Verdict& verdict) { Record("the coordinator", verdict); }),
+                     [process = coordinator.process.get()] { return process->LocalNow(); }));
 }
 
 void JobSimulation::StartShard(int ordinal) {
@@ -177,7 +147,13 @@ void JobSimulation::StartShard(int ordinal) {
     ShardProcess process(std::move(surroundings));
     std::shared_ptr<ShardClient> service =
         MakeInProcessShardClient(&process.shard(), [&shard] { return shard.process->LocalNow(); });
-    if (IsClocked(options_.job)) service = clocked_.Listen(shard.process->name(), service);
+    std::vector<ShardObserver*> observers = {&open_calls_};
+    if (IsClocked(options_.job)) {
+      observers.push_back(&clocked_);
+      observers.push_back(&contributions_);
+    }
+    service = Witnessed(shard.process->name(), service, std::move(observers));
+    shard.core = &process.shard();
     network_.Serve(shard.process, service);
     shard.end = process.Run([&](Membership::Listener listener) {
       Membership::Options member;
@@ -191,6 +167,7 @@ void JobSimulation::StartShard(int ordinal) {
       member.runtime = runtime;
       return Membership::Join(std::move(member), *shard.connector, std::move(listener));
     });
+    shard.core = nullptr;
     process.Stop();
     network_.Unserve(shard.process->address());
   });
@@ -236,9 +213,9 @@ void JobSimulation::Train(Worker& worker) {
       for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
         for (size_t i = 0; i < gradient.size() / sizeof(float); ++i, ++element) {
-          float sum = 0;
-          for (const uint64_t sample : plan->samples) sum += GradientOf(sample, element);
-          std::memcpy(gradient.data() + i * sizeof(float), &sum, sizeof(float));
+          const float value =
+              WrittenBy(plan->samples, !SumsContributions(options_.job), tensor, element);
+          std::memcpy(gradient.data() + i * sizeof(float), &value, sizeof(float));
         }
         if (auto status = session.Push(tensor); !status.ok()) return status;
       }
@@ -249,6 +226,7 @@ void JobSimulation::Train(Worker& worker) {
         ++happened_["came late or back"];
       } else if (!IsClocked(options_.job)) {
         Record(worker.process->name(), *verdict);
+        CheckCounted(worker, session, *plan, *verdict);
       }
       // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile
       // reads what there is.
@@ -297,15 +275,16 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
     // Between barriers each reads something else.
     if (!at_barrier) return true;
     const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
+    const std::vector<float>* const replayed = exact ? replay_.At(version) : nullptr;
     const auto broken = clocked_.CheckNamed(session, kTensors.size(),
-                                            exact ? Expected(version) : std::vector<float>());
+                                            replayed == nullptr ? std::vector<float>() : *replayed);
     if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
     return !broken.has_value();
   }
   // One that has come back may read a version whose verdict nobody has told yet.
-  if (version > verdicts_.size()) return true;
-  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
-  const std::vector<float> expected = Expected(version);
+  const std::vector<float>* const replayed = replay_.At(version);
+  if (replayed == nullptr) return true;
+  const std::vector<float>& expected = *replayed;
   size_t element = 0;
   for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
     const absl::Span<const std::byte> values = session.parameter(tensor);
@@ -332,23 +311,15 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
   if (!is_new && it->second.SerializeAsString() != said.SerializeAsString()) {
     Broken(absl::StrCat(who, " has another verdict of step ", verdict.step(), " than the others"));
   }
-}
-
-std::vector<float> JobSimulation::Expected(uint64_t version) const {
-  std::vector<float> values(Elements(), 0);
-  for (const auto& [step, verdict] : verdicts_) {
-    if (step > version) break;
-    const std::vector<uint64_t> order = EpochOrder(options_.job.seed(), verdict.data_epoch(),
-                                                   options_.samples, options_.job.data().shuffle());
-    for (const Share& share : verdict.shares()) {
-      for (const SampleRange& range : share.ranges()) {
-        for (uint64_t position = range.begin(); position < range.end(); ++position) {
-          for (size_t i = 0; i < values.size(); ++i) values[i] -= GradientOf(order[position], i);
-        }
-      }
-    }
+  if (!is_new) return;
+  if (const auto wrong = replay_.Add(said); wrong.has_value()) Broken(*wrong);
+  const uint32_t backup = options_.job.consistency().sync().backup();
+  const uint32_t quorum = options_.job.cluster().workers() - backup;
+  if (!IsClocked(options_.job) && NobodyIsLost() &&
+      static_cast<uint32_t>(said.shares_size()) < quorum) {
+    Broken(absl::StrCat("step ", said.step(), " counts ", said.shares_size(),
+                        " contributors, the quorum is ", quorum));
   }
-  return values;
 }
 
 void JobSimulation::Plan(int count, std::function<void()> fault) {
@@ -424,6 +395,7 @@ std::vector<std::string> JobSimulation::Run() {
   const absl::Time end = world_.now() + kLimit;
   while (!AllEnded() && broken_.empty() && world_.now() < end) {
     if (!world_.RunNext()) break;
+    HearChecks();
   }
   if (broken_.empty()) CheckEnd();
   return broken_;
@@ -516,6 +488,12 @@ void JobSimulation::CheckEnd() {
   for (const auto& [what, times] : clocked_.happened()) happened_[what] += times;
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
     Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
+  }
+  const uint64_t reported =
+      coordinator_->core->Read([](const CoordinatorCore& core) { return core.progress().step(); });
+  if (reported != verdicts_.size()) {
+    Broken(
+        absl::StrCat("the coordinator counts ", reported, " steps, there were ", verdicts_.size()));
   }
   CheckEvaluations();
   // Every sample of each data epoch that is over is in exactly one contribution.

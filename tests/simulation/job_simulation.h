@@ -5,26 +5,33 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/session.h"
+#include "common/metrics/metrics.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/in_process.h"
 #include "server/parameter_shard/shard_process.h"
 #include "tests/simulation/clocked_checks.h"
+#include "tests/simulation/contribution_checks.h"
+#include "tests/simulation/lease_checks.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/open_calls.h"
 #include "tests/simulation/process.h"
+#include "tests/simulation/verdict_replay.h"
 #include "tests/simulation/world.h"
 
 namespace parley {
 
 // A whole job in one thread and in virtual time: the coordinator's core, the shards' processes and
 // the workers' sessions are the real ones, with a simulated network and simulated machines around
-// them. The gradient of a sample is a vector of small integers, the reduction SUM, the rate 1: so
-// the parameters are known exactly from which samples the verdicts name, whatever the order of
-// additions, and a lost or doubled update shows.
+// them. The gradient of a sample is a vector of small integers, the rate 1: so the parameters are
+// known exactly from which samples the verdicts name, whatever the order of additions, and a lost
+// or doubled update shows (VerdictReplay). docs/simulation.md lists what is checked.
 class JobSimulation {
  public:
   struct Options {
@@ -66,9 +73,28 @@ class JobSimulation {
   int evaluations_left_out() const { return evaluations_left_out_; }
 
  private:
-  struct Coordinator;
-  struct Shard;
-  struct Worker;
+  struct Coordinator {
+    std::shared_ptr<Process> process;
+    std::shared_ptr<InProcessCoordinator> core;
+    std::shared_ptr<Timers> timers;
+
+    void Tick(absl::Duration period, const std::function<void()>& look);
+  };
+
+  struct Shard {
+    std::shared_ptr<Process> process;
+    std::unique_ptr<Connector> connector;
+    LockedShard* core = nullptr;  // while it runs
+    Metrics metrics;
+    std::optional<ShardProcess::End> end;
+  };
+
+  struct Worker {
+    bool slow = false;
+    std::shared_ptr<Process> process;
+    std::unique_ptr<Connector> connector;
+    absl::Status end = absl::UnknownError("still at work");
+  };
 
   std::shared_ptr<Process> MakeProcess(const std::string& name, int port);
   void StartCoordinator();
@@ -90,8 +116,19 @@ class JobSimulation {
   bool FailedAlike() const;
   bool AllEnded() const;
 
-  // The parameters that the recorded verdicts up to `version` make.
-  std::vector<float> Expected(uint64_t version) const;
+  Shard* FindShard(const std::string& name);
+  // For OpenCalls, ClockedChecks and ContributionChecks: what a shard, or the coordinator, has now.
+  std::optional<OpenCalls::State> Look(const std::string& shard);
+  uint32_t LowestContributor(const std::string& shard);
+  bool TakesPart(uint32_t contributor, uint32_t attempt) const;
+  // Collects what the observers found.
+  void HearChecks();
+  // That a worker whose step counts is named by the verdict, with the samples it had.
+  void CheckCounted(const Worker& worker, const Session& session, const StepPlan& plan,
+                    const Verdict& verdict);
+  bool NobodyIsLost() const {
+    return options_.kills + options_.long_stops + options_.isolations == 0;
+  }
 
   const Options options_;
   World world_;
@@ -101,7 +138,11 @@ class JobSimulation {
   std::unique_ptr<Coordinator> coordinator_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  VerdictReplay replay_;
+  OpenCalls open_calls_;
+  LeaseChecks leases_;
   ClockedChecks clocked_;                 // in bounded and async
+  ContributionChecks contributions_;      // in bounded and async
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
   bool failed_ = false;
