@@ -7,6 +7,16 @@
 
 namespace parley {
 
+uint64_t JobSimulation::faults() const {
+  const NetworkCounts& counts = network_.counts();
+  uint64_t faults = counts.requests_lost + counts.replies_lost + counts.duplicated + counts.slowed;
+  for (const char* what : {"stopped", "stopped past its lease", "killed", "cut", "isolated"}) {
+    const auto found = happened_.find(what);
+    if (found != happened_.end()) faults += static_cast<uint64_t>(found->second);
+  }
+  return faults;
+}
+
 JobSimulation::Shard* JobSimulation::FindShard(const std::string& name) {
   for (const auto& shard : shards_) {
     if (shard->process->name() == name) return shard.get();

@@ -64,6 +64,8 @@ class JobSimulation {
   const NetworkCounts& network() const { return network_.counts(); }
   uint64_t events() const { return world_.events_run(); }
   uint64_t steps() const { return verdicts_.size(); }
+  // Of messages and of processes, that really happened.
+  uint64_t faults() const;
   // Whether the job failed for want of workers, and everybody said so alike.
   bool failed() const { return failed_; }
   // How often each kind of fault of a process really happened.

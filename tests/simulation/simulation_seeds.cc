@@ -32,6 +32,13 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
     const std::vector<std::string> broken = simulation.Run();
     ASSERT_TRUE(broken.empty()) << "seed " << seed << ": " << absl::StrJoin(broken, "\n");
     const NetworkCounts& counts = simulation.network();
+    const Cluster& cluster = of_seed.job.cluster();
+    ASSERT_GE(cluster.workers(), 3u);
+    ASSERT_GE(cluster.shards(), 2u);
+    if (!simulation.failed()) {
+      ASSERT_GE(simulation.steps(), 50u) << "seed " << seed;
+      ASSERT_GE(simulation.faults(), 10u) << "seed " << seed;
+    }
     total.calls += counts.calls;
     total.requests_lost += counts.requests_lost;
     total.replies_lost += counts.replies_lost;
