@@ -224,6 +224,10 @@ void JobSimulation::Train(Worker& worker) {
       if (!verdict.ok()) return verdict.status();
       if (verdict->outcome() == Verdict::STALE) {
         ++happened_["came late or back"];
+        if (NobodyIsLost() && options_.job.consistency().sync().backup() == 0) {
+          Broken(absl::StrCat(worker.process->name(), " is told that step ", plan->step,
+                              " does not count for it, where nobody is late or lost"));
+        }
       } else if (!IsClocked(options_.job)) {
         Record(worker.process->name(), *verdict);
         CheckCounted(worker, session, *plan, *verdict);

@@ -59,12 +59,12 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
               static_cast<int>(Seeds().count), static_cast<int>(steps), static_cast<int>(events),
               static_cast<int>(total.calls), static_cast<int>(failed));
   std::printf("  %-24s %d, left out %d\n", "evaluation", ordered, left_out);
+  for (const auto& [what, times] : happened) std::printf("  %-24s %d\n", what.c_str(), times);
+  // Of a few seeds nothing follows.
+  if (Seeds().count < 50) return;
   EXPECT_LE(failed, Seeds().count / 10);
   EXPECT_LE(left_out * 10, ordered);
-  for (const auto& [what, times] : happened) {
-    std::printf("  %-24s %d\n", what.c_str(), times);
-    EXPECT_GT(times, 0) << what;
-  }
+  for (const auto& [what, times] : happened) EXPECT_GT(times, 0) << what;
 }
 
 JobSimulation::Options WithNetworkFaults(const JobConfig& job) {
