@@ -33,7 +33,10 @@ std::optional<OpenCalls::State> JobSimulation::Look(const std::string& shard) {
     state.ready = core->ready();
     state.version = core->version();
     state.attempt = core->attempt();
-    if (core->clock_gate() != nullptr) state.floor = core->clock_gate()->floor();
+    if (core->clock_gate() != nullptr) {
+      state.floor = core->clock_gate()->floor();
+      state.barrier = core->clock_gate()->barrier().has_value();
+    }
     return state;
   });
 }

@@ -80,6 +80,9 @@ JobSimulation::JobSimulation(Options options)
                      [this](uint32_t contributor, uint32_t attempt) {
                        return TakesPart(contributor, attempt);
                      }) {
+  network_.Tell([this](std::string_view fault, const std::string& from, const std::string& to) {
+    MetMessage(fault, from, to);
+  });
   StartCoordinator();
   for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) StartShard(static_cast<int>(i));
   for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) StartWorker(static_cast<int>(i));
@@ -205,10 +208,13 @@ void JobSimulation::Train(Worker& worker) {
       }
       if (auto status = session.Initialize(values); !status.ok()) return status;
     }
+    worker.doing = kPulling;
     if (auto status = session.Pull(); !status.ok()) return status;
     if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     while (const auto plan = session.NextStep()) {
+      worker.doing = kComputing;
       Compute(worker);
+      worker.doing = kCompleting;
       size_t element = 0;
       for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
@@ -236,6 +242,7 @@ void JobSimulation::Train(Worker& worker) {
       // reads what there is.
       const bool named = verdict->outcome() != Verdict::STALE && session.data_epochs() != epochs;
       const uint64_t version = session.version();
+      worker.doing = kPulling;
       if (auto status = session.Pull(); !status.ok()) return status;
       const bool at_barrier = named && session.version() == version;
       if (!CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
@@ -243,6 +250,7 @@ void JobSimulation::Train(Worker& worker) {
       }
       if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     }
+    worker.doing = kFinishing;
     return session.Finish({});
   };
   worker.end = run();
@@ -254,6 +262,7 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
     const auto due = session.PullEvaluation();
     if (!due.ok()) return due.status();
     if (!due->has_value()) return absl::OkStatus();
+    worker.doing = kEvaluating;
     if ((*due)->version < session.version()) ++happened_["evaluated an older version"];
     const bool at_barrier = (*due)->version == session.version();
     if (!CheckParameters(worker.process->name(), session, (*due)->version, at_barrier)) {
@@ -326,13 +335,13 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
   }
 }
 
-void JobSimulation::Plan(int count, std::function<void()> fault) {
-  for (int i = 0; i < count; ++i) {
-    world_.At(world_.now() + world_.Between(absl::ZeroDuration(), options_.faults_within), fault);
-  }
+Process& JobSimulation::PickProcess() {
+  if (target_ != nullptr) return *target_->process;
+  return *processes_[world_.Pick(processes_.size())];
 }
 
 JobSimulation::Worker* JobSimulation::PickWorker() {
+  if (target_ != nullptr) return target_;
   std::vector<Worker*> living;
   for (const auto& worker : workers_) {
     if (worker->process->alive()) living.push_back(worker.get());
@@ -342,23 +351,26 @@ JobSimulation::Worker* JobSimulation::PickWorker() {
 
 void JobSimulation::PlanFaults() {
   const absl::Duration liveness = Liveness(options_.job);
-  Plan(options_.stops, [this, liveness] {
-    Process& process = *processes_[world_.Pick(processes_.size())];
+  Plan(options_.stops, kStopped, [this, liveness] {
+    Process& process = PickProcess();
     if (!process.alive()) return;
     ++happened_["stopped"];
+    Met(kStopped, FindWorker(process.address()));
     // Less than the lease, with the heartbeat that may be late before.
     process.Stop(world_.Between(absl::ZeroDuration(), liveness / 4));
   });
-  Plan(options_.long_stops, [this, liveness] {
+  Plan(options_.long_stops, kStoppedLong, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
     ++happened_["stopped past its lease"];
+    Met(kStoppedLong, worker);
     worker->process->Stop(world_.Between(liveness, 3 * liveness));
   });
-  Plan(options_.kills, [this, liveness] {
+  Plan(options_.kills, kKilled, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
     ++happened_["killed"];
+    Met(kKilled, worker);
     worker->process->Kill();
     worker->end = absl::CancelledError("killed");
     world_.At(world_.now() + world_.Between(absl::ZeroDuration(), 2 * liveness), [this] {
@@ -368,19 +380,26 @@ void JobSimulation::PlanFaults() {
         return;
       }
       ++happened_["restarted"];
+      Met(kStarted, nullptr);
       StartWorker(static_cast<int>(workers_.size()));
     });
   });
-  Plan(options_.cuts, [this, liveness] {
-    const Process& a = *processes_[world_.Pick(processes_.size())];
-    const Process& b = *processes_[world_.Pick(processes_.size())];
+  Plan(options_.cuts, kCut, [this, liveness] {
+    // Those between shards matter most, and are the fewest.
+    const bool shards = world_.Chance(0.25);
+    const Process& a = shards ? *shards_.front()->process : PickProcess();
+    const Process& b =
+        shards ? *shards_.back()->process : *processes_[world_.Pick(processes_.size())];
     ++happened_["cut"];
+    const Worker* const worker = FindWorker(a.address());
+    Met(kCut, worker != nullptr ? worker : FindWorker(b.address()));
     network_.Cut(a.address(), b.address(), world_.Between(absl::ZeroDuration(), liveness / 4));
   });
-  Plan(options_.isolations, [this, liveness] {
+  Plan(options_.isolations, kIsolated, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
     ++happened_["isolated"];
+    Met(kIsolated, worker);
     const absl::Duration how_long = world_.Between(liveness, 3 * liveness);
     for (const auto& other : processes_) {
       network_.Cut(worker->process->address(), other->address(), how_long);
@@ -400,6 +419,7 @@ std::vector<std::string> JobSimulation::Run() {
   while (!AllEnded() && broken_.empty() && world_.now() < end) {
     if (!world_.RunNext()) break;
     HearChecks();
+    FireAimed();
   }
   if (broken_.empty()) CheckEnd();
   return broken_;

@@ -18,6 +18,7 @@
 #include "server/parameter_shard/shard_process.h"
 #include "tests/simulation/clocked_checks.h"
 #include "tests/simulation/contribution_checks.h"
+#include "tests/simulation/fault_coverage.h"
 #include "tests/simulation/lease_checks.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/open_calls.h"
@@ -70,6 +71,10 @@ class JobSimulation {
   bool failed() const { return failed_; }
   // How often each kind of fault of a process really happened.
   const std::map<std::string, int>& happened() const { return happened_; }
+  const FaultCoverage& coverage() const { return coverage_; }
+  // Which faults these options plan, and which states a job of theirs comes to.
+  static std::vector<std::string_view> FaultsOf(const Options& options);
+  static std::vector<std::string_view> StatesOf(const Options& options);
   // Evaluations that the verdicts ordered, and those of which not all parts came.
   int evaluations_ordered() const { return evaluations_ordered_; }
   int evaluations_left_out() const { return evaluations_left_out_; }
@@ -93,6 +98,7 @@ class JobSimulation {
 
   struct Worker {
     bool slow = false;
+    std::string_view doing = kJoining;  // for FaultCoverage
     std::shared_ptr<Process> process;
     std::unique_ptr<Connector> connector;
     absl::Status end = absl::UnknownError("still at work");
@@ -110,13 +116,22 @@ class JobSimulation {
   bool CheckParameters(const std::string& who, const Session& session, uint64_t version,
                        bool at_barrier);
   void PlanFaults();
-  void Plan(int count, std::function<void()> fault);
+  void Plan(int count, std::string_view kind, std::function<void()> fault);
+  Process& PickProcess();
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
   void CheckEvaluations();
   bool FailedAlike() const;
   bool AllEnded() const;
+
+  // job_states.cc. What holds now: of the job, and of the worker that it is about, if any.
+  std::vector<std::string_view> States(const Worker* worker);
+  void Met(std::string_view fault, const Worker* worker);
+  void MetMessage(std::string_view fault, const std::string& from, const std::string& to);
+  Worker* FindWorker(const std::string& address);  // the newest; null if it is none's
+  // Faults that wait for a state, of the job or of a worker, so that short ones are met too.
+  void FireAimed();
 
   Shard* FindShard(const std::string& name);
   // For OpenCalls, ClockedChecks and ContributionChecks: what a shard, or the coordinator, has now.
@@ -148,6 +163,14 @@ class JobSimulation {
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
   bool failed_ = false;
+  FaultCoverage coverage_;
+  struct Aimed {
+    std::string_view state;
+    absl::Time until;  // then it happens in any state
+    std::function<void()> fault;
+  };
+  std::vector<Aimed> aimed_;
+  Worker* target_ = nullptr;  // of an aimed fault while it happens
   int evaluations_ordered_ = 0;
   int evaluations_left_out_ = 0;
   std::map<std::string, int> happened_;

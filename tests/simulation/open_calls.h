@@ -24,8 +24,10 @@ class OpenCalls final : public ShardObserver {
   struct State {
     bool ready = false;
     uint64_t version = 0;
-    uint32_t attempt = 0;           // of the open step
-    std::optional<uint64_t> floor;  // of a step leader in bounded and async
+    uint32_t attempt = 0;  // of the open step
+    // Of a step leader in bounded and async:
+    std::optional<uint64_t> floor;
+    bool barrier = false;
   };
   // nullopt: the shard has not joined, or has ended.
   OpenCalls(const JobConfig& job, std::function<std::optional<State>(const std::string&)> look);
