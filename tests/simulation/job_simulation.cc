@@ -242,9 +242,11 @@ void JobSimulation::Train(Worker& worker) {
       // reads what there is.
       const bool named = verdict->outcome() != Verdict::STALE && session.data_epochs() != epochs;
       const uint64_t version = session.version();
+      const uint64_t joined = worker.process->incarnations();
       worker.doing = kPulling;
       if (auto status = session.Pull(); !status.ok()) return status;
-      const bool at_barrier = named && session.version() == version;
+      const bool at_barrier =
+          named && session.version() == version && worker.process->incarnations() == joined;
       if (!CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
         return absl::InternalError("wrong parameters");
       }
@@ -265,6 +267,7 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
     worker.doing = kEvaluating;
     if ((*due)->version < session.version()) ++happened_["evaluated an older version"];
     const bool at_barrier = (*due)->version == session.version();
+    const uint64_t joined = worker.process->incarnations();
     if (!CheckParameters(worker.process->name(), session, (*due)->version, at_barrier)) {
       return absl::InternalError("wrong parameters to evaluate");
     }
@@ -276,7 +279,8 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
     if (auto status = session.ReportEvaluation(part); !status.ok()) return status;
     if (auto status = session.Pull(); !status.ok()) return status;
     if (!CheckParameters(worker.process->name(), session, session.version(),
-                         at_barrier && session.version() == (*due)->version)) {
+                         at_barrier && session.version() == (*due)->version &&
+                             worker.process->incarnations() == joined)) {
       return absl::InternalError("wrong parameters after an evaluation");
     }
   }
@@ -335,6 +339,10 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
   }
 }
 
+bool JobSimulation::MayHit(Worker* worker) {
+  return worker->doing != kJoining || !std::exchange(worker->hit_while_joining, true);
+}
+
 Process& JobSimulation::PickProcess() {
   if (target_ != nullptr) return *target_->process;
   return *processes_[world_.Pick(processes_.size())];
@@ -362,6 +370,7 @@ void JobSimulation::PlanFaults() {
   Plan(options_.long_stops, kStoppedLong, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
+    if (!MayHit(worker)) return;
     ++happened_["stopped past its lease"];
     Met(kStoppedLong, worker);
     worker->process->Stop(world_.Between(liveness, 3 * liveness));
@@ -398,6 +407,7 @@ void JobSimulation::PlanFaults() {
   Plan(options_.isolations, kIsolated, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
+    if (!MayHit(worker)) return;
     ++happened_["isolated"];
     Met(kIsolated, worker);
     const absl::Duration how_long = world_.Between(liveness, 3 * liveness);

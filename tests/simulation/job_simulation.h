@@ -46,8 +46,8 @@ class JobSimulation {
     absl::Duration slow_compute = absl::ZeroDuration();
     bool all_evaluations_whole = false;  // whatever happens
     double clock_drift = 0;              // clocks run up to this much fast or slow
-    // How often, within the first `faults_within`:
-    absl::Duration faults_within = absl::Seconds(30);
+    // How often; half of them within the first `faults_within`, the others within five times that:
+    absl::Duration faults_within = absl::Seconds(40);
     int stops = 0;       // a process stands still for less than its lease
     int long_stops = 0;  // a worker stands still for longer
     int kills = 0;       // a worker is killed, and another one started after a while
@@ -99,6 +99,7 @@ class JobSimulation {
   struct Worker {
     bool slow = false;
     std::string_view doing = kJoining;  // for FaultCoverage
+    bool hit_while_joining = false;     // by something as long as a lease
     std::shared_ptr<Process> process;
     std::unique_ptr<Connector> connector;
     absl::Status end = absl::UnknownError("still at work");
@@ -117,6 +118,9 @@ class JobSimulation {
                        bool at_barrier);
   void PlanFaults();
   void Plan(int count, std::string_view kind, std::function<void()> fault);
+  // Whether it is to be hit by something as long as its lease; while it joins, once at most: it
+  // gives up after a minute.
+  bool MayHit(Worker* worker);
   Process& PickProcess();
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }

@@ -10,7 +10,7 @@ namespace parley {
 namespace {
 
 // An aimed fault waits so long for its state.
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kPatience = absl::Seconds(60);
 
 bool LosesWorkers(const JobSimulation::Options& options) {
   return options.kills + options.long_stops + options.isolations > 0;
@@ -115,8 +115,9 @@ void JobSimulation::Plan(int count, std::string_view kind, std::function<void()>
     if (WhyNever(kind, state).empty()) states.push_back(state);
   }
   for (int i = 0; i < count; ++i) {
-    const absl::Time when =
-        world_.now() + world_.Between(absl::ZeroDuration(), options_.faults_within);
+    // Half of them close together, at the beginning; the others over most of the job's time.
+    const absl::Duration within = options_.faults_within * (world_.Chance(0.5) ? 1 : 5);
+    const absl::Time when = world_.now() + world_.Between(absl::ZeroDuration(), within);
     if (world_.Chance(0.5)) {
       world_.At(when, fault);
       continue;
