@@ -159,7 +159,10 @@ void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Ti
     expelled_ = true;
     return;
   }
-  Fail(absl::StrCat(options_.self, ": the coordinator at ", options_.coordinator,
+  // Nobody has to do anything about it then.
+  const char* const finished =
+      reply.ok() && reply->phase() == FINISHED ? "the job is FINISHED without it: " : "";
+  Fail(absl::StrCat(options_.self, ": ", finished, "the coordinator at ", options_.coordinator,
                     absl::IsAborted(fence_) ? " has fenced it off: " : " has refused it: ",
                     fence_.message()),
        /*preempted=*/false);

@@ -85,8 +85,9 @@ class WorkerSession final : public Session {
   std::string WhatIsMissing();
 
   // worker_session_place.cc: this worker's place in the job.
-  // Whether `error` means that the job goes on without this worker. May wait to find out.
-  bool IsExpelled(const absl::Status& error);
+  // Whether `error` means that the job goes on without this worker. May wait to find out. Where the
+  // job has failed, `error` becomes its first cause.
+  bool IsExpelled(absl::Status& error);
   // Gives the old membership up and takes part again, until it has succeeded.
   absl::Status JoinAnew();
   absl::Status TakePlace();  // of the membership that JoinJob has made

@@ -77,7 +77,7 @@ absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
 
 absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
   while (true) {
-    const absl::Status status = FinishOnce(seconds);
+    absl::Status status = FinishOnce(seconds);
     if (!IsExpelled(status)) return status;
     if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
   }

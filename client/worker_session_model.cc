@@ -35,7 +35,7 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
 
   training_samples_ = training_samples;
   test_samples_ = test_samples;
-  const absl::Status placed = TakePlace();
+  absl::Status placed = TakePlace();
   return IsExpelled(placed) ? JoinAnew() : placed;
 }
 
@@ -59,7 +59,7 @@ absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::by
     std::memcpy(parameters_->tensor(tensor).data(), values[tensor].data(), values[tensor].size());
   }
   holds_initial_values_ = true;
-  const absl::Status status = SendInitialValues();
+  absl::Status status = SendInitialValues();
   return IsExpelled(status) ? JoinAnew() : status;
 }
 
@@ -103,7 +103,7 @@ absl::Status WorkerSession::Pull() {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Pull: Register comes first");
   const absl::Time started = runtime_->Now();
   for (int rounds = 1;; ++rounds) {
-    const absl::Status status = PullOnce();
+    absl::Status status = PullOnce();
     if (absl::IsOutOfRange(status)) {
       // The others were faster than the values came.
       if (runtime_->Now() - started >= patience_) {

@@ -10,7 +10,7 @@
 
 namespace parley {
 
-bool WorkerSession::IsExpelled(const absl::Status& error) {
+bool WorkerSession::IsExpelled(absl::Status& error) {
   if (error.ok()) return false;
   if (!*is_expelled_ && (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
@@ -19,7 +19,10 @@ bool WorkerSession::IsExpelled(const absl::Status& error) {
                            runtime_->Now() + 2 * liveness_ + Autonomy(options_.job), [] {},
                            liveness_);
   }
-  return *is_expelled_;
+  if (*is_expelled_) return true;
+  const std::optional<FirstCause> failed = membership()->failure();
+  if (failed.has_value()) error = absl::AbortedError(failed->text());
+  return false;
 }
 
 absl::Status WorkerSession::JoinAnew() {

@@ -47,7 +47,8 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   absl::StatusOr<Verdict> verdict =
       leases_.has_value() ? CompleteClockOnce(share) : CompleteOnce(share);
   if (!verdict.ok()) {
-    if (!IsExpelled(verdict.status())) return verdict.status();
+    absl::Status error = verdict.status();
+    if (!IsExpelled(error)) return error;
     Verdict stale;
     stale.set_step(plan_->step);
     stale.set_outcome(Verdict::STALE);

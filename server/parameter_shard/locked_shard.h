@@ -74,6 +74,14 @@ class LockedShard {
   };
   News TakeNews();
 
+  // Looks at the shard under the lock: `look(shard)`, with null before Start. It must not call
+  // back.
+  template <class Look>
+  auto Read(Look look) const {
+    absl::MutexLock lock(&mu_);
+    return look(static_cast<const Shard*>(shard_.get()));
+  }
+
  private:
   // Runs `call` on the shard, and then, without the lock, the listener and the answers.
   template <class Call>
@@ -84,7 +92,7 @@ class LockedShard {
 
   const JobConfig job_;
   const Listener listener_;
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mu_);
 };
 

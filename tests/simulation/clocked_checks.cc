@@ -3,57 +3,9 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "tests/simulation/simulated_model.h"
 
 namespace parley {
-namespace {
-
-class Listener final : public ShardClient {
- public:
-  Listener(ClockedChecks* checks, std::string name, std::shared_ptr<ShardClient> to)
-      : checks_(checks), name_(std::move(name)), to_(std::move(to)) {}
-
-  void Push(const PushRequest& request, absl::Time deadline, Done<PushReply> done) override {
-    to_->Push(request, deadline,
-              [this, request, done = std::move(done)](absl::StatusOr<PushReply> reply) {
-                if (reply.ok()) checks_->OnPush(name_, request, *reply);
-                done(std::move(reply));
-              });
-  }
-  void Advance(const AdvanceRequest& request, absl::Time deadline,
-               Done<AdvanceReply> done) override {
-    to_->Advance(request, deadline,
-                 [this, request, done = std::move(done)](absl::StatusOr<AdvanceReply> reply) {
-                   if (reply.ok()) checks_->OnAdvance(name_, request);
-                   done(std::move(reply));
-                 });
-  }
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    to_->Method(request, deadline, std::move(done));                                         \
-  }
-  PARLEY_FORWARD(Initialize)
-  PARLEY_FORWARD(Complete)
-  PARLEY_FORWARD(Enter)
-  PARLEY_FORWARD(Close)
-  PARLEY_FORWARD(Decide)
-  PARLEY_FORWARD(Pull)
-  PARLEY_FORWARD(WhyFailed)
-#undef PARLEY_FORWARD
-
- private:
-  ClockedChecks* const checks_;
-  const std::string name_;
-  const std::shared_ptr<ShardClient> to_;
-};
-
-}  // namespace
-
-std::shared_ptr<ShardClient> ClockedChecks::Listen(const std::string& name,
-                                                   std::shared_ptr<ShardClient> shard) {
-  sums_[name];
-  return std::make_shared<Listener>(this, name, std::move(shard));
-}
 
 void ClockedChecks::OnPush(const std::string& shard, const PushRequest& request,
                            const PushReply& reply) {
@@ -66,12 +18,14 @@ void ClockedChecks::OnPush(const std::string& shard, const PushRequest& request,
       broken_.push_back(absl::StrCat(shard, " applied slice ", slice.slice(), " of contributor ",
                                      request.contributor(), " clock ", request.step(), " twice"));
     }
+    const bool buffer = IsBuffer(slice.slice());
+    if (buffer && request.contributor() != lowest_(shard)) continue;
     std::vector<float>& sum = sums_[shard][slice.slice()];
     sum.resize(slice.data().size() / sizeof(float), 0);
     for (size_t element = 0; element < sum.size(); ++element) {
       float value = 0;
       std::memcpy(&value, slice.data().data() + element * sizeof(float), sizeof(float));
-      sum[element] += value;
+      sum[element] = buffer ? value : sum[element] + value;
     }
   }
 }
@@ -104,11 +58,12 @@ std::optional<std::string> ClockedChecks::CheckNamed(const Session& session, siz
     for (size_t i = 0; i < replay.size(); ++i, ++element) {
       float value = 0;
       std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
-      if (value != -replay[i]) {
+      const float applied = IsBuffer(tensor) ? replay[i] : -replay[i];
+      if (value != applied) {
         return absl::StrCat(value, " for element ", element, " of version ", session.version(),
-                            ", the applied pushes make ", -replay[i]);
+                            ", the applied pushes make ", applied);
       }
-      if (!expected.empty() && value != expected[element]) {
+      if (!expected.empty() && !IsBuffer(tensor) && value != expected[element]) {
         return absl::StrCat(value, " for element ", element, " of version ", session.version(),
                             ", the verdicts make ", expected[element]);
       }

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -13,17 +13,22 @@
 #include <vector>
 
 #include "client/session.h"
-#include "client/shard_client.h"
 #include "proto/parameter_shard.pb.h"
+#include "tests/simulation/shard_witness.h"
 
 namespace parley {
 
 // What a simulated job in bounded or async must keep: it listens at the shards, writes down each
 // push that is applied, and replays them. One thread.
-class ClockedChecks {
+class ClockedChecks final : public ShardObserver {
  public:
-  // `shard` as it is to be served: what it answers is written down before the network may lose it.
-  std::shared_ptr<ShardClient> Listen(const std::string& name, std::shared_ptr<ShardClient> shard);
+  // lowest: the contributor whose buffers count on that shard now.
+  explicit ClockedChecks(std::function<uint32_t(const std::string& shard)> lowest)
+      : lowest_(std::move(lowest)) {}
+
+  void OnPush(const std::string& shard, const PushRequest& request,
+              const PushReply& reply) override;
+  void OnAdvance(const std::string& shard, const AdvanceRequest& request) override;
 
   // The parameters of a session that has just pulled the version of a barrier: those that the
   // pushes applied until then make, and `expected`, unless that is empty. What is wrong.
@@ -41,17 +46,14 @@ class ClockedChecks {
   const std::vector<std::string>& broken() const { return broken_; }
   const std::map<std::string, int>& happened() const { return happened_; }
 
-  // For the listeners.
-  void OnPush(const std::string& shard, const PushRequest& request, const PushReply& reply);
-  void OnAdvance(const std::string& shard, const AdvanceRequest& request);
-
  private:
   using Sums = std::map<uint32_t, std::vector<float>>;  // by slice
   // Slice, contributor, attempt, clock.
   using PushName = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
 
+  const std::function<uint32_t(const std::string&)> lowest_;
   std::set<PushName> names_;
-  std::map<std::string, Sums> sums_;  // by shard: of all that was applied
+  std::map<std::string, Sums> sums_;  // by shard: of all that was applied; of buffers the last one
   // By barrier version and shard: at the barrier.
   std::map<uint64_t, std::map<std::string, Sums>> named_;
   std::set<std::pair<uint64_t, std::string>> told_;

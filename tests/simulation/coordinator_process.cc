@@ -154,7 +154,10 @@ absl::Status CoordinatorProcess::Rule(JobLog log) {
   if (log.last() && !log.last()->state().over()) {
     if (auto restored = core_->Restore(log.last()->state()); !restored.ok()) return restored;
   }
-  around_.network->Serve(process_, std::make_shared<ListeningCoordinator>(core_, around_.hear));
+  std::shared_ptr<CoordinatorClient> service =
+      std::make_shared<ListeningCoordinator>(core_, around_.hear);
+  if (around_.witness) service = around_.witness(std::move(service));
+  around_.network->Serve(process_, std::move(service));
   const auto generation = log.Take(
       address, core_->Read([](const CoordinatorCore& core) { return core.DurableState(); }),
       process_->LocalNow());
@@ -178,6 +181,7 @@ absl::Status CoordinatorProcess::Rule(JobLog log) {
   })) {
     Sleep(liveness / 20);
     core_->Tick();
+    if (around_.after_tick) core_->Read(around_.after_tick);
     core_->DoFileWork([this](const FileWork& work) { return Perform(*around_.files, work); });
   }
   if (!core_->lost().ok()) return core_->lost();

@@ -32,6 +32,9 @@ class CoordinatorProcess {
     absl::Duration disk;                       // a record takes so long at most
     std::function<void()> on_end;              // it has ended by itself, as end() says
     std::function<void(const Verdict&)> hear;  // verdicts that are reported to it
+    // Its service as it is to be served, and what looks at it now and then; may be null.
+    std::function<std::shared_ptr<CoordinatorClient>(std::shared_ptr<CoordinatorClient>)> witness;
+    std::function<void(const CoordinatorCore&)> after_tick;
   };
 
   // All must outlive it.
@@ -40,6 +43,7 @@ class CoordinatorProcess {
   const std::shared_ptr<Process>& process() const { return process_; }
   // It has had the rule.
   bool has_ruled() const { return generation_ != 0; }
+  const InProcessCoordinator& core() const { return *core_; }  // of one that has ruled
   uint64_t generation() const { return generation_; }
   // How it ended; unknown while it runs or if it was killed. OK: the job is over.
   const absl::Status& end() const { return end_; }

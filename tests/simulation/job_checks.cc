@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/job/consistency.h"
-#include "common/job/data_division.h"
 #include "server/coordinator/evaluations.h"
 #include "tests/simulation/job_simulation.h"
 #include "tests/simulation/simulated_model.h"
@@ -19,15 +18,16 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
     // Between barriers each reads something else.
     if (!at_barrier) return true;
     const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
+    const std::vector<float>* const replayed = exact ? replay_.At(version) : nullptr;
     const auto broken = clocked_.CheckNamed(session, kTensors.size(),
-                                            exact ? Expected(version) : std::vector<float>());
+                                            replayed == nullptr ? std::vector<float>() : *replayed);
     if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
     return !broken.has_value();
   }
   // One that has come back may read a version whose verdict nobody has told yet.
-  if (version > verdicts_.size()) return true;
-  if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) return true;
-  const std::vector<float> expected = Expected(version);
+  const std::vector<float>* const replayed = replay_.At(version);
+  if (replayed == nullptr) return true;
+  const std::vector<float>& expected = *replayed;
   size_t element = 0;
   for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
     const absl::Span<const std::byte> values = session.parameter(tensor);
@@ -54,23 +54,15 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
   if (!is_new && it->second.SerializeAsString() != said.SerializeAsString()) {
     Broken(absl::StrCat(who, " has another verdict of step ", verdict.step(), " than the others"));
   }
-}
-
-std::vector<float> JobSimulation::Expected(uint64_t version) const {
-  std::vector<float> values(Elements(), 0);
-  for (const auto& [step, verdict] : verdicts_) {
-    if (step > version) break;
-    const std::vector<uint64_t> order = EpochOrder(options_.job.seed(), verdict.data_epoch(),
-                                                   options_.samples, options_.job.data().shuffle());
-    for (const Share& share : verdict.shares()) {
-      for (const SampleRange& range : share.ranges()) {
-        for (uint64_t position = range.begin(); position < range.end(); ++position) {
-          for (size_t i = 0; i < values.size(); ++i) values[i] -= GradientOf(order[position], i);
-        }
-      }
-    }
+  if (!is_new) return;
+  if (const auto wrong = replay_.Add(said); wrong.has_value()) Broken(*wrong);
+  const uint32_t backup = options_.job.consistency().sync().backup();
+  const uint32_t quorum = options_.job.cluster().workers() - backup;
+  if (!IsClocked(options_.job) && NobodyIsLost() &&
+      static_cast<uint32_t>(said.shares_size()) < quorum) {
+    Broken(absl::StrCat("step ", said.step(), " counts ", said.shares_size(),
+                        " contributors, the quorum is ", quorum));
   }
-  return values;
 }
 
 bool JobSimulation::CameTooLate(const absl::Status& end) {
@@ -174,6 +166,14 @@ void JobSimulation::CheckEnd() {
   }
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
     Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
+  }
+  if (!coordinators_.empty() && coordinators_.back()->end().ok()) {
+    const uint64_t reported = coordinators_.back()->core().Read(
+        [](const CoordinatorCore& core) { return core.progress().step(); });
+    if (reported != verdicts_.size()) {
+      Broken(absl::StrCat("the coordinator counts ", reported, " steps, there were ",
+                          verdicts_.size()));
+    }
   }
   CheckEvaluations(recorded);
   // Every sample of each data epoch that is over is in exactly one contribution.

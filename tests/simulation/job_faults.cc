@@ -7,13 +7,17 @@
 
 namespace parley {
 
-void JobSimulation::Plan(int count, std::function<void()> fault) {
-  for (int i = 0; i < count; ++i) {
-    world_.At(world_.now() + world_.Between(absl::ZeroDuration(), options_.faults_within), fault);
-  }
+bool JobSimulation::MayHit(Worker* worker) {
+  return worker->doing != kJoining || !std::exchange(worker->hit_while_joining, true);
+}
+
+Process& JobSimulation::PickProcess() {
+  if (target_ != nullptr) return *target_->process;
+  return *processes_[world_.Pick(processes_.size())];
 }
 
 JobSimulation::Worker* JobSimulation::PickWorker() {
+  if (target_ != nullptr) return target_;
   std::vector<Worker*> living;
   for (const auto& worker : workers_) {
     if (worker->process->alive()) living.push_back(worker.get());
@@ -23,41 +27,53 @@ JobSimulation::Worker* JobSimulation::PickWorker() {
 
 void JobSimulation::PlanFaults() {
   const absl::Duration liveness = Liveness(options_.job);
-  Plan(options_.stops, [this, liveness] {
-    Process& process = *processes_[world_.Pick(processes_.size())];
+  Plan(options_.stops, kStopped, [this, liveness] {
+    Process& process = PickProcess();
     if (!process.alive()) return;
     ++happened_["stopped"];
+    Met(kStopped, FindWorker(process.address()));
     // Less than the lease, with the heartbeat that may be late before.
     process.Stop(world_.Between(absl::ZeroDuration(), liveness / 4));
   });
-  Plan(options_.long_stops, [this, liveness] {
+  Plan(options_.long_stops, kStoppedLong, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
+    if (!MayHit(worker)) return;
     ++happened_["stopped past its lease"];
+    Met(kStoppedLong, worker);
     worker->process->Stop(world_.Between(liveness, 3 * liveness));
   });
-  Plan(options_.kills, [this, liveness] {
+  Plan(options_.kills, kKilled, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
     ++happened_["killed"];
+    Met(kKilled, worker);
     worker->process->Kill();
     worker->end = absl::CancelledError("killed");
     world_.At(world_.now() + world_.Between(absl::ZeroDuration(), 2 * liveness), [this] {
       if (HasEnded()) return;
       ++happened_["restarted"];
+      Met(kStarted, nullptr);
       StartWorker(static_cast<int>(workers_.size()));
     });
   });
-  Plan(options_.cuts, [this, liveness] {
-    const Process& a = *processes_[world_.Pick(processes_.size())];
-    const Process& b = *processes_[world_.Pick(processes_.size())];
+  Plan(options_.cuts, kCut, [this, liveness] {
+    // Those between shards matter most, and are the fewest.
+    const bool shards = world_.Chance(0.25);
+    const Process& a = shards ? *shards_.front()->process : PickProcess();
+    const Process& b =
+        shards ? *shards_.back()->process : *processes_[world_.Pick(processes_.size())];
     ++happened_["cut"];
+    const Worker* const worker = FindWorker(a.address());
+    Met(kCut, worker != nullptr ? worker : FindWorker(b.address()));
     network_.Cut(a.address(), b.address(), world_.Between(absl::ZeroDuration(), liveness / 4));
   });
-  Plan(options_.isolations, [this, liveness] {
+  Plan(options_.isolations, kIsolated, [this, liveness] {
     Worker* const worker = PickWorker();
     if (worker == nullptr) return;
+    if (!MayHit(worker)) return;
     ++happened_["isolated"];
+    Met(kIsolated, worker);
     const absl::Duration how_long = world_.Between(liveness, 3 * liveness);
     CutOff(worker->process->address(), how_long);
   });
@@ -74,10 +90,11 @@ void JobSimulation::PlanCoordinatorFaults() {
   // All of them in a row must fit into the autonomy of the members, each with the liveness that a
   // successor waits.
   const absl::Duration away = liveness;
-  Plan(options_.coordinator_kills, [this, away] {
+  Plan(options_.coordinator_kills, kCoordinatorKilled, [this, away] {
     CoordinatorProcess* const ruler = Ruler();
     if (ruler == nullptr || restart_is_due_) return;
     ++happened_["coordinator killed"];
+    Met(kCoordinatorKilled, nullptr);
     restart_is_due_ = true;
     ruler->process()->Kill();
     if (world_.Chance(0.5)) {
@@ -91,10 +108,11 @@ void JobSimulation::PlanCoordinatorFaults() {
                                           : "coordinator restarted elsewhere");
     });
   });
-  Plan(options_.coordinator_stops, [this, liveness] {
+  Plan(options_.coordinator_stops, kCoordinatorStopped, [this, liveness] {
     CoordinatorProcess* const ruler = Ruler();
     if (ruler == nullptr || ruler->process()->stopped()) return;
     ++happened_["coordinator stopped"];
+    Met(kCoordinatorStopped, nullptr);
     const absl::Duration how_long = world_.Between(liveness / 2, 2 * liveness);
     ruler->process()->Stop(how_long);
     if (world_.Chance(0.3)) return;
@@ -102,19 +120,23 @@ void JobSimulation::PlanCoordinatorFaults() {
       if (!HasEnded()) StartCoordinator("another coordinator started");
     });
   });
-  Plan(options_.coordinator_rivals, [this] {
-    if (!HasEnded()) StartCoordinator("another coordinator started");
+  Plan(options_.coordinator_rivals, kRival, [this] {
+    if (HasEnded()) return;
+    Met(kRival, nullptr);
+    StartCoordinator("another coordinator started");
   });
-  Plan(options_.coordinator_cuts, [this, liveness] {
+  Plan(options_.coordinator_cuts, kCoordinatorCutOff, [this, liveness] {
     CoordinatorProcess* const ruler = Ruler();
     // While members still gather, one that hears nobody ends the job after a lease.
     if (ruler == nullptr || !Recorded().has_view()) return;
     ++happened_["coordinator cut off"];
+    Met(kCoordinatorCutOff, nullptr);
     const absl::Duration how_long = world_.Between(liveness / 2, 2 * liveness);
     CutOff(ruler->process()->address(), how_long);
   });
-  Plan(options_.disk_faults, [this] {
+  Plan(options_.disk_faults, kDiskFails, [this] {
     ++happened_["disk failed"];
+    Met(kDiskFails, nullptr);
     MemoryFileSystem& memory = files_.memory();
     for (uint64_t failing = 1 + world_.Pick(20); failing != 0; --failing) {
       memory.SetFault(memory.operations() + 1 + world_.Pick(40),

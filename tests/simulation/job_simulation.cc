@@ -21,7 +21,18 @@ JobSimulation::JobSimulation(Options options)
       world_(options_.seed),
       network_(&world_, options_.network),
       silent_(LogFormat::kText, "", [](const std::string&) {}),
-      files_([this](std::string what) { Broken(std::move(what)); }) {
+      files_([this](std::string what) { Broken(std::move(what)); }),
+      replay_(options_.job, options_.samples),
+      open_calls_(options_.job, [this](const std::string& shard) { return Look(shard); }),
+      leases_(Liveness(options_.job)),
+      clocked_([this](const std::string& shard) { return LowestContributor(shard); }),
+      contributions_(options_.job, options_.samples,
+                     [this](uint32_t contributor, uint32_t attempt) {
+                       return TakesPart(contributor, attempt);
+                     }) {
+  network_.Tell([this](std::string_view fault, const std::string& from, const std::string& to) {
+    MetMessage(fault, from, to);
+  });
   (void)files_.CreateDirectories("/job");
   (void)files_.SyncDirectory("/");
   StartCoordinator("coordinator started");
@@ -74,6 +85,16 @@ void JobSimulation::StartCoordinator(const std::string& how) {
     });
   };
   around.hear = [this](const Verdict& verdict) { Record("the coordinator", verdict); };
+  // Whose lease may end when is another matter where coordinators come and go.
+  if (!CoordinatorsMayGo()) {
+    const auto clock = [process = process.get()] { return process->LocalNow(); };
+    around.witness = [this, clock](std::shared_ptr<CoordinatorClient> served) {
+      return leases_.Listen(std::move(served), clock);
+    };
+    around.after_tick = [this, clock](const CoordinatorCore& core) {
+      if (const auto wrong = leases_.AfterTick(core, clock())) Broken(*wrong);
+    };
+  }
   coordinators_.push_back(std::make_unique<CoordinatorProcess>(process, std::move(around)));
 }
 
@@ -120,7 +141,13 @@ void JobSimulation::StartShard(int ordinal) {
     ShardProcess process(std::move(surroundings));
     std::shared_ptr<ShardClient> service =
         MakeInProcessShardClient(&process.shard(), [&shard] { return shard.process->LocalNow(); });
-    if (IsClocked(options_.job)) service = clocked_.Listen(shard.process->name(), service);
+    std::vector<ShardObserver*> observers = {&open_calls_};
+    if (IsClocked(options_.job)) {
+      observers.push_back(&clocked_);
+      observers.push_back(&contributions_);
+    }
+    service = Witnessed(shard.process->name(), service, std::move(observers));
+    shard.core = &process.shard();
     network_.Serve(shard.process, service);
     shard.end = process.Run([&](Membership::Listener listener) {
       Membership::Options member;
@@ -135,6 +162,7 @@ void JobSimulation::StartShard(int ordinal) {
       member.runtime = runtime;
       return Membership::Join(std::move(member), *shard.connector, std::move(listener));
     });
+    shard.core = nullptr;
     process.Stop();
     network_.Unserve(shard.process->address());
   });
@@ -173,17 +201,20 @@ void JobSimulation::Train(Worker& worker) {
       }
       if (auto status = session.Initialize(values); !status.ok()) return status;
     }
+    worker.doing = kPulling;
     if (auto status = session.Pull(); !status.ok()) return status;
     if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     while (const auto plan = session.NextStep()) {
+      worker.doing = kComputing;
       Compute(worker);
+      worker.doing = kCompleting;
       size_t element = 0;
       for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
         for (size_t i = 0; i < gradient.size() / sizeof(float); ++i, ++element) {
-          float sum = 0;
-          for (const uint64_t sample : plan->samples) sum += GradientOf(sample, element);
-          std::memcpy(gradient.data() + i * sizeof(float), &sum, sizeof(float));
+          const float value =
+              WrittenBy(plan->samples, !SumsContributions(options_.job), tensor, element);
+          std::memcpy(gradient.data() + i * sizeof(float), &value, sizeof(float));
         }
         if (auto status = session.Push(tensor); !status.ok()) return status;
       }
@@ -192,20 +223,29 @@ void JobSimulation::Train(Worker& worker) {
       if (!verdict.ok()) return verdict.status();
       if (verdict->outcome() == Verdict::STALE) {
         ++happened_["came late or back"];
+        if (NobodyIsLost() && options_.job.consistency().sync().backup() == 0) {
+          Broken(absl::StrCat(worker.process->name(), " is told that step ", plan->step,
+                              " does not count for it, where nobody is late or lost"));
+        }
       } else if (!IsClocked(options_.job)) {
         Record(worker.process->name(), *verdict);
+        CheckCounted(worker, session, *plan, *verdict);
       }
       // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile
       // reads what there is.
       const bool named = verdict->outcome() != Verdict::STALE && session.data_epochs() != epochs;
       const uint64_t version = session.version();
+      const uint64_t joined = worker.process->incarnations();
+      worker.doing = kPulling;
       if (auto status = session.Pull(); !status.ok()) return status;
-      const bool at_barrier = named && session.version() == version;
+      const bool at_barrier =
+          named && session.version() == version && worker.process->incarnations() == joined;
       if (!CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
         return absl::InternalError("wrong parameters");
       }
       if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     }
+    worker.doing = kFinishing;
     return session.Finish({});
   };
   worker.end = run();
@@ -217,8 +257,10 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
     const auto due = session.PullEvaluation();
     if (!due.ok()) return due.status();
     if (!due->has_value()) return absl::OkStatus();
+    worker.doing = kEvaluating;
     if ((*due)->version < session.version()) ++happened_["evaluated an older version"];
     const bool at_barrier = (*due)->version == session.version();
+    const uint64_t joined = worker.process->incarnations();
     if (!CheckParameters(worker.process->name(), session, (*due)->version, at_barrier)) {
       return absl::InternalError("wrong parameters to evaluate");
     }
@@ -230,7 +272,8 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
     if (auto status = session.ReportEvaluation(part); !status.ok()) return status;
     if (auto status = session.Pull(); !status.ok()) return status;
     if (!CheckParameters(worker.process->name(), session, session.version(),
-                         at_barrier && session.version() == (*due)->version)) {
+                         at_barrier && session.version() == (*due)->version &&
+                             worker.process->incarnations() == joined)) {
       return absl::InternalError("wrong parameters after an evaluation");
     }
   }
@@ -253,6 +296,8 @@ std::vector<std::string> JobSimulation::Run() {
   const absl::Time end = world_.now() + kLimit;
   while (!AllEnded() && broken_.empty() && world_.now() < end) {
     if (!world_.RunNext()) break;
+    HearChecks();
+    FireAimed();
   }
   if (broken_.empty()) CheckEnd();
   return broken_;

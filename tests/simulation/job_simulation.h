@@ -18,9 +18,14 @@
 #include "proto/job.pb.h"
 #include "server/parameter_shard/shard_process.h"
 #include "tests/simulation/clocked_checks.h"
+#include "tests/simulation/contribution_checks.h"
 #include "tests/simulation/coordinator_process.h"
+#include "tests/simulation/fault_coverage.h"
+#include "tests/simulation/lease_checks.h"
 #include "tests/simulation/network.h"
+#include "tests/simulation/open_calls.h"
 #include "tests/simulation/process.h"
+#include "tests/simulation/verdict_replay.h"
 #include "tests/simulation/witnessed_files.h"
 #include "tests/simulation/world.h"
 
@@ -28,9 +33,9 @@ namespace parley {
 
 // A whole job in one thread and in virtual time: the coordinators, the shards' processes and the
 // workers' sessions are the real ones, with a simulated network and simulated machines around
-// them. The gradient of a sample is a vector of small integers, the reduction SUM, the rate 1: so
-// the parameters are known exactly from which samples the verdicts name, whatever the order of
-// additions, and a lost or doubled update shows.
+// them. The gradient of a sample is a vector of small integers, the rate 1: so the parameters are
+// known exactly from which samples the verdicts name, whatever the order of additions, and a lost
+// or doubled update shows (VerdictReplay). docs/simulation.md lists what is checked.
 class JobSimulation {
  public:
   struct Options {
@@ -44,8 +49,8 @@ class JobSimulation {
     absl::Duration slow_compute = absl::ZeroDuration();
     bool all_evaluations_whole = false;  // whatever happens
     double clock_drift = 0;              // clocks run up to this much fast or slow
-    // How often, within the first `faults_within`:
-    absl::Duration faults_within = absl::Seconds(30);
+    // How often; half of them within the first `faults_within`, the others within five times that:
+    absl::Duration faults_within = absl::Seconds(40);
     int stops = 0;               // a process stands still for less than its lease
     int long_stops = 0;          // a worker stands still for longer
     int kills = 0;               // a worker is killed, and another one started after a while
@@ -69,10 +74,16 @@ class JobSimulation {
   const NetworkCounts& network() const { return network_.counts(); }
   uint64_t events() const { return world_.events_run(); }
   uint64_t steps() const { return verdicts_.size(); }
+  // Of messages and of processes, that really happened.
+  uint64_t faults() const;
   // Whether the job failed for want of workers, and everybody said so alike.
   bool failed() const { return failed_; }
   // How often each kind of fault of a process really happened.
   const std::map<std::string, int>& happened() const { return happened_; }
+  const FaultCoverage& coverage() const { return coverage_; }
+  // Which faults these options plan, and which states a job of theirs comes to.
+  static std::vector<std::string_view> FaultsOf(const Options& options);
+  static std::vector<std::string_view> StatesOf(const Options& options);
   // Evaluations that the verdicts ordered, and those of which not all parts came.
   int evaluations_ordered() const { return evaluations_ordered_; }
   int evaluations_left_out() const { return evaluations_left_out_; }
@@ -81,12 +92,15 @@ class JobSimulation {
   struct Shard {
     std::shared_ptr<Process> process;
     std::unique_ptr<Connector> connector;
+    LockedShard* core = nullptr;  // while it runs
     Metrics metrics;
     std::optional<ShardProcess::End> end;
   };
 
   struct Worker {
     bool slow = false;
+    std::string_view doing = kJoining;  // for FaultCoverage
+    bool hit_while_joining = false;     // by something as long as a lease
     std::shared_ptr<Process> process;
     std::unique_ptr<Connector> connector;
     absl::Status end = absl::UnknownError("still at work");
@@ -99,6 +113,12 @@ class JobSimulation {
   CoordinatorProcess* Ruler();
   CoordinatorState Recorded();  // the newest; empty if there is none
   bool HasEnded();              // the job
+  Phase CurrentPhase();
+  bool CoordinatorsMayGo() const {
+    return options_.coordinator_kills + options_.coordinator_stops + options_.coordinator_rivals +
+               options_.coordinator_cuts + options_.disk_faults !=
+           0;
+  }
   // Somebody is still to be told how it ends. A coordinator that starts later begins another job.
   bool NeedsCoordinator();
   absl::StatusOr<std::string> CoordinatorAddress();
@@ -115,7 +135,11 @@ class JobSimulation {
   void PlanCoordinatorFaults();
   // From all processes, those too that start meanwhile.
   void CutOff(const std::string& address, absl::Duration how_long);
-  void Plan(int count, std::function<void()> fault);
+  void Plan(int count, std::string_view kind, std::function<void()> fault);
+  // Whether it is to be hit by something as long as its lease; while it joins, once at most: it
+  // gives up after a minute.
+  bool MayHit(Worker* worker);
+  Process& PickProcess();
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
@@ -125,8 +149,27 @@ class JobSimulation {
   bool AllEnded() const;
   bool AllMembersEnded() const;
 
-  // The parameters that the recorded verdicts up to `version` make.
-  std::vector<float> Expected(uint64_t version) const;
+  // job_states.cc. What holds now: of the job, and of the worker that it is about, if any.
+  std::vector<std::string_view> States(const Worker* worker);
+  void Met(std::string_view fault, const Worker* worker);
+  void MetMessage(std::string_view fault, const std::string& from, const std::string& to);
+  Worker* FindWorker(const std::string& address);  // the newest; null if it is none's
+  // Faults that wait for a state, of the job or of a worker, so that short ones are met too.
+  void FireAimed();
+
+  Shard* FindShard(const std::string& name);
+  // For OpenCalls, ClockedChecks and ContributionChecks: what a shard, or the coordinator, has now.
+  std::optional<OpenCalls::State> Look(const std::string& shard);
+  uint32_t LowestContributor(const std::string& shard);
+  bool TakesPart(uint32_t contributor, uint32_t attempt);
+  // Collects what the observers found.
+  void HearChecks();
+  // That a worker whose step counts is named by the verdict, with the samples it had.
+  void CheckCounted(const Worker& worker, const Session& session, const StepPlan& plan,
+                    const Verdict& verdict);
+  bool NobodyIsLost() const {
+    return options_.kills + options_.long_stops + options_.isolations == 0;
+  }
 
   // In virtual time; a job that runs for longer does not end.
   static constexpr absl::Duration kLimit = absl::Hours(2);
@@ -142,10 +185,22 @@ class JobSimulation {
   bool restart_is_due_ = false;                // of one that was killed
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  VerdictReplay replay_;
+  OpenCalls open_calls_;
+  LeaseChecks leases_;
   ClockedChecks clocked_;                 // in bounded and async
+  ContributionChecks contributions_;      // in bounded and async
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
   bool failed_ = false;
+  FaultCoverage coverage_;
+  struct Aimed {
+    std::string_view state;
+    absl::Time until;  // then it happens in any state
+    std::function<void()> fault;
+  };
+  std::vector<Aimed> aimed_;
+  Worker* target_ = nullptr;  // of an aimed fault while it happens
   int evaluations_ordered_ = 0;
   int evaluations_left_out_ = 0;
   std::map<std::string, int> happened_;

@@ -1,5 +1,7 @@
 #include "tests/simulation/network.h"
 
+#include <algorithm>
+
 namespace parley {
 namespace {
 
@@ -91,9 +93,15 @@ bool Network::IsCut(const std::string& a, const std::string& b) {
   return found != cuts_.end() && world_->now() < found->second;
 }
 
-absl::Duration Network::Latency() {
+void Network::Came(const std::string& from, const std::string& to, uint64_t number) {
+  uint64_t& newest = ways_[{from, to}].newest;
+  if (number < newest) Count(counts_.overtaken, kOvertaken, from, to);
+  newest = std::max(newest, number);
+}
+
+absl::Duration Network::Latency(const std::string& from, const std::string& to) {
   if (world_->Chance(faults_.slow)) {
-    ++counts_.slowed;
+    Count(counts_.slowed, kLate, from, to);
     return world_->Between(faults_.usual, faults_.late);
   }
   return world_->Between(faults_.usual / 10, faults_.usual);

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/connector.h"
 #include "common/replies.h"
+#include "tests/simulation/fault_coverage.h"
 #include "tests/simulation/process.h"
 
 namespace parley {
@@ -35,7 +36,8 @@ struct NetworkCounts {
   uint64_t replies_lost = 0;
   uint64_t duplicated = 0;
   uint64_t slowed = 0;
-  uint64_t cut = 0;  // by a partition
+  uint64_t overtaken = 0;  // by a later request of the same process to the same one
+  uint64_t cut = 0;        // by a partition
   uint64_t refused = 0;
 };
 
@@ -61,6 +63,11 @@ class Network {
     cuts_.clear();
   }
 
+  // Is told of each fault, and between whom it was.
+  using OnFault =
+      std::function<void(std::string_view fault, const std::string& from, const std::string& to)>;
+  void Tell(OnFault on_fault) { on_fault_ = std::move(on_fault); }
+
   // The connector of `process`; one for each.
   std::unique_ptr<Connector> MakeConnector(const std::shared_ptr<Process>& process);
 
@@ -84,11 +91,25 @@ class Network {
   ShardClient* Find(const Server& server, ShardClient*) const { return server.shard.get(); }
 
   bool IsCut(const std::string& a, const std::string& b);
-  absl::Duration Latency();
+  absl::Duration Latency(const std::string& from, const std::string& to);
+  void Count(uint64_t& count, std::string_view fault, const std::string& from,
+             const std::string& to) {
+    ++count;
+    if (on_fault_) on_fault_(fault, from, to);
+  }
+  // The number of a request on its way, and that it has come.
+  uint64_t Sent(const std::string& from, const std::string& to) { return ++ways_[{from, to}].sent; }
+  void Came(const std::string& from, const std::string& to, uint64_t number);
 
   World* const world_;
   NetworkFaults faults_;
   NetworkCounts counts_;
+  OnFault on_fault_;
+  struct Way {
+    uint64_t sent = 0;
+    uint64_t newest = 0;  // that has come
+  };
+  std::map<std::pair<std::string, std::string>, Way> ways_;
   std::map<std::string, Server> servers_;
   std::map<std::pair<std::string, std::string>, absl::Time> cuts_;  // until when
 };
@@ -114,22 +135,24 @@ void Network::Call(const std::shared_ptr<Process>& from, const std::string& to,
   world_->At(from->ToWorld(deadline), [end, to] {
     end(absl::DeadlineExceededError(absl::StrCat(to, " did not answer in time")));
   });
-  const auto fail = [this, end, to](const char* what) {
+  const auto fail = [this, end, from, to](const char* what) {
     if (world_->Chance(0.5)) return;  // silence: the deadline ends it
-    world_->At(world_->now() + Latency(),
+    world_->At(world_->now() + Latency(to, from->address()),
                [end, to, what] { end(absl::UnavailableError(absl::StrCat(to, ": ", what))); });
   };
 
   if (IsCut(from->address(), to)) {
-    ++counts_.cut;
+    Count(counts_.cut, kCutOff, from->address(), to);
     return fail("cut off");
   }
   if (world_->Chance(faults_.lose_request)) {
-    ++counts_.requests_lost;
+    Count(counts_.requests_lost, kRequestLost, from->address(), to);
     return fail("the request was lost");
   }
   const absl::Duration left = deadline - from->LocalNow();
-  const auto deliver = [this, from, to, method, request, left, end, fail] {
+  const uint64_t number = Sent(from->address(), to);
+  const auto deliver = [this, from, to, number, method, request, left, end, fail] {
+    Came(from->address(), to, number);
     const auto server = servers_.find(to);
     const auto process = server == servers_.end() ? nullptr : server->second.process.lock();
     if (process == nullptr || !process->alive()) {
@@ -145,21 +168,22 @@ void Network::Call(const std::shared_ptr<Process>& from, const std::string& to,
       }
       Done<Reply> answer = [this, from, to, end, fail](absl::StatusOr<Reply> reply) {
         if (IsCut(from->address(), to)) {
-          ++counts_.cut;
+          Count(counts_.cut, kCutOff, to, from->address());
           return fail("cut off");
         }
         if (world_->Chance(faults_.lose_reply)) {
-          ++counts_.replies_lost;
+          Count(counts_.replies_lost, kReplyLost, to, from->address());
           return fail("the reply was lost");
         }
-        world_->At(world_->now() + Latency(), [end, reply = std::move(reply)] { end(reply); });
+        world_->At(world_->now() + Latency(to, from->address()),
+                   [end, reply = std::move(reply)] { end(reply); });
       };
       (client->*method)(request, process->LocalNow() + left, std::move(answer));
     });
   };
-  world_->At(world_->now() + Latency(), deliver);
+  world_->At(world_->now() + Latency(from->address(), to), deliver);
   if (world_->Chance(faults_.duplicate)) {
-    ++counts_.duplicated;
+    Count(counts_.duplicated, kDuplicated, from->address(), to);
     world_->At(world_->now() + world_->Between(absl::ZeroDuration(), faults_.late), deliver);
   }
 }

@@ -60,7 +60,10 @@ class Process::ProcessRuntime final : public Runtime {
     }
     return true;
   }
-  uint64_t DrawIncarnation() override { return process_->world_->random()() | 1; }
+  uint64_t DrawIncarnation() override {
+    ++process_->incarnations_;
+    return process_->world_->random()() | 1;
+  }
   int64_t pid() const override { return 1; }
 
  private:

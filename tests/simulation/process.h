@@ -46,6 +46,9 @@ class Process : public std::enable_shared_from_this<Process> {
   bool stopped() const { return stopped_; }
   bool ended() const { return ended_; }  // by itself
 
+  // How often it has taken part anew: each time with another incarnation.
+  uint64_t incarnations() const { return incarnations_; }
+
   World& world() { return *world_; }
   std::shared_ptr<Runtime> runtime() { return runtime_; }
   absl::Time LocalNow() const;
@@ -65,6 +68,7 @@ class Process : public std::enable_shared_from_this<Process> {
   const absl::Time born_;
   std::shared_ptr<Runtime> runtime_;
   std::unique_ptr<Fiber> fiber_;
+  uint64_t incarnations_ = 0;
   bool alive_ = true;
   bool ended_ = false;
   bool stopped_ = false;

@@ -20,19 +20,18 @@ namespace parley {
 namespace {
 
 JobConfig Job(const std::string& how_long, const std::string& cluster = "workers: 3 shards: 2",
-              const std::string& sync = "") {
+              const std::string& sync = "reduction: SUM", const std::string& optimizer = "") {
   const std::string path = absl::StrCat(testing::TempDir(), "/simulated.textproto");
   std::ofstream(path) << R"(
       name: "simulated"
       model { own {} }
       data { own {} batch: 2 }
-      optimizer { sgd { rate: 1 } }
       checkpoint { at_end: false }
       liveness: "10s"
       stall_timeout: "5m"
       )"
-                      << absl::StrCat(how_long, " cluster { ", cluster,
-                                      " } consistency { sync { reduction: SUM ", sync, " } }");
+                      << absl::StrCat(how_long, " cluster { ", cluster, " } consistency { sync { ",
+                                      sync, " } } optimizer { sgd { rate: 1 } ", optimizer, " }");
   const absl::StatusOr<JobConfig> job = LoadJob(path, {});
   EXPECT_TRUE(job.ok()) << job.status();
   return job.ok() ? *job : JobConfig();
@@ -57,6 +56,27 @@ TEST(SimulationTest, NoFaultOfTheNetworkChangesASum) {
   });
 }
 
+void LoseWorkers(JobSimulation::Options& options) {
+  options.kills = 2;
+  options.long_stops = 1;
+  options.isolations = 1;
+}
+
+TEST(SimulationTest, MeansAndClippedMeansAreThoseOfTheVerdicts) {
+  const std::string cluster = "workers: 4 shards: 3 min_workers: 1";
+  const std::vector<JobConfig> jobs = {
+      Job("epochs: 4", cluster, "reduction: MEAN"),
+      Job("epochs: 4", cluster, "reduction: MEAN", "clip_norm: 4"),
+      Job("epochs: 4", cluster, "reduction: MEAN lost_worker: WAIT", "clip_norm: 4"),
+      Job("epochs: 4", cluster, "reduction: MEAN backup: 1", "clip_norm: 4")};
+  RunSeeds([&](uint64_t seed) {
+    JobSimulation::Options options = WithNetworkFaults(jobs[seed % jobs.size()]);
+    options.samples = 121;  // the last one of a data epoch weighs half
+    LoseWorkers(options);
+    return options;
+  });
+}
+
 // One worker takes about five times as long as the others.
 JobSimulation::Options WithASlowWorker(const JobConfig& job) {
   JobSimulation::Options options = WithNetworkFaults(job);
@@ -65,31 +85,28 @@ JobSimulation::Options WithASlowWorker(const JobConfig& job) {
 }
 
 TEST(SimulationTest, BackupWorkersDoNotWaitForASlowOne) {
-  const JobConfig one = Job("epochs: 3", "workers: 4 shards: 2", "backup: 1");
-  const JobConfig two = Job("steps: 60", "workers: 4 shards: 2", "backup: 2");
+  const JobConfig one = Job("epochs: 3", "workers: 4 shards: 2", "reduction: SUM backup: 1");
+  const JobConfig two = Job("steps: 60", "workers: 4 shards: 2", "reduction: SUM backup: 2");
   RunSeeds([&](uint64_t seed) { return WithASlowWorker(seed % 2 == 0 ? one : two); });
 }
 
 TEST(SimulationTest, BackupWorkersMayDieAndComeBack) {
-  const JobConfig job = Job("epochs: 3", "workers: 4 shards: 2 min_workers: 1", "backup: 1");
+  const JobConfig job =
+      Job("epochs: 3", "workers: 4 shards: 2 min_workers: 1", "reduction: SUM backup: 1");
   RunSeeds([&](uint64_t) {
     JobSimulation::Options options = WithASlowWorker(job);
-    options.kills = 2;
-    options.long_stops = 1;
-    options.isolations = 1;
+    LoseWorkers(options);
     return options;
   });
 }
 
 TEST(SimulationTest, WorkersMayDieAndComeBack) {
   const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
-  const JobConfig go_on = Job("epochs: 3", cluster);
-  const JobConfig wait = Job("epochs: 3", cluster, "lost_worker: WAIT");
+  const JobConfig go_on = Job("epochs: 4", cluster);
+  const JobConfig wait = Job("epochs: 4", cluster, "reduction: SUM lost_worker: WAIT");
   RunSeeds([&](uint64_t seed) {
     JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? go_on : wait);
-    options.kills = 2;
-    options.long_stops = 1;
-    options.isolations = 1;
+    LoseWorkers(options);
     return options;
   });
 }
@@ -99,9 +116,9 @@ TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
   const JobConfig fixed = Job("steps: 60");
   JobConfig checkpointed = fixed;
   checkpointed.mutable_checkpoint()->set_at_end(true);
-  const JobConfig go_on = Job("epochs: 3", elastic);
-  const JobConfig wait = Job("epochs: 3", elastic, "lost_worker: WAIT");
-  const JobConfig backup = Job("epochs: 3", elastic, "backup: 1");
+  const JobConfig go_on = Job("epochs: 4", elastic);
+  const JobConfig wait = Job("epochs: 4", elastic, "reduction: SUM lost_worker: WAIT");
+  const JobConfig backup = Job("epochs: 4", elastic, "reduction: SUM backup: 1");
   const std::vector<const JobConfig*> jobs = {&fixed, &go_on, &checkpointed, &wait, &backup};
   RunSeeds(
       [&](uint64_t seed) {
