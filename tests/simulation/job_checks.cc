@@ -74,8 +74,11 @@ std::vector<float> JobSimulation::Expected(uint64_t version) const {
 }
 
 bool JobSimulation::CameTooLate(const absl::Status& end) {
-  // The last coordinator has gone, and nobody has taken it in.
-  return Recorded().over() && end.message().find("no coordinator at") != absl::string_view::npos;
+  // The last coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut
+  // off for longer than its lease, nobody can tell it how the job ended.
+  return Recorded().over() &&
+         (end.message().find("no coordinator at") != absl::string_view::npos ||
+          end.message().find("has not answered since") != absl::string_view::npos);
 }
 
 bool JobSimulation::FailedAlike() {
