@@ -125,7 +125,9 @@ class Session {
   // lost worker's place, evaluates that version too. To be asked after each Pull. nullopt: none is
   // due, and parameter(...) hold version().
   virtual absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() = 0;
-  // The result. Then Pull: training goes on with the newest version.
+  // The result. Then Pull: training goes on with the newest version. It is on its way to the
+  // coordinator then, which may be away for a time; Finish waits until it is there. The error is
+  // that of an earlier result, if it was refused.
   virtual absl::Status ReportEvaluation(const Evaluation& part) = 0;
 
   // All steps are done: reports the seconds spent in each phase and waits for the end of the job

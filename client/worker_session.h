@@ -16,6 +16,7 @@
 #include "client/answer_queue.h"
 #include "client/clock_exchange.h"
 #include "client/data_plan.h"
+#include "client/evaluation_reports.h"
 #include "client/lease_plan.h"
 #include "client/membership.h"
 #include "client/parameter_puller.h"
@@ -123,6 +124,8 @@ class WorkerSession final : public Session {
   std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
   absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
+  // Until at most so many are open.
+  absl::Status AwaitReports(size_t most);
 
   // Constant after construction.
   const Session::Options options_;
@@ -164,6 +167,7 @@ class WorkerSession final : public Session {
     uint64_t version = 0;
     uint32_t ordinal = 0;
   } evaluated_;
+  EvaluationReports reports_;
   uint32_t attempt_ = 0;          // of the step that Enter named; 0 for later ones; of all clocks
   std::optional<StepPlan> plan_;  // of the open step
   bool holds_initial_values_ = false;  // in the parameters, until the first Pull

@@ -57,22 +57,21 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
 }
 
 absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
-  const uint32_t reporter = ordinal();
-  auto request = std::make_shared<ReportEvaluationRequest>();
-  *request->mutable_part() = part;
-  auto answer = std::make_shared<std::optional<absl::Status>>();
-  calls_->ReportEvaluation(
-      std::move(request),
-      [answer](const absl::StatusOr<ReportEvaluationReply>& reply) { *answer = reply.status(); });
-  absl::Status status = Await("reporting an evaluation", [&] { return answer->has_value(); });
-  if (status.ok()) status = **answer;
+  absl::Status status = AwaitReports(EvaluationReports::kMost - 1);
   // As another member it is asked for its part again, unless it has another place now.
   if (IsExpelled(status)) return JoinAnew();
   if (!status.ok()) return status;
-  evaluated_ = {.version = part.version(), .ordinal = reporter};
+  reports_.Send(*calls_, ordinal(), part);
+  evaluated_ = {.version = part.version(), .ordinal = ordinal()};
   // With backup workers the others may not have waited; a lease stays.
   if (!leases_.has_value()) LoseTrack();
   return absl::OkStatus();
+}
+
+absl::Status WorkerSession::AwaitReports(size_t most) {
+  const absl::Status waited = Await(
+      "reporting an evaluation", [&] { return reports_.open() <= most || !reports_.error().ok(); });
+  return waited.ok() ? reports_.error() : waited;
 }
 
 absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
@@ -85,6 +84,7 @@ absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
 
 absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
   if (absl::Status entered = Enter(); !entered.ok()) return entered;
+  if (absl::Status reported = AwaitReports(0); !reported.ok()) return reported;
   auto request = std::make_shared<FinishRequest>();
   request->set_last_step(version());
   request->mutable_seconds()->Assign(seconds.begin(), seconds.end());

@@ -56,6 +56,7 @@ absl::Status WorkerSession::TakePlace() {
     return absl::FailedPreconditionError("the job is FINISHED: this worker came too late");
   }
   status = AdoptView();
+  if (status.ok()) reports_.SendAgain(*calls_, ordinal());
   // It may have come back to the place of one that was lost before it gave them.
   return status.ok() ? SendInitialValues() : status;
 }

@@ -66,10 +66,11 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
 }
 
 bool JobSimulation::CameTooLate(const absl::Status& end) {
-  // The last coordinator has gone, and nobody has taken it in, or it was lost and comes back now.
-  const std::string_view text = end.message();
-  return Recorded().over() && (text.find("no coordinator at") != std::string_view::npos ||
-                               text.find("training without it may last") != std::string_view::npos);
+  // The last coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut
+  // off for longer than its lease, nobody can tell it how the job ended.
+  return Recorded().over() &&
+         (end.message().find("no coordinator at") != absl::string_view::npos ||
+          end.message().find("has not answered since") != absl::string_view::npos);
 }
 
 bool JobSimulation::FailedAlike() {

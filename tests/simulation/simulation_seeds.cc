@@ -133,6 +133,7 @@ std::vector<std::string> CoordinatorFaults() {
           "another coordinator started",
           "coordinator cut off",
           "disk failed",
+          "evaluated without a coordinator",
           "took over",
           "lost the rule",
           "was refused"};
