@@ -17,7 +17,10 @@
 namespace parley {
 namespace {
 
+// A job that runs for longer does not end; others take some minutes and tens of thousands of
+// events.
 constexpr absl::Duration kLimit = absl::Hours(2);
+constexpr uint64_t kMostEvents = 2'000'000;
 
 CoordinatorCore::Options CoreOptions(const JobConfig& job) {
   CoordinatorCore::Options options;
@@ -426,7 +429,8 @@ bool JobSimulation::AllEnded() const {
 
 std::vector<std::string> JobSimulation::Run() {
   const absl::Time end = world_.now() + kLimit;
-  while (!AllEnded() && broken_.empty() && world_.now() < end) {
+  while (!AllEnded() && broken_.empty() && world_.now() < end &&
+         world_.events_run() < kMostEvents) {
     if (!world_.RunNext()) break;
     HearChecks();
     FireAimed();
@@ -498,7 +502,8 @@ void JobSimulation::CheckEnd() {
   failed_ = FailedAlike();
   if (failed_) return;
   if (!AllEnded()) {
-    Broken(absl::StrCat("after ", absl::FormatDuration(kLimit), " and ", verdicts_.size(),
+    Broken(absl::StrCat("after ", absl::FormatDuration(world_.now() - start_), ", ",
+                        world_.events_run(), " events and ", verdicts_.size(),
                         " steps not all processes have ended"));
   }
   int finished = 0;

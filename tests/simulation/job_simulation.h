@@ -153,6 +153,7 @@ class JobSimulation {
 
   const Options options_;
   World world_;
+  const absl::Time start_ = world_.now();
   Network network_;
   Log silent_;
   std::vector<std::shared_ptr<Process>> processes_;
