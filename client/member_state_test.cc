@@ -227,6 +227,18 @@ TEST(MemberState, AFormerCoordinatorCountsAsNone) {
   EXPECT_FALSE(state.failure().has_value());
 }
 
+TEST(MemberState, AMemberThatIsFencedWhenTheJobIsOverIsToldThatItIsFinished) {
+  MemberState state = MakeState(WORKER, 0);
+  EXPECT_FALSE(state.OnWatch(absl::AbortedError("silent for 10s"), kStart));
+  GetStatusReply over;
+  over.set_phase(FINISHED);
+  state.OnStatus(over, kStart);
+  ASSERT_TRUE(state.failure().has_value());
+  EXPECT_EQ(state.failure()->text(),
+            "worker 0 at h:20 (pid 6): the job is FINISHED without it: the coordinator at h:1 has "
+            "fenced it off: silent for 10s; last decided step 0");
+}
+
 TEST(MemberState, TheCoordinatorsCauseCounts) {
   MemberState state = MakeState(WORKER, 0);
   WatchReply failed = WithView(4);

@@ -9,10 +9,18 @@
 #include "common/job/job_file.h"
 
 namespace parley {
+namespace {
+
+absl::Status CameTooLate() {
+  return absl::FailedPreconditionError("the job is FINISHED: this worker came too late");
+}
+
+}  // namespace
 
 bool WorkerSession::IsExpelled(absl::Status& error) {
   if (error.ok()) return false;
-  if (!*is_expelled_ && (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
+  if (!*is_expelled_ && watched_->phase() != FINISHED &&
+      (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
     // job's failure, or that this incarnation is none of its members; or it is lost.
     (void)queue_->RunUntil([] { return false; },
@@ -52,9 +60,7 @@ absl::Status WorkerSession::TakePlace() {
   status = Await("waiting for all members to join",
                  [this] { return HasPlace() || watched_->phase() == FINISHED; });
   if (!status.ok()) return status;
-  if (!HasPlace()) {
-    return absl::FailedPreconditionError("the job is FINISHED: this worker came too late");
-  }
+  if (!HasPlace()) return CameTooLate();
   status = AdoptView();
   if (status.ok()) reports_.SendAgain(*calls_, ordinal());
   // It may have come back to the place of one that was lost before it gave them.
@@ -81,8 +87,12 @@ absl::Status WorkerSession::RegisterModel() {
   calls_->RegisterModel(std::move(request), [answer](const absl::StatusOr<RegisterModelReply>& r) {
     *answer = r.status();
   });
-  const absl::Status waited = Await("registering the model", [&] { return answer->has_value(); });
-  return waited.ok() ? **answer : waited;
+  // A job that is over refuses it, which to the call looks like a view that is about to come.
+  const absl::Status waited = Await("registering the model", [&] {
+    return answer->has_value() || watched_->phase() == FINISHED;
+  });
+  if (!waited.ok()) return waited;
+  return answer->has_value() ? **answer : CameTooLate();
 }
 
 absl::Status WorkerSession::AdoptView() {

@@ -245,12 +245,22 @@ std::vector<Wait> Outgoing::Waits(absl::Time now) const {
   if (stopped_) return waits;
   for (const auto& [shard, peer] : peers_) {
     if (peer.queue.empty()) continue;
-    const auto* close = std::get_if<CloseRequest>(&peer.queue.front().request);
-    const uint64_t step =
-        close != nullptr ? close->step()
-                         : std::get<DecideRequest>(peer.queue.front().request).verdict().step();
-    add(absl::StrCat(peer.name, " to answer to the ", close != nullptr ? "closing" : "verdict",
-                     " of step ", step, "; ", peer.queue.size() - 1, " more behind it"),
+    const auto& request = peer.queue.front().request;
+    std::string what;
+    uint64_t step = 0;
+    if (const auto* close = std::get_if<CloseRequest>(&request)) {
+      step = close->step();
+      what = absl::StrCat("the closing of step ", step);
+    } else if (const auto* decide = std::get_if<DecideRequest>(&request)) {
+      step = decide->verdict().step();
+      what = absl::StrCat("the verdict of step ", step);
+    } else {
+      const auto& advance = std::get<AdvanceRequest>(request);
+      step = advance.floor();
+      what = absl::StrCat("the news that all have completed clock ", step);
+    }
+    add(absl::StrCat(peer.name, " to answer to ", what, "; ", peer.queue.size() - 1,
+                     " more behind it"),
         peer.since, SHARD, shard)
         .set_step(step);
   }

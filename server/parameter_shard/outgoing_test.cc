@@ -376,6 +376,16 @@ TEST_F(OutgoingTest, ItTellsWhichAnswersAreMissingAndSinceWhen) {
   EXPECT_THAT(outgoing_->Waits(timers_.Now()), IsEmpty());
 }
 
+TEST_F(OutgoingTest, ItTellsOfAShardThatHasNotHeardHowFarAllAre) {
+  AdvanceRequest advance;
+  advance.set_floor(4);
+  outgoing_->Send({{1, advance}}, *routing_);
+  const std::vector<Wait> waits = outgoing_->Waits(timers_.Now());
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_EQ(waits[0].on(0).ordinal(), 1u);
+  EXPECT_THAT(waits[0].what(), HasSubstr("the news that all have completed clock 4; 0 more"));
+}
+
 TEST_F(OutgoingTest, AReportThatIsRepeatedCarriesTheNewestView) {
   KnowCoordinator();
   Report(1);

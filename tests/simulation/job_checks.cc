@@ -125,7 +125,8 @@ void JobSimulation::CheckEnd() {
   failed_ = FailedAlike();
   if (failed_) return;
   if (!AllEnded()) {
-    Broken(absl::StrCat("after ", absl::FormatDuration(kLimit), " and ", verdicts_.size(),
+    Broken(absl::StrCat("after ", absl::FormatDuration(world_.now() - start_), ", ",
+                        world_.events_run(), " events and ", verdicts_.size(),
                         " steps not all processes have ended"));
   }
   int finished = 0;

@@ -15,6 +15,14 @@
 #include "tests/simulation/simulated_model.h"
 
 namespace parley {
+namespace {
+
+// A job that runs for longer does not end; others take some minutes and tens of thousands of
+// events.
+constexpr absl::Duration kLimit = absl::Hours(2);
+constexpr uint64_t kMostEvents = 2'000'000;
+
+}  // namespace
 
 JobSimulation::JobSimulation(Options options)
     : options_(std::move(options)),
@@ -296,7 +304,8 @@ bool JobSimulation::AllMembersEnded() const {
 
 std::vector<std::string> JobSimulation::Run() {
   const absl::Time end = world_.now() + kLimit;
-  while (!AllEnded() && broken_.empty() && world_.now() < end) {
+  while (!AllEnded() && broken_.empty() && world_.now() < end &&
+         world_.events_run() < kMostEvents) {
     if (!world_.RunNext()) break;
     HearChecks();
     FireAimed();

@@ -171,11 +171,9 @@ class JobSimulation {
     return options_.kills + options_.long_stops + options_.isolations == 0;
   }
 
-  // In virtual time; a job that runs for longer does not end.
-  static constexpr absl::Duration kLimit = absl::Hours(2);
-
   const Options options_;
   World world_;
+  const absl::Time start_ = world_.now();
   Network network_;
   Log silent_;
   std::vector<std::shared_ptr<Process>> processes_;

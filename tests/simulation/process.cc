@@ -5,8 +5,11 @@
 namespace parley {
 namespace {
 
-absl::Time AddSaturated(absl::Time base, absl::Duration by) {
-  return by == absl::InfiniteDuration() ? absl::InfiniteFuture() : base + by;
+// By whole nanoseconds: absl's own product with a double takes many times as long, and this is what
+// a simulation does most.
+absl::Duration Scaled(absl::Duration by, double factor) {
+  const auto nanoseconds = static_cast<double>(absl::ToInt64Nanoseconds(by));
+  return absl::Nanoseconds(static_cast<int64_t>(nanoseconds * factor));
 }
 
 }  // namespace
@@ -82,13 +85,13 @@ Process::~Process() = default;
 
 absl::Time Process::LocalNow() const {
   if (!alive_) return absl::InfiniteFuture();
-  return born_ + (world_->now() - born_) * rate_;
+  return born_ + Scaled(world_->now() - born_, rate_);
 }
 
 absl::Time Process::ToWorld(absl::Time local) const {
   if (local == absl::InfiniteFuture() || local == absl::InfinitePast()) return local;
   // A little later rather than a rounding too early: a timer must find its time over.
-  return AddSaturated(born_, (local - born_) / rate_) + absl::Nanoseconds(10);
+  return born_ + Scaled(local - born_, 1 / rate_) + absl::Nanoseconds(10);
 }
 
 void Process::Start(std::function<void()> main) {

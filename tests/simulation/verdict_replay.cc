@@ -18,6 +18,7 @@ const std::vector<uint64_t>& EpochOrders::Of(uint64_t epoch) {
 
 VerdictReplay::VerdictReplay(const JobConfig& job, uint64_t samples)
     : mean_(!SumsContributions(job)),
+      nominal_(NominalSamples(job)),
       clip_norm_(IsClocked(job) ? 0 : job.optimizer().clip_norm()),
       orders_(job, samples),
       versions_(1, std::vector<float>(Elements(), 0)) {}
@@ -47,6 +48,10 @@ std::optional<std::string> VerdictReplay::Step(const Verdict& verdict) {
       return absl::StrCat("contributor ", share.contributor(), " says ", share.samples(),
                           " samples in step ", verdict.step(), ", its ranges have ",
                           samples.size());
+    }
+    if (samples.size() > nominal_) {
+      return absl::StrCat("contributor ", share.contributor(), " has ", samples.size(),
+                          " samples in step ", verdict.step(), "; ", nominal_, " are its part");
     }
     weight += share.weight();
     if (!samples.empty() && (lowest == nullptr || share.contributor() < lowest->contributor())) {

@@ -59,6 +59,7 @@ class VerdictReplay {
                                            const std::vector<float>& gradient) const;
 
   const bool mean_;
+  const uint64_t nominal_;
   const double clip_norm_;
   EpochOrders orders_;
   std::vector<std::vector<float>> versions_;  // by version, from 0

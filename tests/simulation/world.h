@@ -1,11 +1,13 @@
 #ifndef PARLEY_TESTS_SIMULATION_WORLD_H_
 #define PARLEY_TESTS_SIMULATION_WORLD_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <random>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 
@@ -30,16 +32,17 @@ class World {
   // Runs `event` when it is `when`; at once, but never inside this call, if that is over. Those of
   // one time run in the order of the calls.
   void At(absl::Time when, std::function<void()> event) {
-    events_.emplace(std::pair(std::max(when, now_), calls_++), std::move(event));
+    events_.push_back({std::max(when, now_), calls_++, std::move(event)});
+    std::push_heap(events_.begin(), events_.end(), Later());
   }
 
   // Runs the next event at its time; false if there is none.
   bool RunNext() {
     if (events_.empty()) return false;
-    const auto next = events_.begin();
-    now_ = next->first.first;
-    const std::function<void()> event = std::move(next->second);
-    events_.erase(next);
+    std::pop_heap(events_.begin(), events_.end(), Later());
+    now_ = events_.back().when;
+    const std::function<void()> event = std::move(events_.back().run);
+    events_.pop_back();
     ++events_run_;
     event();
     return true;
@@ -48,11 +51,22 @@ class World {
   uint64_t events_run() const { return events_run_; }
 
  private:
+  struct Event {
+    absl::Time when;
+    uint64_t call;
+    std::function<void()> run;
+  };
+  struct Later {
+    bool operator()(const Event& a, const Event& b) const {
+      return std::tie(a.when, a.call) > std::tie(b.when, b.call);
+    }
+  };
+
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
   std::mt19937_64 random_;
   uint64_t calls_ = 0;
   uint64_t events_run_ = 0;
-  std::map<std::pair<absl::Time, uint64_t>, std::function<void()>> events_;
+  std::vector<Event> events_;  // a heap, the next one first
 };
 
 }  // namespace parley
