@@ -65,12 +65,11 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
   }
 }
 
-bool JobSimulation::CameTooLate(const absl::Status& end) {
+bool JobSimulation::CameTooLate(std::string_view end) {
   // The last coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut
   // off for longer than its lease, nobody can tell it how the job ended.
-  return Recorded().over() &&
-         (end.message().find("no coordinator at") != absl::string_view::npos ||
-          end.message().find("has not answered since") != absl::string_view::npos);
+  return Recorded().over() && (end.find("no coordinator at") != std::string_view::npos ||
+                               end.find("has not answered since") != std::string_view::npos);
 }
 
 bool JobSimulation::FailedAlike() {
@@ -80,7 +79,7 @@ bool JobSimulation::FailedAlike() {
   }
   for (const auto& worker : workers_) {
     if (worker->end.ok()) return false;
-    if (absl::IsCancelled(worker->end) || CameTooLate(worker->end)) continue;
+    if (absl::IsCancelled(worker->end) || CameTooLate(worker->end.ToString())) continue;
     // One that comes too late is told so, with the cause.
     std::string cause(worker->end.message());
     const size_t told = cause.find(" is FAILED: ");
@@ -133,7 +132,8 @@ void JobSimulation::CheckEnd() {
   for (const auto& worker : workers_) {
     finished += worker->end.ok();
     // One that comes when the job is over has nothing to do.
-    if (worker->end.ok() || absl::IsCancelled(worker->end) || CameTooLate(worker->end)) continue;
+    if (worker->end.ok() || absl::IsCancelled(worker->end) || CameTooLate(worker->end.ToString()))
+      continue;
     if (worker->end.message().find("FINISHED") != absl::string_view::npos) continue;
     Broken(absl::StrCat(worker->process->name(), " ended with ", worker->end.ToString()));
   }
@@ -143,6 +143,7 @@ void JobSimulation::CheckEnd() {
   if (finished == 0 && !job_finished) Broken("no worker has finished");
   for (const auto& shard : shards_) {
     if (shard->end.has_value() && shard->end->code == kFinished) continue;
+    if (shard->end.has_value() && CameTooLate(shard->end->last_line)) continue;
     Broken(absl::StrCat(shard->process->name(), " ended with ",
                         shard->end.has_value() ? shard->end->last_line : "nothing"));
   }

@@ -144,7 +144,7 @@ class JobSimulation {
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
   void CheckEnd();
   void CheckEvaluations(const CoordinatorState& recorded);
-  bool CameTooLate(const absl::Status& end);  // the worker that ended so
+  bool CameTooLate(std::string_view end);  // the member that ended so
   bool FailedAlike();
   bool AllEnded() const;
   bool AllMembersEnded() const;

@@ -68,8 +68,8 @@ std::shared_ptr<CoordinatorClient> LeaseChecks::Listen(
 
 std::optional<std::string> LeaseChecks::AfterTick(const CoordinatorCore& core, absl::Time now) {
   const auto silent_for = [&](uint64_t member) {
-    const auto heard = heard_.find(member);
-    return heard == heard_.end() ? absl::InfiniteDuration() : now - heard->second;
+    // One whose Join is not answered yet, because it is still being recorded, has just come.
+    return now - heard_.emplace(member, now).first->second;
   };
   const ClusterView& view = core.view();
   std::optional<std::string> wrong;

@@ -116,6 +116,8 @@ JobSimulation::Options WithNetworkFaults(const JobConfig& job) {
 
 JobSimulation::Options WithCoordinatorFaults(const JobConfig& job) {
   JobSimulation::Options options = WithNetworkFaults(job);
+  // All of them may come one after the other, each with the liveness that a successor waits.
+  options.job.set_autonomy("180s");
   options.coordinator_kills = 2;
   options.coordinator_stops = 1;
   options.coordinator_rivals = 1;
