@@ -16,8 +16,8 @@
 
 namespace parley {
 
-// The job's files as all coordinators of a simulation use them, and a witness of their records: no
-// number may be made durable by two generations, and none after a higher generation's.
+// The job's files as all coordinators of a simulation use them, and a witness of their records that
+// count: no number may be made durable by two generations, and none after a higher generation's.
 class WitnessedFiles final : public FileSystem {
  public:
   explicit WitnessedFiles(std::function<void(std::string)> broken) : broken_(std::move(broken)) {}
@@ -66,6 +66,9 @@ class WitnessedFiles final : public FileSystem {
     if (!bytes.ok()) return;  // a fault of the disk, not of the record
     const auto record = DecodeRecord(*bytes);
     if (!record.ok()) return broken_(absl::StrCat(path, ": ", record.status().message()));
+    // One that was stopped for long may find its number free again, because old records are
+    // removed. It sees the higher one before it tells anybody, and rules no more.
+    if (!by_number_.empty() && record->number() < by_number_.rbegin()->first) return;
     const auto [known, is_new] = by_number_.emplace(record->number(), record->generation());
     if (!is_new && known->second != record->generation()) {
       broken_(absl::StrCat("record ", record->number(), " is of generations ", known->second,
