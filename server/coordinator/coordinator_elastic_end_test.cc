@@ -153,5 +153,27 @@ TEST(CoordinatorElasticEndTest, AnEvaluationWhosePartIsLostIsLeftOut) {
   EXPECT_EQ(job.core.phase(), SAVING);
 }
 
+TEST(CoordinatorElasticEndTest, OneThatIsCutOffFromAllStaysAsLongAsTheyGoOnWithoutIt) {
+  for (const bool autonomous : {false, true}) {
+    auto options = Elastic(2, 1, GO_ON);
+    options.job.mutable_checkpoint()->set_at_end(false);
+    if (autonomous) options.autonomy = absl::Seconds(60);
+    CoordinatorFixture job(options);
+    job.Train();
+    TrainToTheEnd(job);
+    const uint64_t last = job.core.progress().step();
+    for (Process* const worker : job.workers) ASSERT_TRUE(job.Finish(*worker, last).ok());
+    ASSERT_EQ(job.core.phase(), FINISHED);
+    ASSERT_TRUE(job.Leave(*job.workers[0]).ok());
+    for (auto& process : job.processes) process->alive = false;
+    job.Pass(absl::Seconds(12));
+    EXPECT_EQ(job.core.MayExit(job.now), !autonomous);
+    job.Pass(absl::Seconds(50));
+    EXPECT_EQ(job.core.MayExit(job.now), !autonomous);
+    job.Pass(absl::Seconds(10));
+    EXPECT_TRUE(job.core.MayExit(job.now));
+  }
+}
+
 }  // namespace
 }  // namespace parley

@@ -71,7 +71,11 @@ void CoordinatorCore::EndWait(absl::Time now) {
 bool CoordinatorCore::MayExit(absl::Time now) const {
   if (!life_.ended()) return false;
   if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) return true;
-  return members_.AllGone(now);
+  if (!members_.AllGone(now)) return false;
+  // Those that are silent may be cut off with this coordinator. They go on without it for so long,
+  // and should hear that the job has finished.
+  return options_.autonomy == absl::ZeroDuration() || view_.view_epoch() == 0 ||
+         now - members_.LastHeard() >= options_.liveness + options_.autonomy;
 }
 
 void CoordinatorCore::EndStall(absl::Time now) {
