@@ -35,16 +35,19 @@ absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
                                      const std::string& directory, const AskForCoordinator& ask) {
   if (files.Exists(directory)) {
     const JobDirectory here(files, directory);
-    auto log = JobLog::Open(files, here.log_directory(), job.name());
-    if (!log.ok()) return log.status();
-    const auto named = here.ReadAddress();
-    const std::string writer = log->last() ? log->last()->address() : "";
-    for (const std::string& address : {named.value_or(""), writer}) {
-      if (address.empty() || !ask(address).ok()) continue;
+    const auto check = [&](const std::string& address) {
+      if (address.empty() || !ask(address).ok()) return absl::OkStatus();
       return absl::AlreadyExistsError(
           absl::StrCat("a coordinator runs already for this directory: it answers at ", address,
                        "; stop it first, or choose another --out"));
-    }
+    };
+    // Before the log, which may be that of another job.
+    absl::Status nobody = check(here.ReadAddress().value_or(""));
+    if (!nobody.ok()) return nobody;
+    auto log = JobLog::Open(files, here.log_directory(), job.name());
+    if (!log.ok()) return log.status();
+    nobody = check(log->last() ? log->last()->address() : "");
+    if (!nobody.ok()) return nobody;
     if (log->last() && !log->last()->state().over()) {
       return absl::FailedPreconditionError(absl::StrCat(
           directory, " holds the log of a job that has not ended (",

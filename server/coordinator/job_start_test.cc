@@ -86,6 +86,12 @@ TEST_F(JobStartTest, TheDirectoryOfAJobThatHasNotEndedIsRefusedWithWhatToDo) {
   ASSERT_TRUE(log->Take("127.0.0.1:8", state, absl::UnixEpoch()).ok());
   EXPECT_EQ(Check(path_, "127.0.0.1:8").status().code(), absl::StatusCode::kAlreadyExists)
       << "it answers, although no file names it yet";
+  const std::string name = std::exchange(*job_.mutable_name(), "another");
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/coordinator.address", "127.0.0.1:8\n").ok());
+  EXPECT_EQ(Check(path_, "127.0.0.1:8").status().code(), absl::StatusCode::kAlreadyExists)
+      << "also for another job";
+  EXPECT_EQ(Check(path_).status().code(), absl::StatusCode::kInvalidArgument);
+  job_.set_name(name);
   const absl::Status status = Check(path_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(absl::StrContains(status.message(), "TRAINING")) << status;
