@@ -130,8 +130,8 @@ class CoordinatorCore {
   const std::optional<FirstCause>& cause() const { return cause_; }
 
   // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
-  // for `liveness`): the process may go. Where it hears nobody of those that have not left, it waits
-  // for `autonomy` more.
+  // for `liveness`): the process may go. Where it hears nobody of those that have not left, it
+  // waits for `autonomy` more.
   bool MayExit(absl::Time now) const;
 
   // Rises when the set of members changes: targets.json is to be written anew.

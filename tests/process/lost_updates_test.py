@@ -80,8 +80,10 @@ class Round:
     def disturb(self):
         step = 0
         for _ in range(self.chance.randint(1, 3)):
-            step = self.chance.randint(step + 1, STEPS * 2 // 3)
-            self.job.wait_for_step(step)
+            step = self.chance.randint(step + 1, max(step + 1, STEPS * 2 // 3))
+            wait_for(f"step {step}", lambda step=step: self.is_over() or self.job.step() >= step, 120)
+            if self.is_over():  # a fault before may have taken longer than the rest of the job
+                return
             if self.chance.random() < 0.5:
                 fault = self.chance.choice([self.restart_coordinator, self.stop_coordinator, self.succeed_coordinator])
                 print(f"  step {step}: {fault.__name__}")
