@@ -83,6 +83,8 @@ JobSimulation::Options WithNetworkFaults(const JobConfig& job) {
 
 JobSimulation::Options WithCoordinatorFaults(const JobConfig& job) {
   JobSimulation::Options options = WithNetworkFaults(job);
+  // A job takes about so long: its evaluations and its end are among what may be disturbed.
+  options.faults_within = absl::Minutes(3);
   options.coordinator_kills = 2;
   options.coordinator_stops = 1;
   options.coordinator_rivals = 1;
