@@ -74,16 +74,18 @@ bool JobSimulation::CameTooLate(std::string_view end) {
 
 bool JobSimulation::FailedAlike() {
   std::set<std::string> causes;
+  const auto add = [&](const std::string& cause) {
+    // One that comes too late is told so, with the cause.
+    const size_t told = cause.find(" is FAILED: ");
+    causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
+  };
   for (const auto& shard : shards_) {
-    causes.insert(shard->end.has_value() ? shard->end->last_line : "nothing");
+    add(shard->end.has_value() ? shard->end->last_line : "nothing");
   }
   for (const auto& worker : workers_) {
     if (worker->end.ok()) return false;
     if (absl::IsCancelled(worker->end) || CameTooLate(worker->end.ToString())) continue;
-    // One that comes too late is told so, with the cause.
-    std::string cause(worker->end.message());
-    const size_t told = cause.find(" is FAILED: ");
-    causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
+    add(std::string(worker->end.message()));
   }
   return causes.size() == 1 && causes.begin()->find("has not been heard of") != std::string::npos;
 }

@@ -1,0 +1,157 @@
+#include "client/evaluation_reports.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "client/manual_timers.h"
+
+namespace parley {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Keeps the reports until the test answers.
+class HeldCoordinator final : public CoordinatorClient {
+ public:
+  void ReportEvaluation(const ReportEvaluationRequest& request, absl::Time,
+                        Done<ReportEvaluationReply> done) override {
+    held.emplace_back(request.part().version(), std::move(done));
+  }
+#define PARLEY_NEVER(Method) \
+  void Method(const Method##Request&, absl::Time, Done<Method##Reply>) override {}
+  PARLEY_NEVER(Join)
+  PARLEY_NEVER(Heartbeat)
+  PARLEY_NEVER(Watch)
+  PARLEY_NEVER(RegisterModel)
+  PARLEY_NEVER(ReportReady)
+  PARLEY_NEVER(ReportVerdicts)
+  PARLEY_NEVER(Finish)
+  PARLEY_NEVER(ReportCheckpointFile)
+  PARLEY_NEVER(Fail)
+  PARLEY_NEVER(Leave)
+  PARLEY_NEVER(GetStatus)
+#undef PARLEY_NEVER
+
+  std::vector<uint64_t> versions() const {
+    std::vector<uint64_t> versions;
+    for (const auto& [version, done] : held) versions.push_back(version);
+    return versions;
+  }
+
+  std::vector<std::pair<uint64_t, Done<ReportEvaluationReply>>> held;
+};
+
+class MembershipOf final : public Membership {
+ public:
+  explicit MembershipOf(std::shared_ptr<CoordinatorClient> coordinator)
+      : coordinator_(std::move(coordinator)) {}
+
+  uint64_t member() const override { return 9; }
+  uint32_t ordinal() const override { return 0; }
+  std::string job_directory() const override { return ""; }
+  CallHeader header() const override { return {}; }
+  std::shared_ptr<CoordinatorClient> coordinator() const override { return coordinator_; }
+  void Progress(uint64_t) override {}
+  FirstCause Fail(const std::string&, bool) override { return {}; }
+  std::optional<FirstCause> failure() const override { return std::nullopt; }
+  void Leave() override {}
+
+ private:
+  const std::shared_ptr<CoordinatorClient> coordinator_;
+};
+
+class NoConnector final : public Connector {
+ public:
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string&) override {
+    return nullptr;
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string&) override { return nullptr; }
+};
+
+class EvaluationReportsTest : public testing::Test {
+ protected:
+  static Evaluation Part(uint64_t version) {
+    Evaluation part;
+    part.set_version(version);
+    return part;
+  }
+
+  void Answer(const absl::Status& status) {
+    auto held = std::exchange(coordinator_->held, {});
+    for (auto& [version, done] : held) {
+      if (status.ok()) {
+        done(ReportEvaluationReply());
+      } else {
+        done(status);
+      }
+    }
+    // What is posted runs on the training thread.
+    (void)queue_->RunUntil([] { return false; }, absl::InfinitePast(), [] {}, absl::Seconds(1));
+  }
+
+  const std::shared_ptr<HeldCoordinator> coordinator_ = std::make_shared<HeldCoordinator>();
+  MembershipOf membership_{coordinator_};
+  NoConnector connector_;
+  ManualTimers manual_;
+  ManualRuntime runtime_{&manual_};
+  const std::shared_ptr<AnswerQueue> queue_ =
+      std::make_shared<AnswerQueue>(std::make_shared<ManualRuntime>(&manual_));
+  ServiceCalls calls_{{absl::Minutes(1), absl::Seconds(10)},
+                      connector_,
+                      membership_,
+                      queue_,
+                      runtime_.MakeTimers(),
+                      3};
+  EvaluationReports reports_;
+};
+
+TEST_F(EvaluationReportsTest, AReportIsOpenUntilItIsAcknowledged) {
+  reports_.Send(calls_, 0, Part(20));
+  reports_.Send(calls_, 0, Part(40));
+  EXPECT_EQ(reports_.open(), 2u);
+  EXPECT_THAT(coordinator_->versions(), ElementsAre(20, 40));
+  Answer(absl::OkStatus());
+  EXPECT_EQ(reports_.open(), 0u);
+  EXPECT_EQ(reports_.error(), absl::OkStatus());
+}
+
+TEST_F(EvaluationReportsTest, ARefusedOneIsToldAndStaysOpen) {
+  reports_.Send(calls_, 0, Part(20));
+  Answer(absl::InvalidArgumentError("more samples than there are"));
+  EXPECT_EQ(reports_.open(), 1u);
+  EXPECT_EQ(reports_.error().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(EvaluationReportsTest, WhoHasJoinedAnewInItsPlaceReportsAgainWhatIsOpen) {
+  reports_.Send(calls_, 0, Part(20));
+  Answer(absl::OkStatus());
+  reports_.Send(calls_, 0, Part(40));
+  auto former = std::exchange(coordinator_->held, {});
+  reports_.SendAgain(calls_, 0);
+  EXPECT_THAT(coordinator_->versions(), ElementsAre(40));
+  // What the former membership still hears concerns nobody.
+  former.front().second(absl::AbortedError("fenced"));
+  EXPECT_EQ(reports_.open(), 1u);
+  Answer(absl::OkStatus());
+  EXPECT_EQ(reports_.open(), 0u);
+  EXPECT_EQ(reports_.error(), absl::OkStatus());
+}
+
+TEST_F(EvaluationReportsTest, InAnotherPlaceNothingOfItIsReported) {
+  reports_.Send(calls_, 0, Part(20));
+  coordinator_->held.clear();
+  reports_.SendAgain(calls_, 1);
+  EXPECT_THAT(coordinator_->versions(), IsEmpty());
+  EXPECT_EQ(reports_.open(), 0u);
+}
+
+}  // namespace
+}  // namespace parley
