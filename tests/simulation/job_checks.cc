@@ -1,4 +1,5 @@
 // What must hold in a simulated job, whatever happens.
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
@@ -174,9 +175,12 @@ void JobSimulation::CheckEnd() {
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
     Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
   }
-  if (!coordinators_.empty() && coordinators_.back()->end().ok()) {
-    const uint64_t reported = coordinators_.back()->core().Read(
-        [](const CoordinatorCore& core) { return core.progress().step(); });
+  // One that starts when all is over begins another job.
+  const auto last = std::find_if(coordinators_.begin(), coordinators_.end(),
+                                 [](const auto& coordinator) { return coordinator->end().ok(); });
+  if (last != coordinators_.end()) {
+    const uint64_t reported =
+        (*last)->core().Read([](const CoordinatorCore& core) { return core.progress().step(); });
     if (reported != verdicts_.size()) {
       Broken(absl::StrCat("the coordinator counts ", reported, " steps, there were ",
                           verdicts_.size()));

@@ -117,7 +117,9 @@ void JobSimulation::PlanCoordinatorFaults() {
     ruler->process()->Stop(how_long);
     if (world_.Chance(0.3)) return;
     world_.At(world_.now() + world_.Between(absl::ZeroDuration(), liveness), [this] {
-      if (!HasEnded()) StartCoordinator("another coordinator started");
+      if (HasEnded()) return;
+      Met(kRival, nullptr);
+      StartCoordinator("another coordinator started");
     });
   });
   Plan(options_.coordinator_rivals, kRival, [this] {

@@ -72,10 +72,9 @@ bool JobSimulation::TakesPart(uint32_t contributor, uint32_t attempt) {
 
 Phase JobSimulation::CurrentPhase() {
   if (CoordinatorProcess* const ruler = Ruler()) {
-    return ruler->core().Read([](const CoordinatorCore& core) { return core.phase(); });
+    phase_ = ruler->core().Read([](const CoordinatorCore& core) { return core.phase(); });
   }
-  const CoordinatorState recorded = Recorded();
-  return recorded.has_view() || recorded.phase() == FAILED ? recorded.phase() : GATHERING;
+  return phase_;
 }
 
 void JobSimulation::HearChecks() {

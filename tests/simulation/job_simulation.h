@@ -113,7 +113,7 @@ class JobSimulation {
   CoordinatorProcess* Ruler();
   CoordinatorState Recorded();  // the newest; empty if there is none
   bool HasEnded();              // the job
-  Phase CurrentPhase();
+  Phase CurrentPhase();         // where nobody rules: as it was before
   bool CoordinatorsMayGo() const {
     return options_.coordinator_kills + options_.coordinator_stops + options_.coordinator_rivals +
                options_.coordinator_cuts + options_.disk_faults !=
@@ -180,7 +180,8 @@ class JobSimulation {
   WitnessedFiles files_;
   std::vector<std::unique_ptr<CoordinatorProcess>> coordinators_;
   std::map<std::string, absl::Time> cut_off_;  // until when
-  bool restart_is_due_ = false;                // of one that was killed
+  Phase phase_ = GATHERING;
+  bool restart_is_due_ = false;  // of one that was killed
   std::vector<std::unique_ptr<Shard>> shards_;
   std::vector<std::unique_ptr<Worker>> workers_;
   VerdictReplay replay_;

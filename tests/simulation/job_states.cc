@@ -16,6 +16,11 @@ bool LosesWorkers(const JobSimulation::Options& options) {
   return options.kills + options.long_stops + options.isolations > 0;
 }
 
+// Then a worker is killed only now and then, too seldom for all that can come of it to be met.
+bool CoordinatorGoes(const JobSimulation::Options& options) {
+  return options.coordinator_kills > 0;
+}
+
 }  // namespace
 
 std::vector<std::string_view> JobSimulation::FaultsOf(const Options& options) {
@@ -27,9 +32,7 @@ std::vector<std::string_view> JobSimulation::FaultsOf(const Options& options) {
   add(options.stops, {kStopped});
   add(options.cuts, {kCut});
   add(options.long_stops, {kStoppedLong});
-  // Where the coordinator may go a worker is killed now and then, too seldom to meet all states.
-  const bool coordinator_goes = options.coordinator_kills > 0;
-  add(coordinator_goes ? 0 : options.kills, {kKilled, kStarted});
+  add(CoordinatorGoes(options) ? 0 : options.kills, {kKilled, kStarted});
   add(options.isolations, {kIsolated});
   add(options.coordinator_kills, {kCoordinatorKilled});
   add(options.coordinator_stops, {kCoordinatorStopped});
@@ -46,14 +49,15 @@ std::vector<std::string_view> JobSimulation::StatesOf(const Options& options) {
   };
   const bool clocked = IsClocked(options.job);
   const bool has_backup = options.job.consistency().sync().backup() > 0;
+  const bool loses_many = LosesWorkers(options) && !CoordinatorGoes(options);
   add(!clocked, {kNobodyComplete, kSomeComplete});
   add(!clocked && options.job.optimizer().clip_norm() > 0, {kClosing});
   add(!clocked, {kDeciding, kPullsParked});
-  add(!clocked && LosesWorkers(options) && !has_backup, {kRepeated});
+  add(!clocked && loses_many && !has_backup, {kRepeated});
   add(clocked, {kAllAtWork});
   add(ClockBound(options.job).has_value(), {kAtTheBound});
   add(clocked, {kIdle, kBarrier});
-  add(LosesWorkers(options), {kEntersParked});
+  add(loses_many, {kEntersParked});
   add(true, {kAfterTraining, kJoining, kPulling, kComputing, kCompleting, kEvaluating, kFinishing});
   return states;
 }

@@ -120,7 +120,7 @@ JobSimulation::Options WithCoordinatorFaults(const JobConfig& job) {
   options.job.set_autonomy("180s");
   options.coordinator_kills = 2;
   options.coordinator_stops = 1;
-  options.coordinator_rivals = 1;
+  options.coordinator_rivals = 2;
   options.coordinator_cuts = 1;
   options.disk_faults = 2;
   return options;
