@@ -129,8 +129,9 @@ class CoordinatorCore {
   bool has_file_work() const { return !file_work_.empty(); }
   const std::optional<FirstCause>& cause() const { return cause_; }
 
-  // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
-  // for `liveness`): the process may go.
+  // The process may go: FINISHED, and every member has left or was silent for `liveness` and
+  // `autonomy`; or FAILED, and every member has left or its lease is over, or it has lasted for
+  // `liveness`.
   bool MayExit(absl::Time now) const;
 
   // Rises when the set of members changes: targets.json is to be written anew.

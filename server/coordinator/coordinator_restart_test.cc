@@ -448,6 +448,24 @@ TEST(CoordinatorAlone, WhoHearsNobodyRemovesNobodyForTheTimeOfAutonomy) {
   EXPECT_NE(job.core.cause()->text().find("worker 0"), std::string::npos);
 }
 
+TEST(CoordinatorAlone, AFinishedJobWaitsForASilentMemberAsLongAsThatOneMayWait) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 1);
+  options.autonomy = 2 * kLiveness;
+  options.job.mutable_checkpoint()->set_at_end(false);
+  CoordinatorFixture job(options);
+  job.Train();
+  while (job.core.progress().position().epoch() < 2) {
+    ASSERT_TRUE(job.Report(*job.shards[0], {job.NextVerdict()}).ok());
+  }
+  ASSERT_TRUE(job.Finish(*job.workers[0], job.core.progress().step()).ok());
+  ASSERT_EQ(job.core.phase(), FINISHED);
+  for (auto& process : job.processes) process->alive = false;
+  job.Pass(2.9 * kLiveness);
+  EXPECT_FALSE(job.core.MayExit(job.now));
+  job.Pass(0.3 * kLiveness);
+  EXPECT_TRUE(job.core.MayExit(job.now));
+}
+
 TEST(CoordinatorAlone, ForLongerThanAutonomyTheJobEnds) {
   auto options = CoordinatorFixture::DefaultOptions(1, 1);
   options.autonomy = 2 * kLiveness;

@@ -71,7 +71,10 @@ void CoordinatorCore::EndWait(absl::Time now) {
 bool CoordinatorCore::MayExit(absl::Time now) const {
   if (!life_.ended()) return false;
   if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) return true;
-  return members_.AllGone(now);
+  // Who is still to be told that the job has finished may be cut off, and wait as long.
+  const bool waits = life_.phase() == FINISHED;
+  return members_.AllGone(now,
+                          options_.liveness + (waits ? options_.autonomy : absl::ZeroDuration()));
 }
 
 void CoordinatorCore::EndStall(absl::Time now) {

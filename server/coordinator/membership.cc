@@ -209,22 +209,18 @@ absl::Time MemberTable::LastHeard() const {
   return last;
 }
 
-bool MemberTable::LeaseIsOver(const Entry& entry, absl::Time now) const {
-  return now - entry.lease_from >= liveness_;
-}
-
 const MemberTable::Entry* MemberTable::Expired(absl::Time now) const {
   const Entry* expired = nullptr;
   for (const Entry* entry : Holders()) {
-    if (entry->left || !LeaseIsOver(*entry, now)) continue;
+    if (entry->left || now - entry->lease_from < liveness_) continue;
     if (expired == nullptr || entry->heard_at < expired->heard_at) expired = entry;
   }
   return expired;
 }
 
-bool MemberTable::AllGone(absl::Time now) const {
+bool MemberTable::AllGone(absl::Time now, absl::Duration silence) const {
   for (const Entry* entry : Holders()) {
-    if (!entry->left && !LeaseIsOver(*entry, now)) return false;
+    if (!entry->left && now - entry->lease_from < silence) return false;
   }
   return true;
 }

@@ -80,8 +80,8 @@ class MemberTable {
 
   // The member whose lease is over; the one silent for longest if there are several; null if none.
   const Entry* Expired(absl::Time now) const;
-  // All have left or are past their lease.
-  bool AllGone(absl::Time now) const;
+  // All have left, or have been silent for so long.
+  bool AllGone(absl::Time now, absl::Duration silence) const;
 
   bool Complete() const;  // every role has all its members
   // The current holders of all ordinals, by role, then ordinal; those that left are not among them.
@@ -97,7 +97,6 @@ class MemberTable {
 
  private:
   void FreePlaceOf(const Entry& entry);
-  bool LeaseIsOver(const Entry& entry, absl::Time now) const;
 
   const std::string job_;
   const std::string fingerprint_;
