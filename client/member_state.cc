@@ -159,9 +159,10 @@ void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Ti
     expelled_ = true;
     return;
   }
-  Fail(absl::StrCat(options_.self, ": the coordinator at ", options_.coordinator,
-                    absl::IsAborted(fence_) ? " has fenced it off: " : " has refused it: ",
-                    fence_.message()),
+  Fail(absl::StrCat(
+           options_.self, ": the coordinator at ", options_.coordinator,
+           absl::IsAborted(fence_) ? " has fenced it off: " : " has refused it: ", fence_.message(),
+           ended ? absl::StrCat("; the job is ", Phase_Name(reply->phase())) : ""),
        /*preempted=*/false);
 }
 

@@ -169,6 +169,18 @@ TEST(MemberState, AFencedMemberEndsWithAClearCause) {
             "incarnation; last decided step 0");
 }
 
+TEST(MemberState, WhoIsFencedAndComesBackWhenTheJobHasFinishedIsToldSo) {
+  MemberState state = MakeState(WORKER, 0);
+  EXPECT_FALSE(state.OnWatch(absl::AbortedError("an older incarnation"), kStart));
+  GetStatusReply reply;
+  reply.set_phase(FINISHED);
+  state.OnStatus(reply, kStart);
+  ASSERT_TRUE(state.failure().has_value());
+  EXPECT_EQ(state.failure()->text(),
+            "worker 0 at h:20 (pid 6): the coordinator at h:1 has fenced it off: an older "
+            "incarnation; the job is FINISHED; last decided step 0");
+}
+
 MemberState MakeAutonomous(Role role, uint32_t ordinal) {
   MemberState::Options options;
   options.liveness = kLiveness;

@@ -78,8 +78,12 @@ absl::Status WorkerSession::RegisterModel() {
   calls_->RegisterModel(std::move(request), [answer](const absl::StatusOr<RegisterModelReply>& r) {
     *answer = r.status();
   });
-  const absl::Status waited = Await("registering the model", [&] { return answer->has_value(); });
-  return waited.ok() ? **answer : waited;
+  // Once the job has finished the refusal looks like that of an old view, and is tried again for
+  // long: TakePlace says what it is.
+  const absl::Status waited = Await("registering the model", [&] {
+    return answer->has_value() || watched_->phase() == FINISHED;
+  });
+  return waited.ok() && answer->has_value() ? **answer : waited;
 }
 
 absl::Status WorkerSession::AdoptView() {
