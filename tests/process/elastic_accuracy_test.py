@@ -1,16 +1,12 @@
 """Of two workers on Fashion-MNIST one is killed half-way through the first epoch: the other goes on, a late one takes part
 from the first step of its view, and the accuracy after five epochs is that of the undisturbed run within 0.02."""
 
-import os
 import pathlib
 import re
-import signal
-import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, main, wait_for
-from support.programs import program
+from support.jobs import Run, main
 
 TOLERANCE = 0.02
 JOB = pathlib.Path("deploy/jobs/fashion_mnist.textproto")
@@ -32,16 +28,10 @@ def late_one_takes_part(where, runs):
     run = Run(fashion_mnist(where))
     runs.append(run)
     run.wait_for_step(150)
-    os.kill(run.pids()["worker-1"], signal.SIGKILL)
-    coordinator = run.out / "coordinator.log"
-    wait_for("the view without it", lambda: "lost member=worker-1" in coordinator.read_text(), 30)
+    run.lose_worker("worker-1")
     alone = int(run.status()["step"])
     run.wait_for_step(alone + 100)
-    with open(run.out / "late.log", "w") as log:
-        late = subprocess.Popen(
-            [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator=file:{run.out}/coordinator.address"],
-            stderr=log,
-        )
+    late = run.start_late_worker()
     assert run.wait(900) == 0, run.process.returncode
     assert late.wait(30) == 0, late.returncode
     views = {

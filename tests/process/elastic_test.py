@@ -1,13 +1,9 @@
 """A worker of a job that can spare it is killed: the others go on and finish; a new one takes part."""
 
-import os
-import signal
-import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
 from support.jobs import Run, main, small_job, wait_for
-from support.programs import program
 
 
 def a_worker_is_replaced(where, runs):
@@ -16,16 +12,11 @@ def a_worker_is_replaced(where, runs):
     run = Run(job)
     runs.append(run)
     run.wait_for_step(5)
-    os.kill(run.pids()["worker-1"], signal.SIGKILL)
-    coordinator = run.out / "coordinator.log"
-    wait_for("the view without it", lambda: "lost member=worker-1" in coordinator.read_text(), 20)
+    run.lose_worker("worker-1")
     step = int(run.status()["step"])
     run.wait_for_step(step + 5)
-    with open(run.out / "late.log", "w") as log:
-        late = subprocess.Popen(
-            [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator=file:{run.out}/coordinator.address"],
-            stderr=log,
-        )
+    late = run.start_late_worker()
+    coordinator = run.out / "coordinator.log"
     wait_for("the view with the new one", lambda: "view_epoch=3 contributors=2" in coordinator.read_text(), 30)
     assert run.wait(180) == 0, run.process.returncode
     assert late.wait(20) == 0, late.returncode

@@ -99,6 +99,19 @@ class Run:
 
         return wait_for(f"step {step}", reached, seconds)
 
+    def start_late_worker(self):
+        """One that `parley run` knows nothing of; its process."""
+        with open(self.out / "late.log", "w") as log:
+            return subprocess.Popen(
+                [program("parley-worker"), f"--job={self.out}/job.textproto", f"--coordinator=file:{self.out}/coordinator.address"],
+                stderr=log,
+            )
+
+    def lose_worker(self, name):
+        """Kills it, and waits until the coordinator says so."""
+        os.kill(self.pids()[name], signal.SIGKILL)
+        wait_for("the view without it", lambda: f"lost member={name}" in (self.out / "coordinator.log").read_text(), 30)
+
     def wait(self, seconds=300):
         """The exit status."""
         return self.process.wait(timeout=seconds)
