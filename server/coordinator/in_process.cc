@@ -88,9 +88,13 @@ absl::Status InProcessCoordinator::Record(const Append& append) {
   return absl::OkStatus();
 }
 
-bool InProcessCoordinator::AwaitRecorded(absl::Duration limit) {
+absl::Status InProcessCoordinator::AwaitRecorded(absl::Duration limit) {
   absl::MutexLock lock(&mu_);
-  return mu_.AwaitWithTimeout(absl::Condition(this, &InProcessCoordinator::IsRecorded), limit);
+  (void)mu_.AwaitWithTimeout(absl::Condition(this, &InProcessCoordinator::IsRecordedOrLost), limit);
+  if (IsRecorded()) return absl::OkStatus();
+  if (!lost_.ok()) return lost_;
+  return absl::DeadlineExceededError(
+      absl::StrCat("not recorded after ", absl::FormatDuration(limit)));
 }
 
 void InProcessCoordinator::RefuseHeld(absl::Time held_until, const absl::Status& why) {

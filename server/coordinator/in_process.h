@@ -63,8 +63,9 @@ class InProcessCoordinator final : public CoordinatorClient {
   // thread at a time.
   using Append = std::function<absl::Status(const CoordinatorState& state)>;
   absl::Status Record(const Append& append);
-  // Waits until all is recorded; false: it is not after `limit`.
-  bool AwaitRecorded(absl::Duration limit);
+  // Waits until all is recorded. DeadlineExceeded: it is not after `limit`; else why the rule is
+  // lost, and with it what is not recorded.
+  absl::Status AwaitRecorded(absl::Duration limit);
 
   // Another coordinator rules the job, which `why` tells: nobody is told anything any more, every
   // call is answered UNAVAILABLE.
@@ -97,6 +98,9 @@ class InProcessCoordinator final : public CoordinatorClient {
   bool Changed() const ABSL_SHARED_LOCKS_REQUIRED(mu_);
   bool IsRecorded() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
     return !due_ || recorded_ >= core_.durable_revision();
+  }
+  bool IsRecordedOrLost() const ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+    return IsRecorded() || !lost_.ok();
   }
 
   // After each call of the core: sees to it that what is new is recorded.

@@ -90,5 +90,14 @@ TEST_F(InProcessCoordinatorTest, CloseAnswersWhatIsParked) {
   EXPECT_TRUE(answered);
 }
 
+TEST_F(InProcessCoordinatorTest, WhatIsNotRecordedIsLostWithTheRule) {
+  coordinator_.RecordWith([] {});
+  coordinator_.Join(Worker(1), absl::InfiniteFuture(), [](const absl::StatusOr<JoinReply>&) {});
+  EXPECT_TRUE(absl::IsDeadlineExceeded(coordinator_.AwaitRecorded(absl::Milliseconds(1))));
+  std::thread losing([this] { coordinator_.Lose(absl::AbortedError("another one rules")); });
+  EXPECT_TRUE(absl::IsUnavailable(coordinator_.AwaitRecorded(absl::Seconds(30))));
+  losing.join();
+}
+
 }  // namespace
 }  // namespace parley

@@ -218,7 +218,9 @@ int Main(int argc, char** argv) {
   absl::SleepFor(kLastStatus);
   daemon.TellWaits(nullptr);
   coordinator->Close();
-  if (!coordinator->AwaitRecorded(liveness)) {
+  if (auto recorded = coordinator->AwaitRecorded(liveness); !recorded.ok()) {
+    // Another one has taken over meanwhile, and ends the job.
+    if (auto lost = coordinator->lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
     daemon.log().Warning(
         "the log does not say that the job is over: the next coordinator in this "
         "directory will wait for its members once more");
