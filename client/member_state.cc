@@ -93,7 +93,7 @@ bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time no
     return false;
   }
   next_watch_ = now;
-  if (reply->generation() < generation_ ||
+  if (reply->phase() == PHASE_UNSPECIFIED || reply->generation() < generation_ ||
       (reply->generation() == watched_.generation() && reply->revision() <= watched_.revision())) {
     next_watch_ = now + absl::Milliseconds(10);
     return false;

@@ -23,6 +23,7 @@ CoordinatorCore::CoordinatorCore(Options options)
 
 void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl::Time now) {
   generation_ = generation;
+  watchers_.SetGeneration(generation);
   address_ = address;
   last_event_ = last_tick_ = now;
   if (members_.revision() == 0) return;

@@ -68,7 +68,8 @@ void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies&
   } else if (request.seen_revision() != revision_ || time.deadline <= time.now || closed_) {
     replies.Add<WatchReply>(std::move(done), State());
   } else {
-    watchers_.Park((*caller)->member.id(), time.deadline, std::move(done), State(), replies);
+    watchers_.Park((*caller)->member.id(), request.seen_revision(), time.deadline, std::move(done),
+                   replies);
   }
 }
 

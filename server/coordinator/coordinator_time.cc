@@ -22,7 +22,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     if (!life_.ended()) EndStall(now);
   }
   TellWatchers(replies);
-  if (watchers_.AnyDue(now)) watchers_.Expire(now, State(), replies);
+  watchers_.Expire(now, replies);
 }
 
 bool CoordinatorCore::IsAlone(absl::Time now) {

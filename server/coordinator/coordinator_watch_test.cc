@@ -25,7 +25,7 @@ TEST(CoordinatorTest, WatchParksUntilThereIsSomethingNew) {
   EXPECT_EQ((*shard.watched)->phase(), PREPARING);
 }
 
-TEST(CoordinatorTest, WatchAnswersWithTheUnchangedStateAtItsDeadline) {
+TEST(CoordinatorTest, AtItsDeadlineWatchSaysOnlyThatNothingIsNew) {
   CoordinatorFixture job(1, 1);
   auto& shard = job.StartAndJoin(SHARD);
   job.Watch(shard);
@@ -35,6 +35,8 @@ TEST(CoordinatorTest, WatchAnswersWithTheUnchangedStateAtItsDeadline) {
   job.Pass(absl::Seconds(8));
   ASSERT_TRUE(shard.watched.has_value());
   EXPECT_EQ((*shard.watched)->revision(), revision);
+  EXPECT_EQ((*shard.watched)->phase(), PHASE_UNSPECIFIED);
+  EXPECT_FALSE((*shard.watched)->has_view()) << "it may be long";
   EXPECT_GE(shard.watched_at, parked + absl::Seconds(7));
   EXPECT_LE(shard.watched_at, parked + absl::Milliseconds(7500));
 }

@@ -4,11 +4,18 @@
 
 namespace parley {
 
-void Watchers::Park(uint64_t member, absl::Time deadline, Done<WatchReply> done,
-                    const WatchReply& state, Replies& replies) {
+WatchReply Watchers::NothingNew(const Parked& parked) const {
+  WatchReply reply;
+  reply.set_revision(parked.seen);
+  reply.set_generation(generation_);
+  return reply;
+}
+
+void Watchers::Park(uint64_t member, uint64_t seen, absl::Time deadline, Done<WatchReply> done,
+                    Replies& replies) {
   const auto [parked, added] = parked_.try_emplace(member);
-  if (!added) replies.Add<WatchReply>(std::move(parked->second.done), state);
-  parked->second = {deadline, std::move(done)};
+  if (!added) replies.Add<WatchReply>(std::move(parked->second.done), NothingNew(parked->second));
+  parked->second = {seen, deadline, std::move(done)};
 }
 
 void Watchers::Tell(const WatchReply& state, Replies& replies) {
@@ -16,13 +23,13 @@ void Watchers::Tell(const WatchReply& state, Replies& replies) {
   parked_.clear();
 }
 
-void Watchers::Expire(absl::Time now, const WatchReply& state, Replies& replies) {
+void Watchers::Expire(absl::Time now, Replies& replies) {
   for (auto it = parked_.begin(); it != parked_.end();) {
     if (it->second.deadline > now) {
       ++it;
       continue;
     }
-    replies.Add<WatchReply>(std::move(it->second.done), state);
+    replies.Add<WatchReply>(std::move(it->second.done), NothingNew(it->second));
     it = parked_.erase(it);
   }
 }
@@ -32,13 +39,6 @@ void Watchers::Refuse(uint64_t member, const absl::Status& status, Replies& repl
   if (found == parked_.end()) return;
   replies.Add<WatchReply>(std::move(found->second.done), status);
   parked_.erase(found);
-}
-
-bool Watchers::AnyDue(absl::Time now) const {
-  for (const auto& [member, parked] : parked_) {
-    if (parked.deadline <= now) return true;
-  }
-  return false;
 }
 
 }  // namespace parley

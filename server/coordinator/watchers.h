@@ -14,26 +14,31 @@ namespace parley {
 // The parked Watch calls, at most one for each member. Owned by CoordinatorCore, under its lock.
 class Watchers {
  public:
-  // Parks the call until `deadline`; one that the member has parked before is answered with
-  // `state`.
-  void Park(uint64_t member, absl::Time deadline, Done<WatchReply> done, const WatchReply& state,
+  // Parks the call until its deadline, of a member that has seen this revision; one that it has
+  // parked before is told that nothing is new.
+  void Park(uint64_t member, uint64_t seen, absl::Time deadline, Done<WatchReply> done,
             Replies& replies);
   // Answers all of them.
   void Tell(const WatchReply& state, Replies& replies);
-  // Answers those whose deadline has come.
-  void Expire(absl::Time now, const WatchReply& state, Replies& replies);
+  // Tells those whose deadline has come that nothing is new. Without the state: with thousands of
+  // members the view is long, and most calls end so.
+  void Expire(absl::Time now, Replies& replies);
   // Answers the member's with an error.
   void Refuse(uint64_t member, const absl::Status& status, Replies& replies);
 
   size_t size() const { return parked_.size(); }
-  // Whether any deadline has come: the state is only copied if so.
-  bool AnyDue(absl::Time now) const;
+  // Of the coordinator, from now on.
+  void SetGeneration(uint64_t generation) { generation_ = generation; }
 
  private:
   struct Parked {
+    uint64_t seen = 0;
     absl::Time deadline;
     Done<WatchReply> done;
   };
+  WatchReply NothingNew(const Parked& parked) const;
+
+  uint64_t generation_ = 0;
   std::map<uint64_t, Parked> parked_;  // by member
 };
 
