@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "client/forwarding_coordinator.h"
 #include "client/manual_timers.h"
 
 namespace parley {
@@ -19,26 +20,14 @@ using testing::ElementsAre;
 using testing::IsEmpty;
 
 // Keeps the reports until the test answers.
-class HeldCoordinator final : public CoordinatorClient {
+class HeldCoordinator final : public ForwardingCoordinator<HeldCoordinator> {
  public:
   void ReportEvaluation(const ReportEvaluationRequest& request, absl::Time,
                         Done<ReportEvaluationReply> done) override {
     held.emplace_back(request.part().version(), std::move(done));
   }
-#define PARLEY_NEVER(Method) \
-  void Method(const Method##Request&, absl::Time, Done<Method##Reply>) override {}
-  PARLEY_NEVER(Join)
-  PARLEY_NEVER(Heartbeat)
-  PARLEY_NEVER(Watch)
-  PARLEY_NEVER(RegisterModel)
-  PARLEY_NEVER(ReportReady)
-  PARLEY_NEVER(ReportVerdicts)
-  PARLEY_NEVER(Finish)
-  PARLEY_NEVER(ReportCheckpointFile)
-  PARLEY_NEVER(Fail)
-  PARLEY_NEVER(Leave)
-  PARLEY_NEVER(GetStatus)
-#undef PARLEY_NEVER
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply>, const Request&, absl::Time, Done<Reply>) {}
 
   std::vector<uint64_t> versions() const {
     std::vector<uint64_t> versions;

@@ -7,12 +7,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/coordinator_client.h"
+#include "client/forwarding_coordinator.h"
 
 namespace parley {
 
 // The coordinator wherever it is now: one that has started anew may listen at another address.
 // Calls under way stay with the one that they were made to. Thread-safe.
-class SwitchingCoordinator final : public CoordinatorClient {
+class SwitchingCoordinator final : public ForwardingCoordinator<SwitchingCoordinator> {
  public:
   explicit SwitchingCoordinator(std::shared_ptr<CoordinatorClient> now) : now_(std::move(now)) {}
 
@@ -21,24 +22,11 @@ class SwitchingCoordinator final : public CoordinatorClient {
     now_.swap(next);  // the old one goes after the lock
   }
 
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    now()->Method(request, deadline, std::move(done));                                       \
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
+               absl::Time deadline, Done<Reply> done) {
+    (now().get()->*method)(request, deadline, std::move(done));
   }
-  PARLEY_FORWARD(Join)
-  PARLEY_FORWARD(Heartbeat)
-  PARLEY_FORWARD(Watch)
-  PARLEY_FORWARD(RegisterModel)
-  PARLEY_FORWARD(ReportReady)
-  PARLEY_FORWARD(ReportVerdicts)
-  PARLEY_FORWARD(ReportEvaluation)
-  PARLEY_FORWARD(Finish)
-  PARLEY_FORWARD(ReportCheckpointFile)
-  PARLEY_FORWARD(Fail)
-  PARLEY_FORWARD(Leave)
-  PARLEY_FORWARD(GetStatus)
-#undef PARLEY_FORWARD
 
  private:
   std::shared_ptr<CoordinatorClient> now() const {

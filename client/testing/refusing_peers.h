@@ -2,32 +2,27 @@
 #define PARLEY_CLIENT_TESTING_REFUSING_PEERS_H_
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client/coordinator_client.h"
+#include "client/forwarding_coordinator.h"
 #include "client/shard_client.h"
 
 namespace parley {
 
 // Peers whose every call is refused: a test overrides those that it is about.
+class RefusingCoordinator : public ForwardingCoordinator<RefusingCoordinator> {
+ public:
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply>, const Request&, absl::Time, Done<Reply> done) {
+    done(absl::UnimplementedError(absl::StrCat("nobody is expected to send a ",
+                                               Request::descriptor()->name(), " in this test")));
+  }
+};
+
 #define PARLEY_REFUSE(Method)                                                              \
   void Method(const Method##Request&, absl::Time, Done<Method##Reply> done) override {     \
     done(absl::UnimplementedError("nobody is expected to call " #Method " in this test")); \
   }
-
-class RefusingCoordinator : public CoordinatorClient {
- public:
-  PARLEY_REFUSE(Join)
-  PARLEY_REFUSE(Heartbeat)
-  PARLEY_REFUSE(Watch)
-  PARLEY_REFUSE(RegisterModel)
-  PARLEY_REFUSE(ReportReady)
-  PARLEY_REFUSE(ReportVerdicts)
-  PARLEY_REFUSE(ReportEvaluation)
-  PARLEY_REFUSE(Finish)
-  PARLEY_REFUSE(ReportCheckpointFile)
-  PARLEY_REFUSE(Fail)
-  PARLEY_REFUSE(Leave)
-  PARLEY_REFUSE(GetStatus)
-};
 
 class RefusingShard : public ShardClient {
  public:

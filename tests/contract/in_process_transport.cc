@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "client/forwarding_coordinator.h"
 #include "server/parameter_shard/in_process.h"
 #include "tests/contract/cluster.h"
 
@@ -12,7 +13,7 @@ namespace parley {
 namespace {
 
 // The coordinator, as long as it can be reached.
-class Reachable final : public CoordinatorClient {
+class Reachable final : public ForwardingCoordinator<Reachable> {
  public:
   explicit Reachable(CoordinatorClient& to) : to_(to) {}
   void Cut() {
@@ -20,25 +21,12 @@ class Reachable final : public CoordinatorClient {
     cut_ = true;
   }
 
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    if (cut()) return done(absl::UnavailableError("in-process:0: nobody there"));            \
-    to_.Method(request, deadline, std::move(done));                                          \
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
+               absl::Time deadline, Done<Reply> done) {
+    if (cut()) return done(absl::UnavailableError("in-process:0: nobody there"));
+    (to_.*method)(request, deadline, std::move(done));
   }
-  PARLEY_FORWARD(Join)
-  PARLEY_FORWARD(Heartbeat)
-  PARLEY_FORWARD(Watch)
-  PARLEY_FORWARD(RegisterModel)
-  PARLEY_FORWARD(ReportReady)
-  PARLEY_FORWARD(ReportVerdicts)
-  PARLEY_FORWARD(ReportEvaluation)
-  PARLEY_FORWARD(Finish)
-  PARLEY_FORWARD(ReportCheckpointFile)
-  PARLEY_FORWARD(Fail)
-  PARLEY_FORWARD(Leave)
-  PARLEY_FORWARD(GetStatus)
-#undef PARLEY_FORWARD
 
  private:
   bool cut() const {

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 
@@ -18,7 +17,7 @@ void ClockedChecks::OnPush(const std::string& shard, const PushRequest& request,
       broken_.push_back(absl::StrCat(shard, " applied slice ", slice.slice(), " of contributor ",
                                      request.contributor(), " clock ", request.step(), " twice"));
     }
-    const bool buffer = IsBuffer(slice.slice());
+    const bool buffer = model_.IsBuffer(slice.slice());
     if (buffer && request.contributor() != lowest_(shard)) continue;
     std::vector<float>& sum = sums_[shard][slice.slice()];
     sum.resize(slice.data().size() / sizeof(float), 0);
@@ -40,14 +39,14 @@ void ClockedChecks::OnAdvance(const std::string& shard, const AdvanceRequest& re
   ++happened_["barrier"];
 }
 
-std::optional<std::string> ClockedChecks::CheckNamed(const Session& session, size_t tensors,
+std::optional<std::string> ClockedChecks::CheckNamed(const Session& session,
                                                      const std::vector<float>& expected) const {
   const auto named = named_.find(session.version());
   if (named == named_.end()) {
     return absl::StrCat("version ", session.version(), ", which no barrier has named");
   }
   size_t element = 0;
-  for (size_t tensor = 0; tensor < tensors; ++tensor) {
+  for (size_t tensor = 0; tensor < model_.tensors(); ++tensor) {
     const absl::Span<const std::byte> values = session.parameter(tensor);
     // One slice for each tensor, with the same number: they are small.
     std::vector<float> replay(values.size() / sizeof(float), 0);
@@ -58,12 +57,12 @@ std::optional<std::string> ClockedChecks::CheckNamed(const Session& session, siz
     for (size_t i = 0; i < replay.size(); ++i, ++element) {
       float value = 0;
       std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
-      const float applied = IsBuffer(tensor) ? replay[i] : -replay[i];
+      const float applied = model_.IsBuffer(tensor) ? replay[i] : -replay[i];
       if (value != applied) {
         return absl::StrCat(value, " for element ", element, " of version ", session.version(),
                             ", the applied pushes make ", applied);
       }
-      if (!expected.empty() && !IsBuffer(tensor) && value != expected[element]) {
+      if (!expected.empty() && !model_.IsBuffer(tensor) && value != expected[element]) {
         return absl::StrCat(value, " for element ", element, " of version ", session.version(),
                             ", the verdicts make ", expected[element]);
       }
@@ -78,9 +77,9 @@ std::set<uint64_t> ClockedChecks::named() const {
   return versions;
 }
 
-uint64_t ClockedChecks::AppliedBy(const std::map<uint64_t, Verdict>& verdicts, size_t slices) {
+uint64_t ClockedChecks::AppliedBy(const std::map<uint64_t, Verdict>& verdicts) const {
   uint64_t applied = 0;
-  for (const auto& [step, verdict] : verdicts) applied += slices * verdict.shares_size();
+  for (const auto& [step, verdict] : verdicts) applied += model_.tensors() * verdict.shares_size();
   return applied;
 }
 

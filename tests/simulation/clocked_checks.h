@@ -15,6 +15,7 @@
 #include "client/session.h"
 #include "proto/parameter_shard.pb.h"
 #include "tests/simulation/shard_witness.h"
+#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 
@@ -23,8 +24,8 @@ namespace parley {
 class ClockedChecks final : public ShardObserver {
  public:
   // lowest: the contributor whose buffers count on that shard now.
-  explicit ClockedChecks(std::function<uint32_t(const std::string& shard)> lowest)
-      : lowest_(std::move(lowest)) {}
+  ClockedChecks(SimulatedModel model, std::function<uint32_t(const std::string& shard)> lowest)
+      : model_(std::move(model)), lowest_(std::move(lowest)) {}
 
   void OnPush(const std::string& shard, const PushRequest& request,
               const PushReply& reply) override;
@@ -32,13 +33,13 @@ class ClockedChecks final : public ShardObserver {
 
   // The parameters of a session that has just pulled the version of a barrier: those that the
   // pushes applied until then make, and `expected`, unless that is empty. What is wrong.
-  std::optional<std::string> CheckNamed(const Session& session, size_t tensors,
+  std::optional<std::string> CheckNamed(const Session& session,
                                         const std::vector<float>& expected) const;
 
   // Slices applied; how many the verdicts make if none was applied for nothing. They are equal
   // where no range was cut.
   uint64_t applied() const { return names_.size(); }
-  static uint64_t AppliedBy(const std::map<uint64_t, Verdict>& verdicts, size_t slices);
+  uint64_t AppliedBy(const std::map<uint64_t, Verdict>& verdicts) const;
 
   // The versions that barriers have named: each is to be evaluated.
   std::set<uint64_t> named() const;
@@ -51,6 +52,7 @@ class ClockedChecks final : public ShardObserver {
   // Slice, contributor, attempt, clock.
   using PushName = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
 
+  const SimulatedModel model_;
   const std::function<uint32_t(const std::string&)> lowest_;
   std::set<PushName> names_;
   std::map<std::string, Sums> sums_;  // by shard: of all that was applied; of buffers the last one

@@ -4,13 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
-#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 
-ContributionChecks::ContributionChecks(const JobConfig& job, uint64_t samples,
+ContributionChecks::ContributionChecks(const JobConfig& job, SimulatedModel model, uint64_t samples,
                                        std::function<bool(uint32_t, uint32_t)> takes_part)
-    : bound_(ClockBound(job)), takes_part_(std::move(takes_part)), orders_(job, samples) {}
+    : model_(std::move(model)),
+      bound_(ClockBound(job)),
+      takes_part_(std::move(takes_part)),
+      orders_(job, samples) {}
 
 void ContributionChecks::OnPush(const std::string&, const PushRequest& request,
                                 const PushReply& reply) {
@@ -56,7 +58,7 @@ void ContributionChecks::Check(const Name& name, const Verdict& verdict) {
       orders_.SamplesOf(verdict.data_epoch(), verdict.shares(0).ranges());
   const auto& slices = applied_[name];
   size_t element = 0;
-  for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
+  for (size_t tensor = 0; tensor < model_.tensors(); ++tensor) {
     // One slice for each tensor, with the same number: they are small.
     const auto found = slices.find(static_cast<uint32_t>(tensor));
     if (found == slices.end()) {
@@ -64,11 +66,10 @@ void ContributionChecks::Check(const Name& name, const Verdict& verdict) {
                                      tensor, " of it"));
       return;
     }
-    for (int64_t i = 0; i < kTensors[tensor].second; ++i, ++element) {
+    for (size_t i = 0; i < model_.size(tensor); ++i, ++element) {
       float value = 0;
-      std::memcpy(&value, found->second.data() + static_cast<size_t>(i) * sizeof(float),
-                  sizeof(float));
-      if (value == WrittenBy(samples, /*mean=*/false, tensor, element)) continue;
+      std::memcpy(&value, found->second.data() + i * sizeof(float), sizeof(float));
+      if (value == model_.WrittenBy(samples, /*mean=*/false, tensor, element)) continue;
       broken_.push_back(absl::StrCat("slice ", tensor, " of ", who,
                                      " is not of the samples that the verdict names"));
       return;

@@ -13,6 +13,7 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "tests/simulation/shard_witness.h"
+#include "tests/simulation/simulated_model.h"
 #include "tests/simulation/verdict_replay.h"
 
 namespace parley {
@@ -23,7 +24,7 @@ namespace parley {
 class ContributionChecks final : public ShardObserver {
  public:
   // takes_part: whether that contributor is, in that attempt, at work as the coordinator says now.
-  ContributionChecks(const JobConfig& job, uint64_t samples,
+  ContributionChecks(const JobConfig& job, SimulatedModel model, uint64_t samples,
                      std::function<bool(uint32_t contributor, uint32_t attempt)> takes_part);
 
   void OnPush(const std::string& shard, const PushRequest& request,
@@ -48,6 +49,7 @@ class ContributionChecks final : public ShardObserver {
   void Follow(uint32_t contributor, uint32_t attempt, const Lease& lease);
   void Check(const Name& name, const Verdict& verdict);
 
+  const SimulatedModel model_;
   const std::optional<uint64_t> bound_;
   const std::function<bool(uint32_t, uint32_t)> takes_part_;
   EpochOrders orders_;

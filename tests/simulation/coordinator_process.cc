@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "client/forwarding_coordinator.h"
 #include "client/timers.h"
 #include "common/job/job_file.h"
 #include "server/coordinator/await_rule.h"
@@ -26,29 +27,17 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
 }
 
 // Shows the verdicts that the step leader reports: also those that no worker lives to hear.
-class ListeningCoordinator final : public CoordinatorClient {
+class ListeningCoordinator final : public ForwardingCoordinator<ListeningCoordinator> {
  public:
   ListeningCoordinator(std::shared_ptr<CoordinatorClient> to,
                        std::function<void(const Verdict&)> hear)
       : to_(std::move(to)), hear_(std::move(hear)) {}
 
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    to_->Method(request, deadline, std::move(done));                                         \
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
+               absl::Time deadline, Done<Reply> done) {
+    (to_.get()->*method)(request, deadline, std::move(done));
   }
-  PARLEY_FORWARD(Join)
-  PARLEY_FORWARD(Heartbeat)
-  PARLEY_FORWARD(Watch)
-  PARLEY_FORWARD(RegisterModel)
-  PARLEY_FORWARD(ReportReady)
-  PARLEY_FORWARD(ReportEvaluation)
-  PARLEY_FORWARD(Finish)
-  PARLEY_FORWARD(ReportCheckpointFile)
-  PARLEY_FORWARD(Fail)
-  PARLEY_FORWARD(Leave)
-  PARLEY_FORWARD(GetStatus)
-#undef PARLEY_FORWARD
   void ReportVerdicts(const ReportVerdictsRequest& request, absl::Time deadline,
                       Done<ReportVerdictsReply> done) override {
     for (const Verdict& verdict : request.verdicts()) hear_(verdict);
@@ -187,7 +176,8 @@ absl::Status CoordinatorProcess::Rule(JobLog log) {
   if (!core_->lost().ok()) return core_->lost();
   Sleep(absl::Seconds(1));
   core_->Close();
-  for (int i = 0; i < 20 && !core_->AwaitRecorded(absl::ZeroDuration()); ++i) Sleep(liveness / 20);
+  for (int i = 0; i < 20 && !core_->AwaitRecorded(absl::ZeroDuration()).ok(); ++i)
+    Sleep(liveness / 20);
   writer.reset();
   directory_.RemoveAddress(address);
   return absl::OkStatus();

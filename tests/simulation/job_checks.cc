@@ -9,7 +9,6 @@
 #include "common/job/consistency.h"
 #include "server/coordinator/evaluations.h"
 #include "tests/simulation/job_simulation.h"
-#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 
@@ -18,10 +17,10 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
   if (IsClocked(options_.job)) {
     // Between barriers each reads something else.
     if (!at_barrier) return true;
-    const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_, kTensors.size());
+    const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_);
     const std::vector<float>* const replayed = exact ? replay_.At(version) : nullptr;
-    const auto broken = clocked_.CheckNamed(session, kTensors.size(),
-                                            replayed == nullptr ? std::vector<float>() : *replayed);
+    const auto broken =
+        clocked_.CheckNamed(session, replayed == nullptr ? std::vector<float>() : *replayed);
     if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
     return !broken.has_value();
   }
@@ -30,7 +29,7 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
   if (replayed == nullptr) return true;
   const std::vector<float>& expected = *replayed;
   size_t element = 0;
-  for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
+  for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
     const absl::Span<const std::byte> values = session.parameter(tensor);
     for (size_t i = 0; i < values.size() / sizeof(float); ++i, ++element) {
       float value = 0;

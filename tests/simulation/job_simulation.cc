@@ -12,15 +12,12 @@
 #include "common/job/job_file.h"
 #include "server/coordinator/job_log.h"
 #include "server/parameter_shard/in_process.h"
-#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 namespace {
 
-// A job that runs for longer does not end; others take some minutes and tens of thousands of
-// events.
+// A job that runs for longer does not end; others take some minutes.
 constexpr absl::Duration kLimit = absl::Hours(2);
-constexpr uint64_t kMostEvents = 2'000'000;
 
 }  // namespace
 
@@ -30,11 +27,12 @@ JobSimulation::JobSimulation(Options options)
       network_(&world_, options_.network),
       silent_(LogFormat::kText, "", [](const std::string&) {}),
       files_([this](std::string what) { Broken(std::move(what)); }),
-      replay_(options_.job, options_.samples),
+      replay_(options_.job, options_.model, options_.samples),
       open_calls_(options_.job, [this](const std::string& shard) { return Look(shard); }),
       leases_(Liveness(options_.job)),
-      clocked_([this](const std::string& shard) { return LowestContributor(shard); }),
-      contributions_(options_.job, options_.samples,
+      clocked_(options_.model,
+               [this](const std::string& shard) { return LowestContributor(shard); }),
+      contributions_(options_.job, options_.model, options_.samples,
                      [this](uint32_t contributor, uint32_t attempt) {
                        return TakesPart(contributor, attempt);
                      }) {
@@ -93,11 +91,17 @@ void JobSimulation::StartCoordinator(const std::string& how) {
     });
   };
   around.hear = [this](const Verdict& verdict) { Record("the coordinator", verdict); };
+  if (options_.coordinator_load != nullptr) {
+    around.witness = [this](std::shared_ptr<CoordinatorClient> served) {
+      return options_.coordinator_load->Listen(std::move(served), [this] { return world_.now(); });
+    };
+  }
   // Whose lease may end when is another matter where coordinators come and go.
   if (!CoordinatorsMayGo()) {
     const auto clock = [process = process.get()] { return process->LocalNow(); };
-    around.witness = [this, clock](std::shared_ptr<CoordinatorClient> served) {
-      return leases_.Listen(std::move(served), clock);
+    around.witness = [this, clock, inner = std::move(around.witness)](
+                         std::shared_ptr<CoordinatorClient> served) {
+      return leases_.Listen(inner ? inner(std::move(served)) : std::move(served), clock);
     };
     around.after_tick = [this, clock](const CoordinatorCore& core) {
       if (const auto wrong = leases_.AfterTick(core, clock())) Broken(*wrong);
@@ -135,7 +139,7 @@ absl::StatusOr<std::string> JobSimulation::CoordinatorAddress() {
 
 void JobSimulation::StartShard(int ordinal) {
   Shard& shard = *shards_.emplace_back(std::make_unique<Shard>());
-  shard.process = MakeProcess(absl::StrCat("shard-", ordinal), 100 + ordinal);
+  shard.process = MakeProcess(absl::StrCat("shard-", ordinal), 1000 + ordinal);
   shard.connector = network_.MakeConnector(shard.process);
   shard.process->Start([this, &shard] {
     const std::shared_ptr<Runtime> runtime = shard.process->runtime();
@@ -179,7 +183,7 @@ void JobSimulation::StartShard(int ordinal) {
 void JobSimulation::StartWorker(int number) {
   Worker& worker = *workers_.emplace_back(std::make_unique<Worker>());
   worker.slow = number == 0 && options_.slow_compute > absl::ZeroDuration();
-  worker.process = MakeProcess(absl::StrCat("worker-", number), 200 + number);
+  worker.process = MakeProcess(absl::StrCat("worker-", number), 2000 + number);
   worker.connector = network_.MakeConnector(worker.process);
   worker.process->Start([this, &worker] { Train(worker); });
 }
@@ -197,15 +201,16 @@ void JobSimulation::Train(Worker& worker) {
   if (!joined.ok()) return;
   Session& session = **joined;
   const auto run = [&]() -> absl::Status {
-    if (auto status = session.Register(Tensors(), options_.samples, options_.test_samples);
+    if (auto status =
+            session.Register(options_.model.Specs(), options_.samples, options_.test_samples);
         !status.ok()) {
       return status;
     }
     if (session.must_initialize()) {
-      const std::vector<std::byte> zeros(1024);
+      const std::vector<std::byte> zeros(options_.model.elements() * sizeof(float));
       std::vector<absl::Span<const std::byte>> values;
-      for (const auto& [name, count] : kTensors) {
-        values.push_back({zeros.data(), static_cast<size_t>(count) * sizeof(float)});
+      for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
+        values.push_back({zeros.data(), options_.model.size(tensor) * sizeof(float)});
       }
       if (auto status = session.Initialize(values); !status.ok()) return status;
     }
@@ -217,11 +222,11 @@ void JobSimulation::Train(Worker& worker) {
       Compute(worker);
       worker.doing = kCompleting;
       size_t element = 0;
-      for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
+      for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
         for (size_t i = 0; i < gradient.size() / sizeof(float); ++i, ++element) {
-          const float value =
-              WrittenBy(plan->samples, !SumsContributions(options_.job), tensor, element);
+          const float value = options_.model.WrittenBy(
+              plan->samples, !SumsContributions(options_.job), tensor, element);
           std::memcpy(gradient.data() + i * sizeof(float), &value, sizeof(float));
         }
         if (auto status = session.Push(tensor); !status.ok()) return status;
@@ -305,7 +310,7 @@ bool JobSimulation::AllMembersEnded() const {
 std::vector<std::string> JobSimulation::Run() {
   const absl::Time end = world_.now() + kLimit;
   while (!AllEnded() && broken_.empty() && world_.now() < end &&
-         world_.events_run() < kMostEvents) {
+         world_.events_run() < options_.most_events) {
     if (!world_.RunNext()) break;
     HearChecks();
     FireAimed();

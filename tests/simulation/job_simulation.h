@@ -19,12 +19,14 @@
 #include "server/parameter_shard/shard_process.h"
 #include "tests/simulation/clocked_checks.h"
 #include "tests/simulation/contribution_checks.h"
+#include "tests/simulation/coordinator_load.h"
 #include "tests/simulation/coordinator_process.h"
 #include "tests/simulation/fault_coverage.h"
 #include "tests/simulation/lease_checks.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/open_calls.h"
 #include "tests/simulation/process.h"
+#include "tests/simulation/simulated_model.h"
 #include "tests/simulation/verdict_replay.h"
 #include "tests/simulation/witnessed_files.h"
 #include "tests/simulation/world.h"
@@ -41,6 +43,7 @@ class JobSimulation {
   struct Options {
     uint64_t seed = 1;
     JobConfig job;
+    SimulatedModel model;
     uint64_t samples = 120;
     uint64_t test_samples = 10;
     NetworkFaults network;
@@ -62,6 +65,9 @@ class JobSimulation {
     int coordinator_cuts = 0;    // it is cut off from all for a while
     int disk_faults = 0;         // some operations on the job's files fail, or seem to
     absl::Duration disk = absl::Milliseconds(50);  // a record takes so long at most
+    uint64_t most_events = 2'000'000;  // until it is said not to end; some 10,000 are usual
+    bool aim = true;  // half of the faults at a state; looking for it takes time in a large job
+    CoordinatorLoad* coordinator_load = nullptr;  // counts there; must outlive the simulation
   };
 
   explicit JobSimulation(Options options);
@@ -74,6 +80,7 @@ class JobSimulation {
   const NetworkCounts& network() const { return network_.counts(); }
   uint64_t events() const { return world_.events_run(); }
   uint64_t steps() const { return verdicts_.size(); }
+  absl::Duration took() const { return world_.now() - start_; }  // in virtual time
   // Of messages and of processes, that really happened.
   uint64_t faults() const;
   // Whether the job failed for want of workers, and everybody said so alike.

@@ -128,7 +128,7 @@ void JobSimulation::Plan(int count, std::string_view kind, std::function<void()>
     // Half of them close together, at the beginning; the others over most of the job's time.
     const absl::Duration within = options_.faults_within * (world_.Chance(0.5) ? 1 : 5);
     const absl::Time when = world_.now() + world_.Between(absl::ZeroDuration(), within);
-    if (world_.Chance(0.5)) {
+    if (!options_.aim || world_.Chance(0.5)) {
       world_.At(when, fault);
       continue;
     }

@@ -1,9 +1,11 @@
 #include "tests/simulation/lease_checks.h"
 
 #include <algorithm>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/forwarding_coordinator.h"
 
 namespace parley {
 namespace {
@@ -15,7 +17,7 @@ bool Has(const ClusterView& view, uint64_t member) {
 
 }  // namespace
 
-class LeaseChecks::Listener final : public CoordinatorClient {
+class LeaseChecks::Listener final : public ForwardingCoordinator<LeaseChecks::Listener> {
  public:
   Listener(LeaseChecks* checks, std::shared_ptr<CoordinatorClient> to,
            std::function<absl::Time()> clock)
@@ -34,26 +36,14 @@ class LeaseChecks::Listener final : public CoordinatorClient {
     checks_->left_.insert(request.header().member());
     to_->Leave(request, deadline, std::move(done));
   }
-  void GetStatus(const GetStatusRequest& request, absl::Time deadline,
-                 Done<GetStatusReply> done) override {
-    to_->GetStatus(request, deadline, std::move(done));
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
+               absl::Time deadline, Done<Reply> done) {
+    if constexpr (!std::is_same_v<Request, GetStatusRequest>) {
+      checks_->heard_[request.header().member()] = clock_();
+    }
+    (to_.get()->*method)(request, deadline, std::move(done));
   }
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    checks_->heard_[request.header().member()] = clock_();                                   \
-    to_->Method(request, deadline, std::move(done));                                         \
-  }
-  PARLEY_FORWARD(Heartbeat)
-  PARLEY_FORWARD(Watch)
-  PARLEY_FORWARD(RegisterModel)
-  PARLEY_FORWARD(ReportReady)
-  PARLEY_FORWARD(ReportVerdicts)
-  PARLEY_FORWARD(ReportEvaluation)
-  PARLEY_FORWARD(Finish)
-  PARLEY_FORWARD(ReportCheckpointFile)
-  PARLEY_FORWARD(Fail)
-#undef PARLEY_FORWARD
 
  private:
   LeaseChecks* const checks_;

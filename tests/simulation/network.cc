@@ -2,31 +2,21 @@
 
 #include <algorithm>
 
+#include "client/forwarding_coordinator.h"
+
 namespace parley {
 namespace {
 
-class SimulatedCoordinator final : public CoordinatorClient {
+class SimulatedCoordinator final : public ForwardingCoordinator<SimulatedCoordinator> {
  public:
   SimulatedCoordinator(Network* network, std::shared_ptr<Process> from, std::string to)
       : network_(network), from_(std::move(from)), to_(std::move(to)) {}
 
-#define PARLEY_CARRY(Client, Method)                                                         \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    network_->Call<Client>(from_, to_, &Client::Method, request, deadline, std::move(done)); \
+  template <class Request, class Reply>
+  void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
+               absl::Time deadline, Done<Reply> done) {
+    network_->Call<CoordinatorClient>(from_, to_, method, request, deadline, std::move(done));
   }
-  PARLEY_CARRY(CoordinatorClient, Join)
-  PARLEY_CARRY(CoordinatorClient, Heartbeat)
-  PARLEY_CARRY(CoordinatorClient, Watch)
-  PARLEY_CARRY(CoordinatorClient, RegisterModel)
-  PARLEY_CARRY(CoordinatorClient, ReportReady)
-  PARLEY_CARRY(CoordinatorClient, ReportVerdicts)
-  PARLEY_CARRY(CoordinatorClient, ReportEvaluation)
-  PARLEY_CARRY(CoordinatorClient, Finish)
-  PARLEY_CARRY(CoordinatorClient, ReportCheckpointFile)
-  PARLEY_CARRY(CoordinatorClient, Fail)
-  PARLEY_CARRY(CoordinatorClient, Leave)
-  PARLEY_CARRY(CoordinatorClient, GetStatus)
 
  private:
   Network* const network_;
@@ -39,15 +29,21 @@ class SimulatedShard final : public ShardClient {
   SimulatedShard(Network* network, std::shared_ptr<Process> from, std::string to)
       : network_(network), from_(std::move(from)), to_(std::move(to)) {}
 
-  PARLEY_CARRY(ShardClient, Initialize)
-  PARLEY_CARRY(ShardClient, Push)
-  PARLEY_CARRY(ShardClient, Complete)
-  PARLEY_CARRY(ShardClient, Close)
-  PARLEY_CARRY(ShardClient, Decide)
-  PARLEY_CARRY(ShardClient, Advance)
-  PARLEY_CARRY(ShardClient, Enter)
-  PARLEY_CARRY(ShardClient, Pull)
-  PARLEY_CARRY(ShardClient, WhyFailed)
+#define PARLEY_CARRY(Method)                                                                 \
+  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
+      override {                                                                             \
+    network_->Call<ShardClient>(from_, to_, &ShardClient::Method, request, deadline,         \
+                                std::move(done));                                            \
+  }
+  PARLEY_CARRY(Initialize)
+  PARLEY_CARRY(Push)
+  PARLEY_CARRY(Complete)
+  PARLEY_CARRY(Close)
+  PARLEY_CARRY(Decide)
+  PARLEY_CARRY(Advance)
+  PARLEY_CARRY(Enter)
+  PARLEY_CARRY(Pull)
+  PARLEY_CARRY(WhyFailed)
 #undef PARLEY_CARRY
 
  private:

@@ -3,58 +3,66 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "proto/types.pb.h"
 
-// What simulated workers train: sums of small integers, which are exact.
 namespace parley {
 
-// Some tensors, so that each shard has some. The last one is a buffer.
-inline const std::vector<std::pair<std::string, int64_t>> kTensors = {
-    {"a", 3}, {"b", 5}, {"c", 1}, {"d", 4}, {"e", 7}, {"statistics", 2}};
+// What simulated workers train: some small tensors, one slice each, of which the last is a buffer.
+// Gradients are small integers, so that sums are exact.
+class SimulatedModel {
+ public:
+  // So many that each of three shards has some.
+  SimulatedModel() : SimulatedModel({3, 5, 1, 4, 7, 2}) {}
+  // Elements of each tensor.
+  explicit SimulatedModel(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {}
 
-inline bool IsBuffer(size_t tensor) { return tensor + 1 == kTensors.size(); }
-
-inline std::vector<TensorSpec> Tensors() {
-  std::vector<TensorSpec> tensors;
-  for (const auto& [name, elements] : kTensors) {
-    TensorSpec& tensor = tensors.emplace_back();
-    tensor.set_name(name);
-    tensor.set_dtype(F32);
-    tensor.add_shape(elements);
-    tensor.set_buffer(IsBuffer(tensors.size() - 1));
+  size_t tensors() const { return sizes_.size(); }
+  size_t size(size_t tensor) const { return static_cast<size_t>(sizes_[tensor]); }
+  bool IsBuffer(size_t tensor) const { return tensor + 1 == sizes_.size(); }
+  size_t elements() const {
+    return static_cast<size_t>(std::accumulate(sizes_.begin(), sizes_.end(), int64_t{0}));
   }
-  return tensors;
-}
 
-inline size_t Elements() {
-  size_t elements = 0;
-  for (const auto& [name, count] : kTensors) elements += static_cast<size_t>(count);
-  return elements;
-}
+  std::vector<TensorSpec> Specs() const {
+    std::vector<TensorSpec> specs;
+    for (size_t tensor = 0; tensor < tensors(); ++tensor) {
+      TensorSpec& spec = specs.emplace_back();
+      spec.set_name(absl::StrCat("tensor", tensor));
+      spec.set_dtype(F32);
+      spec.add_shape(sizes_[tensor]);
+      spec.set_buffer(IsBuffer(tensor));
+    }
+    return specs;
+  }
 
-// Element `element` of the gradient of one sample: a small integer, so that sums are exact.
-inline float GradientOf(uint64_t sample, size_t element) {
-  return static_cast<float>((sample * 2654435761U + element * 40503U) >> 7 & 7) - 3.0F;
-}
+  // What a worker writes for element `element` (of all) of that tensor.
+  float WrittenBy(const std::vector<uint64_t>& samples, bool mean, size_t tensor,
+                  size_t element) const {
+    if (IsBuffer(tensor)) return StatisticOf(samples, element);
+    float sum = 0;
+    for (const uint64_t sample : samples) sum += GradientOf(sample, element);
+    // Of one sample or two: exact.
+    return mean && !samples.empty() ? sum / static_cast<float>(samples.size()) : sum;
+  }
 
-// The buffer after a worker has computed on these samples: another one for each first sample.
-inline float StatisticOf(const std::vector<uint64_t>& samples, size_t element) {
-  return samples.empty() ? 0.0F : static_cast<float>(samples.front() * 16 + element + 1);
-}
+  // The buffer after a worker has computed on these samples: another one for each first sample.
+  static float StatisticOf(const std::vector<uint64_t>& samples, size_t element) {
+    return samples.empty() ? 0.0F : static_cast<float>(samples.front() * 16 + element + 1);
+  }
 
-// What a worker writes for element `element` (of all) of tensor `tensor`.
-inline float WrittenBy(const std::vector<uint64_t>& samples, bool mean, size_t tensor,
-                       size_t element) {
-  if (IsBuffer(tensor)) return StatisticOf(samples, element);
-  float sum = 0;
-  for (const uint64_t sample : samples) sum += GradientOf(sample, element);
-  // Of one sample or two: exact.
-  return mean && !samples.empty() ? sum / static_cast<float>(samples.size()) : sum;
-}
+ private:
+  // Element `element` of the gradient of one sample: a small integer.
+  static float GradientOf(uint64_t sample, size_t element) {
+    return static_cast<float>((sample * 2654435761U + element * 40503U) >> 7 & 7) - 3.0F;
+  }
+
+  std::vector<int64_t> sizes_;
+};
 
 }  // namespace parley
 

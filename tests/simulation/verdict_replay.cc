@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
 #include "common/job/data_division.h"
-#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 
@@ -16,12 +16,13 @@ const std::vector<uint64_t>& EpochOrders::Of(uint64_t epoch) {
   return orders_.emplace(epoch, EpochOrder(seed_, epoch, samples_, shuffle_)).first->second;
 }
 
-VerdictReplay::VerdictReplay(const JobConfig& job, uint64_t samples)
-    : mean_(!SumsContributions(job)),
+VerdictReplay::VerdictReplay(const JobConfig& job, SimulatedModel model, uint64_t samples)
+    : model_(std::move(model)),
+      mean_(!SumsContributions(job)),
       nominal_(NominalSamples(job)),
       clip_norm_(IsClocked(job) ? 0 : job.optimizer().clip_norm()),
       orders_(job, samples),
-      versions_(1, std::vector<float>(Elements(), 0)) {}
+      versions_(1, std::vector<float>(model_.elements(), 0)) {}
 
 const std::vector<float>* VerdictReplay::At(uint64_t version) const {
   return version < versions_.size() ? &versions_[version] : nullptr;
@@ -60,7 +61,7 @@ std::optional<std::string> VerdictReplay::Step(const Verdict& verdict) {
     }
     // Halves of integers: sums are exact in any order.
     for (size_t i = 0; i < gradient.size(); ++i) {
-      gradient[i] += WrittenBy(samples, mean_, /*tensor=*/0, i) *
+      gradient[i] += model_.WrittenBy(samples, mean_, /*tensor=*/0, i) *
                      (mean_ ? static_cast<float>(share.weight()) : 1.0F);
     }
   }
@@ -72,13 +73,13 @@ std::optional<std::string> VerdictReplay::Step(const Verdict& verdict) {
     if (auto wrong = CheckClipping(verdict, gradient); wrong.has_value()) return wrong;
     const auto scale = static_cast<float>(clip_norm_ > 0 ? verdict.clip_scale() : 1);
     size_t element = 0;
-    for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
-      for (int64_t i = 0; i < kTensors[tensor].second; ++i, ++element) {
-        if (!IsBuffer(tensor)) {
+    for (size_t tensor = 0; tensor < model_.tensors(); ++tensor) {
+      for (size_t i = 0; i < model_.size(tensor); ++i, ++element) {
+        if (!model_.IsBuffer(tensor)) {
           if (scale != 1) gradient[element] *= scale;
           values[element] -= gradient[element];
         } else if (lowest != nullptr) {
-          values[element] = StatisticOf(of_lowest, element);
+          values[element] = SimulatedModel::StatisticOf(of_lowest, element);
         }
       }
     }
@@ -92,9 +93,9 @@ std::optional<std::string> VerdictReplay::CheckClipping(const Verdict& verdict,
   if (!(clip_norm_ > 0)) return std::nullopt;
   double squares = 0;
   size_t element = 0;
-  for (size_t tensor = 0; tensor < kTensors.size(); ++tensor) {
-    for (int64_t i = 0; i < kTensors[tensor].second; ++i, ++element) {
-      if (!IsBuffer(tensor)) squares += double{gradient[element]} * gradient[element];
+  for (size_t tensor = 0; tensor < model_.tensors(); ++tensor) {
+    for (size_t i = 0; i < model_.size(tensor); ++i, ++element) {
+      if (!model_.IsBuffer(tensor)) squares += double{gradient[element]} * gradient[element];
     }
   }
   const double norm = std::sqrt(squares);

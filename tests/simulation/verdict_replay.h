@@ -9,6 +9,7 @@
 
 #include "proto/job.pb.h"
 #include "proto/types.pb.h"
+#include "tests/simulation/simulated_model.h"
 
 namespace parley {
 
@@ -44,7 +45,7 @@ class EpochOrders {
 // step is computed once, with the operations of the shards in the order of the steps.
 class VerdictReplay {
  public:
-  VerdictReplay(const JobConfig& job, uint64_t samples);
+  VerdictReplay(const JobConfig& job, SimulatedModel model, uint64_t samples);
 
   // The verdict of a step, APPLY or SKIP, in any order; of each step once. What is wrong with it.
   std::optional<std::string> Add(const Verdict& verdict);
@@ -58,6 +59,7 @@ class VerdictReplay {
   std::optional<std::string> CheckClipping(const Verdict& verdict,
                                            const std::vector<float>& gradient) const;
 
+  const SimulatedModel model_;
   const bool mean_;
   const uint64_t nominal_;
   const double clip_norm_;

@@ -1,0 +1,108 @@
+// A job of 1,000 workers and 100 shards, in virtual time: that it keeps its promises, and what its
+// coordinator has to do.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/job/job_file.h"
+#include "tests/simulation/coordinator_load.h"
+#include "tests/simulation/job_simulation.h"
+
+namespace parley {
+namespace {
+
+constexpr uint32_t kWorkers = 1000;
+constexpr uint32_t kShards = 100;
+constexpr uint64_t kSteps = 4;
+constexpr absl::Duration kCompute = absl::Seconds(20);  // of a step, at most
+
+JobConfig Job() {
+  const std::string path = absl::StrCat(testing::TempDir(), "/large.textproto");
+  std::ofstream(path) << R"(
+      name: "large"
+      model { own {} }
+      data { own {} batch: 2 }
+      checkpoint { at_end: false }
+      liveness: "10s"
+      stall_timeout: "5m"
+      consistency { sync { reduction: SUM } }
+      optimizer { sgd { rate: 1 } }
+      )"
+                      << "steps: " << kSteps << " cluster { workers: " << kWorkers
+                      << " shards: " << kShards << " min_workers: " << kWorkers - 100 << " }";
+  const absl::StatusOr<JobConfig> job = LoadJob(path, {});
+  EXPECT_TRUE(job.ok()) << job.status();
+  return job.ok() ? *job : JobConfig();
+}
+
+// Each shard has a tensor.
+JobSimulation::Options Large() {
+  JobSimulation::Options options;
+  options.job = Job();
+  options.model = SimulatedModel(std::vector<int64_t>(kShards, 1));
+  options.samples = 2 * 2 * kWorkers;  // two steps
+  options.compute = kCompute;
+  options.most_events = 100'000'000;
+  return options;
+}
+
+void Show(const char* what, const JobSimulation& simulation, const CoordinatorLoad& load) {
+  std::printf("%s: %d workers, %d shards, %d steps in %s of virtual time, %d calls, %d events\n%s",
+              what, static_cast<int>(kWorkers), static_cast<int>(kShards),
+              static_cast<int>(simulation.steps()),
+              absl::FormatDuration(absl::Trunc(simulation.took(), absl::Milliseconds(1))).c_str(),
+              static_cast<int>(simulation.network().calls), static_cast<int>(simulation.events()),
+              load.Table(simulation.took()).c_str());
+}
+
+TEST(ScaleSimulationTest, TheCoordinatorHasNoPartInAStep) {
+  CoordinatorLoad load;
+  JobSimulation::Options options = Large();
+  options.all_evaluations_whole = true;
+  options.coordinator_load = &load;
+  JobSimulation simulation(options);
+  EXPECT_EQ(absl::StrJoin(simulation.Run(), "\n"), "");
+  EXPECT_EQ(simulation.steps(), kSteps);
+  Show("without faults", simulation, load);
+  // One leader reports each step; all others only say that they live and ask for news.
+  const uint64_t members = kWorkers + kShards;
+  EXPECT_LE(load.Of("ReportVerdictsRequest").calls, kSteps);
+  EXPECT_EQ(load.Of("JoinRequest").calls, members);
+  EXPECT_EQ(load.Of("ReportEvaluationRequest").calls,
+            options.test_samples * static_cast<uint64_t>(simulation.evaluations_ordered()));
+  const double heartbeats = absl::FDivDuration(simulation.took(), absl::Seconds(2.5));
+  EXPECT_LE(load.Of("HeartbeatRequest").calls, members * (1 + heartbeats));
+}
+
+TEST(ScaleSimulationTest, LosesWorkersAndItsCoordinator) {
+  CoordinatorLoad load;
+  JobSimulation::Options options = Large();
+  options.job.set_autonomy("180s");
+  options.network.lose_request = 0.0001;
+  options.network.lose_reply = 0.0001;
+  options.network.duplicate = 0.0001;
+  options.network.slow = 0.0001;
+  options.clock_drift = 0.01;
+  options.kills = 5;
+  options.stops = 5;
+  options.coordinator_kills = 1;
+  options.aim = false;
+  options.faults_within = absl::Seconds(15);
+  options.coordinator_load = &load;
+  JobSimulation simulation(options);
+  EXPECT_EQ(absl::StrJoin(simulation.Run(), "\n"), "");
+  EXPECT_EQ(simulation.steps(), kSteps);
+  EXPECT_FALSE(simulation.failed());
+  Show("with faults", simulation, load);
+  for (const char* what : {"killed", "stopped", "coordinator killed", "took over"}) {
+    EXPECT_EQ(simulation.happened().count(what), 1u) << what;
+  }
+}
+
+}  // namespace
+}  // namespace parley
