@@ -315,5 +315,46 @@ TEST(CoordinatorFailureTest, ACoordinatorThatWasStoppedBlamesNobody) {
   EXPECT_EQ(job.core.phase(), FAILED);
 }
 
+// A worker is lost, and before anybody can be told the coordinator is cut off from all.
+void FailCutOff(CoordinatorFixture& job) {
+  job.Train();
+  job.workers[0]->alive = false;
+  job.Pass(absl::Seconds(5));
+  for (auto& process : job.processes) process->alive = false;
+  job.Pass(absl::Seconds(5));
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_NE(job.core.cause()->text().find("worker 0 at"), std::string::npos);
+}
+
+CoordinatorCore::Options Autonomous() {
+  auto options = CoordinatorFixture::DefaultOptions(1, 2);
+  options.autonomy = absl::Seconds(30);
+  return options;
+}
+
+TEST(CoordinatorFailureTest, OneThatIsCutOffWaitsToTellTheCause) {
+  CoordinatorFixture job(Autonomous());
+  FailCutOff(job);
+  job.Pass(absl::Seconds(20));
+  EXPECT_FALSE(job.core.MayExit(job.now)) << "they go on without it, and know of no failure";
+  job.shards[0]->alive = true;
+  job.Watch(*job.shards[0]);
+  ASSERT_TRUE(job.shards[0]->watched.has_value() && job.shards[0]->watched->ok());
+  EXPECT_EQ((*job.shards[0]->watched)->phase(), FAILED);
+  job.Pass(absl::Seconds(9));
+  EXPECT_FALSE(job.core.MayExit(job.now)) << "a member asks for news every now and then only";
+  job.Pass(absl::Seconds(2));
+  EXPECT_TRUE(job.core.MayExit(job.now)) << "the others could have come too";
+}
+
+TEST(CoordinatorFailureTest, OneThatIsCutOffWaitsNoLongerThanMembersGoOnAlone) {
+  CoordinatorFixture job(Autonomous());
+  FailCutOff(job);
+  job.Pass(absl::Seconds(34));
+  EXPECT_FALSE(job.core.MayExit(job.now));
+  job.Pass(absl::Seconds(2));
+  EXPECT_TRUE(job.core.MayExit(job.now));
+}
+
 }  // namespace
 }  // namespace parley

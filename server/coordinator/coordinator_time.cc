@@ -21,6 +21,10 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     EndWait(now);
     if (!life_.ended()) EndStall(now);
   }
+  if (life_.ended() && heard_after_end_ == absl::InfiniteFuture() &&
+      members_.HeardSince(ended_at_)) {
+    heard_after_end_ = now;
+  }
   TellWatchers(replies);
   watchers_.Expire(now, replies);
 }
@@ -70,7 +74,13 @@ void CoordinatorCore::EndWait(absl::Time now) {
 
 bool CoordinatorCore::MayExit(absl::Time now) const {
   if (!life_.ended()) return false;
-  if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) return true;
+  if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) {
+    // A member that is silent now may be dead. But where no member at all is heard of, it is this
+    // coordinator that is cut off, and nobody knows the cause; they have as long to ask when they
+    // can.
+    const bool at_once = heard_after_end_ - ended_at_ <= options_.liveness / 2;
+    if (at_once || now - heard_after_end_ >= options_.liveness) return true;
+  }
   if (!members_.AllGone(now)) return false;
   // Those that are silent may be cut off with this coordinator. They go on without it for so long,
   // and should hear that the job has finished.

@@ -209,6 +209,12 @@ absl::Time MemberTable::LastHeard() const {
   return last;
 }
 
+bool MemberTable::HeardSince(absl::Time when) const {
+  const std::vector<const Entry*> holders = Holders();
+  return std::any_of(holders.begin(), holders.end(),
+                     [&](const Entry* entry) { return entry->heard_at >= when; });
+}
+
 bool MemberTable::LeaseIsOver(const Entry& entry, absl::Time now) const {
   return now - entry.lease_from >= liveness_;
 }

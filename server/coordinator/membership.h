@@ -78,6 +78,9 @@ class MemberTable {
   // When the last word of any present member came; InfinitePast if there is none.
   absl::Time LastHeard() const;
 
+  // Whether the word of any holder has come since then, be it one that has left.
+  bool HeardSince(absl::Time when) const;
+
   // The member whose lease is over; the one silent for longest if there are several; null if none.
   const Entry* Expired(absl::Time now) const;
   // All have left or are past their lease.

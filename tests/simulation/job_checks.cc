@@ -66,10 +66,14 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
 }
 
 bool JobSimulation::CameTooLate(std::string_view end) {
-  // The last coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut
-  // off for longer than its lease, nobody can tell it how the job ended.
-  return Recorded().over() && (end.find("no coordinator at") != std::string_view::npos ||
-                               end.find("has not answered since") != std::string_view::npos);
+  // A coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut off
+  // for longer than its lease, nobody can tell it how the job ended. (One that was started since
+  // then has begun another job in the log.)
+  const bool over = Recorded().over() ||
+                    std::any_of(coordinators_.begin(), coordinators_.end(),
+                                [](const auto& coordinator) { return coordinator->end().ok(); });
+  return over && (end.find("no coordinator at") != std::string_view::npos ||
+                  end.find("has not answered since") != std::string_view::npos);
 }
 
 bool JobSimulation::FailedAlike() {
