@@ -119,6 +119,8 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   }
   absl::StatusOr<SafetensorsWriter::Written> written = (*writer)->Finish();
   if (!written.ok()) return written.status();
+  // What is reported must not be lost in a crash, and so neither must its name.
+  if (absl::Status synced = files.SyncDirectory(folder); !synced.ok()) return synced;
   file.set_bytes(written->bytes);
   file.set_crc32(written->crc32);
   return file;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "common/memory_file_system.h"
 #include "server/parameter_shard/shard_fixture.h"
 
 namespace parley::testing {
@@ -196,6 +197,25 @@ TEST_F(CheckpointIoTest, ASnapshotStaysAsItWasWhileTrainingGoesOn) {
   Train(cluster, 4, 5);
   EXPECT_EQ(bytes((*slices)[0].values), values);
   EXPECT_EQ(bytes((*slices)[0].state_buffer), state);
+}
+
+TEST(CheckpointIoCrashTest, AFileThatIsReportedOutlivesACrashOfItsMachine) {
+  ShardCluster cluster(SummingJob(), MakeView({}));
+  const auto slices = cluster.shard(0).Snapshot(0);
+  ASSERT_TRUE(slices.ok());
+  for (uint64_t seed = 0; seed < 20; ++seed) {  // a crash loses some of what is not synced
+    MemoryFileSystem files;
+    ASSERT_EQ(files.CreateDirectories("/c/step"), absl::OkStatus());
+    for (const char* folder : {"/", "/c"}) {
+      ASSERT_EQ(files.SyncDirectory(folder), absl::OkStatus());
+    }
+    const auto file = WriteCheckpointFile(files, "/c/step", *cluster.shard(0).routing(), *slices);
+    ASSERT_TRUE(file.ok()) << file.status();
+    files.Restart(seed);
+    const auto content = ReadWholeFile(files, "/c/step/" + file->name());
+    ASSERT_TRUE(content.ok()) << content.status();
+    EXPECT_EQ(content->size(), file->bytes());
+  }
 }
 
 }  // namespace
