@@ -95,6 +95,7 @@ class FakeConnector final : public Connector {
     for (const auto& [address, shard] : shards_) {
       shard->closes.Drop();
       shard->decides.Drop();
+      shard->advances.Drop();
     }
     coordinator->ready.Drop();
     coordinator->verdicts.Drop();

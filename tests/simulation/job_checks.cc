@@ -66,6 +66,11 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
 }
 
 bool JobSimulation::CameTooLate(std::string_view end) {
+  // In all the time that it tries to join, there may be a coordinator for some seconds only.
+  if (CoordinatorsMayGo() && end.find("took us in within") != std::string_view::npos) {
+    ++happened_["was not taken in"];
+    return true;
+  }
   // A coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut off
   // for longer than its lease, nobody can tell it how the job ended. (One that was started since
   // then has begun another job in the log.)
