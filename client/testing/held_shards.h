@@ -53,7 +53,11 @@ class HeldShards {
     layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
     calls_.Connect(layout_.shard_addresses());
   }
-  ~HeldShards() { timers_->Stop(); }
+  ~HeldShards() {
+    timers_->Stop();
+    // An open call holds the shard that holds it.
+    for (const auto& shard : connector_.shards) shard->Drop();
+  }
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const SliceLayout& layout() const { return layout_; }
@@ -125,6 +129,11 @@ class HeldShards {
       Held first = std::move(held_.front());
       held_.pop_front();
       return first;
+    }
+    void Drop() {
+      std::deque<Held> dropped;
+      absl::MutexLock lock(&mu_);
+      dropped.swap(held_);
     }
     int pushes() const {
       absl::MutexLock lock(&mu_);
