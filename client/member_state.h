@@ -68,6 +68,9 @@ class MemberState {
     return !over() && !ended_ && !fenced() && now >= next_watch_;
   }
   bool OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time now);
+  // Whether the coordinator has told, or tries to, what this member has not heard: a heartbeat was
+  // answered with this revision. The open Watch may be lost, and another one is to be opened.
+  bool MissesNews(uint64_t revision) const { return revision > watched_.revision(); }
 
   // The step leader is to be asked WhyFailed at leader_address until ask_deadline.
   bool wants_leader(absl::Time now) const;

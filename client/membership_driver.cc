@@ -149,6 +149,9 @@ void MembershipDriver::SendHeartbeat() {
                               self->heartbeat_open_ = false;
                               self->state_.OnHeartbeat(reply.status(), sent, self->timers_->Now(),
                                                        reply.ok() ? reply->generation() : 0);
+                              if (reply.ok() && self->state_.MissesNews(reply->revision())) {
+                                self->watch_open_ = false;
+                              }
                             }
                             self->Pump();
                           });
@@ -157,15 +160,19 @@ void MembershipDriver::SendHeartbeat() {
 void MembershipDriver::OpenWatch() {
   WatchRequest request;
   *request.mutable_header() = header();
+  uint64_t number = 0;
   {
     absl::MutexLock lock(&mu_);
     request.set_seen_revision(state_.watched().revision());
+    number = ++watch_;
   }
   coordinator_->Watch(request, timers_->Now() + options_.liveness,
-                      [self = shared_from_this()](absl::StatusOr<WatchReply> reply) {
+                      [self = shared_from_this(), number](absl::StatusOr<WatchReply> reply) {
                         {
                           absl::MutexLock lock(&self->mu_);
-                          self->watch_open_ = false;
+                          // How one that was given up ended says nothing.
+                          if (number != self->watch_ && !reply.ok()) return;
+                          if (number == self->watch_) self->watch_open_ = false;
                           if (self->state_.OnWatch(reply, self->timers_->Now()) &&
                               self->listener_.on_state && !self->stopped_) {
                             self->listener_thread_->RunAt(absl::InfinitePast(),

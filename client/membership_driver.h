@@ -76,6 +76,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   // Which calls are open.
   bool heartbeat_open_ ABSL_GUARDED_BY(mu_) = false;
   bool watch_open_ ABSL_GUARDED_BY(mu_) = false;
+  uint64_t watch_ ABSL_GUARDED_BY(mu_) = 0;  // number of the open one; former ones are given up
   bool leader_open_ ABSL_GUARDED_BY(mu_) = false;
   bool status_open_ ABSL_GUARDED_BY(mu_) = false;
   std::shared_ptr<ShardClient> leader_ ABSL_GUARDED_BY(mu_);

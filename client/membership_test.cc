@@ -35,6 +35,15 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     absl::MutexLock lock(&mu_);
     leader_cause_ = text;
   }
+  // The same, but the answer of the Watch that is open is lost.
+  void PublishUnheard(WatchReply state) {
+    absl::MutexLock lock(&mu_);
+    const auto is_parked = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !parked_.empty(); };
+    mu_.Await(absl::Condition(&is_parked));
+    lost_.swap(parked_);
+    state.set_revision(++revision_);
+    state_ = state;
+  }
   void Publish(WatchReply state) {
     std::vector<Done<WatchReply>> parked;
     {
@@ -102,8 +111,13 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
       last_heartbeat_ = request;
       status = down_ ? absl::UnavailableError("nobody there") : heartbeat_;
     }
-    if (status.ok()) return done(HeartbeatReply());
-    done(status);
+    if (!status.ok()) return done(status);
+    HeartbeatReply reply;
+    {
+      absl::MutexLock lock(&mu_);
+      reply.set_revision(revision_);
+    }
+    done(reply);
   }
   void Watch(const WatchRequest& request, absl::Time, Done<WatchReply> done) override {
     if (Down()) return done(absl::UnavailableError("nobody there"));
@@ -160,6 +174,7 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
   WatchReply state_ ABSL_GUARDED_BY(mu_);
   std::vector<Done<WatchReply>> parked_ ABSL_GUARDED_BY(mu_);
+  std::vector<Done<WatchReply>> lost_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> connected_ ABSL_GUARDED_BY(mu_);
   JoinRequest joined_ ABSL_GUARDED_BY(mu_);
   HeartbeatRequest last_heartbeat_ ABSL_GUARDED_BY(mu_);
@@ -249,6 +264,14 @@ TEST_F(MembershipTest, HeartbeatsCarryProgress) {
   service_.AwaitHeartbeats(3);
   EXPECT_EQ(service_.last_heartbeat().step(), 4);
   EXPECT_EQ(service_.last_heartbeat().progress(), 2);
+}
+
+TEST_F(MembershipTest, WhoseWatchWasLostHearsOfTheNewsAfterItsNextHeartbeat) {
+  auto membership = Join(absl::Milliseconds(40));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.PublishUnheard(Training());
+  AwaitStates(1);
+  EXPECT_EQ((*membership)->header().view_epoch(), 4);
 }
 
 TEST_F(MembershipTest, ACoordinatorThatIsNotThereIsNamedAfterTheJoinTimeout) {

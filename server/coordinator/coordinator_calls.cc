@@ -57,6 +57,7 @@ absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest
   members_.Heartbeat(**caller, request, now);
   HeartbeatReply reply;
   reply.set_generation(generation_);
+  reply.set_revision(revision_);
   return reply;
 }
 

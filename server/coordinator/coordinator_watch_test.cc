@@ -67,6 +67,23 @@ TEST(CoordinatorTest, ASecondWatchOfAMemberAnswersTheFirst) {
   EXPECT_EQ(answers, 4) << "nothing parks any more when the process goes";
 }
 
+TEST(CoordinatorTest, AHeartbeatTellsWhetherThereIsNews) {
+  CoordinatorFixture job(1, 1);
+  job.Train();
+  auto& shard = *job.shards[0];
+  const auto told = [&] {
+    HeartbeatRequest request;
+    *request.mutable_header() = shard.header;
+    Replies replies;
+    return job.core.Heartbeat(request, job.now, replies)->revision();
+  };
+  shard.seen_revision = 0;
+  job.Watch(shard);
+  EXPECT_EQ(told(), shard.seen_revision);
+  ASSERT_TRUE(job.Fail(*job.workers[0], "x").ok());
+  EXPECT_GT(told(), shard.seen_revision);
+}
+
 TEST(CoordinatorTest, StatusSaysWhoIsMissing) {
   CoordinatorFixture job(2, 1);
   EXPECT_EQ(job.Status().what_is_missing(),

@@ -9,9 +9,9 @@
 namespace parley {
 
 const std::vector<double>& StalenessCounts::Bounds() {
-  static const auto* const kBounds =
+  static const auto* const bounds =
       new std::vector<double>{0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128};
-  return *kBounds;
+  return *bounds;
 }
 
 void StalenessCounts::Add(uint64_t staleness) {

@@ -130,6 +130,8 @@ void Process::Stop(absl::Duration how_long) {
       self->held_.pop_front();
       self->Run(std::move(task));
     }
+    // One of them may have been the last: the others may hold the process itself.
+    if (!self->alive_) self->held_.clear();
   });
 }
 
