@@ -1,32 +1,19 @@
 // Whole jobs in bounded and async under the same faults as those in sync.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job/job_file.h"
+#include "tests/simulation/simulated_job.h"
 #include "tests/simulation/simulation_seeds.h"
 
 namespace parley {
 namespace {
 
 JobConfig ClockedJob(const std::string& mode, const std::string& cluster) {
-  const std::string path = absl::StrCat(testing::TempDir(), "/clocked.textproto");
-  std::ofstream(path) << R"(
-      name: "clocked"
-      model { own {} }
-      data { own {} batch: 2 }
-      optimizer { sgd { rate: 1 } }
-      checkpoint { at_end: false }
-      liveness: "10s"
-      stall_timeout: "5m"
-      epochs: 3
-      )" << absl::StrCat("cluster { ", cluster, " } consistency { ", mode, " }");
-  const absl::StatusOr<JobConfig> job = LoadJob(path, {});
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? *job : JobConfig();
+  return SimulatedJob(absl::StrCat("epochs: 3 optimizer { sgd { rate: 1 } } cluster { ", cluster,
+                                   " } consistency { ", mode, " }"));
 }
 
 constexpr char kBounded[] = "bounded { bound: 1 reduction: SUM }";

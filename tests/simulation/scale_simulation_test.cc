@@ -3,15 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job/job_file.h"
 #include "tests/simulation/coordinator_load.h"
 #include "tests/simulation/job_simulation.h"
+#include "tests/simulation/simulated_job.h"
 
 namespace parley {
 namespace {
@@ -21,29 +20,13 @@ constexpr uint32_t kShards = 100;
 constexpr uint64_t kSteps = 4;
 constexpr absl::Duration kCompute = absl::Seconds(20);  // of a step, at most
 
-JobConfig Job() {
-  const std::string path = absl::StrCat(testing::TempDir(), "/large.textproto");
-  std::ofstream(path) << R"(
-      name: "large"
-      model { own {} }
-      data { own {} batch: 2 }
-      checkpoint { at_end: false }
-      liveness: "10s"
-      stall_timeout: "5m"
-      consistency { sync { reduction: SUM } }
-      optimizer { sgd { rate: 1 } }
-      )"
-                      << "steps: " << kSteps << " cluster { workers: " << kWorkers
-                      << " shards: " << kShards << " min_workers: " << kWorkers - 100 << " }";
-  const absl::StatusOr<JobConfig> job = LoadJob(path, {});
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? *job : JobConfig();
-}
-
 // Each shard has a tensor.
 JobSimulation::Options Large() {
   JobSimulation::Options options;
-  options.job = Job();
+  options.job = SimulatedJob(absl::StrCat(
+      "consistency { sync { reduction: SUM } } optimizer { sgd { rate: 1 } } steps: ", kSteps,
+      " cluster { workers: ", kWorkers, " shards: ", kShards, " min_workers: ", kWorkers - 100,
+      " }"));
   options.model = SimulatedModel(std::vector<int64_t>(kShards, 1));
   options.samples = 2 * 2 * kWorkers;  // two steps
   options.compute = kCompute;

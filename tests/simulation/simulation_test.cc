@@ -4,7 +4,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -12,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/job/job_file.h"
 #include "tests/simulation/job_simulation.h"
+#include "tests/simulation/simulated_job.h"
 #include "tests/simulation/simulation_seeds.h"
 
 namespace parley {
@@ -21,20 +20,8 @@ namespace {
 
 JobConfig Job(const std::string& how_long, const std::string& cluster = "workers: 3 shards: 2",
               const std::string& sync = "reduction: SUM", const std::string& optimizer = "") {
-  const std::string path = absl::StrCat(testing::TempDir(), "/simulated.textproto");
-  std::ofstream(path) << R"(
-      name: "simulated"
-      model { own {} }
-      data { own {} batch: 2 }
-      checkpoint { at_end: false }
-      liveness: "10s"
-      stall_timeout: "5m"
-      )"
-                      << absl::StrCat(how_long, " cluster { ", cluster, " } consistency { sync { ",
-                                      sync, " } } optimizer { sgd { rate: 1 } ", optimizer, " }");
-  const absl::StatusOr<JobConfig> job = LoadJob(path, {});
-  EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? *job : JobConfig();
+  return SimulatedJob(absl::StrCat(how_long, " cluster { ", cluster, " } consistency { sync { ",
+                                   sync, " } } optimizer { sgd { rate: 1 } ", optimizer, " }"));
 }
 
 TEST(SimulationTest, WithoutFaultsAJobRunsToItsEnd) {
