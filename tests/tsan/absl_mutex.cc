@@ -196,6 +196,6 @@ extern "C" const char* __tsan_default_suppressions() {  // NOLINT
          "race_top:operator delete\n";
 }
 
-extern "C" const char* __tsan_default_options() {
+extern "C" const char* __tsan_default_options() {  // NOLINT
   return "ignore_noninstrumented_modules=1";
-}  // NOLINT
+}
