@@ -30,7 +30,10 @@ std::optional<uint64_t> StepOfFolder(std::string_view name) {
   return step;
 }
 
-std::string ShardFileName(uint32_t shard) { return absl::StrCat("shard-", shard, ".safetensors"); }
+std::string ShardFileName(uint32_t shard, uint64_t job_epoch) {
+  return absl::StrCat("shard-", shard, job_epoch > 1 ? absl::StrCat(".e", job_epoch) : "",
+                      ".safetensors");
+}
 
 std::string StateName(std::string_view tensor, std::string_view state) {
   return absl::StrCat(View(tensor), ".", View(state));

@@ -15,7 +15,9 @@ namespace parley {
 std::string StepFolderName(uint64_t step);  // "step-00000123"
 // The step of such a name; nothing if it is none.
 std::optional<uint64_t> StepOfFolder(std::string_view name);
-std::string ShardFileName(uint32_t shard);  // "shard-0.safetensors"
+// "shard-0.safetensors"; of a job that has gone back "shard-0.e2.safetensors", so that a process of
+// the time before cannot write into it.
+std::string ShardFileName(uint32_t shard, uint64_t job_epoch = 1);
 
 // Optimizer state beside a tensor: "fc1.weight" and "exp_avg" give "fc1.weight.exp_avg".
 std::string StateName(std::string_view tensor, std::string_view state);

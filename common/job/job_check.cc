@@ -15,6 +15,7 @@ namespace {
 
 // More than anybody has, and few enough that no process is asked to hold a table of billions.
 constexpr uint32_t kMostMembers = 4096;
+constexpr uint32_t kMostRestarts = 1'000'000;
 constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kMostPrefetched = 1024;
 constexpr uint32_t kMostSamples = 1 << 24;  // of one forward
@@ -238,8 +239,7 @@ class Checker {
                          "other bits, but the job is deterministic: must be WAIT or left out, or "
                          "cluster.min_workers must be ",
                          cluster.workers(), " or left out"));
-    Require(job_.max_restarts() == 0, "max_restarts",
-            "replacing lost processes is not in this release: must be 0 or left out");
+    Between(0, job_.max_restarts(), kMostRestarts, "max_restarts");
   }
 
   void BackupIsRight() {

@@ -64,7 +64,7 @@ absl::Status CheckpointPlan::Add(const Member& shard, const ReportCheckpointFile
     return absl::InvalidArgumentError(absl::StrCat(
         who, "of step ", report.step(), " where one of step ", manifest_.step(), " is ordered"));
   }
-  const std::string name = ShardFileName(shard.ordinal());
+  const std::string name = ShardFileName(shard.ordinal(), manifest_.job_epoch());
   if (report.file().name() != name || report.file().shard() != shard.ordinal()) {
     return absl::InvalidArgumentError(
         absl::StrCat(who, "'", report.file().name(), "' should be '", name, "'"));
@@ -99,6 +99,7 @@ void CheckpointPlan::Committed(absl::Time now) {
   End();
   whole_folder_ = folder_;
   whole_step_ = manifest_.step();
+  whole_position_ = manifest_.data_position();
   duration_ = now - began_;
   ++written_;
 }
@@ -108,7 +109,9 @@ std::optional<FileWork> CheckpointPlan::GiveUp(std::string why) {
   FileWork work;
   work.kind = FileWork::Kind::kAbandon;
   work.folder = folder_;
-  for (uint32_t shard = 0; shard < shards_; ++shard) work.files.push_back(ShardFileName(shard));
+  for (uint32_t shard = 0; shard < shards_; ++shard) {
+    work.files.push_back(ShardFileName(shard, manifest_.job_epoch()));
+  }
   End();
   ++failed_;
   error_ = std::move(why);
@@ -126,6 +129,7 @@ void CheckpointPlan::Write(CoordinatorState& state) const {
   }
   logged.set_whole_folder(whole_folder_);
   logged.set_whole_step(whole_step_);
+  *logged.mutable_whole_position() = whole_position_;
   logged.set_ended(ended_);
   logged.set_failed(failed_);
   logged.set_error(error_);
@@ -138,6 +142,7 @@ std::optional<FileWork> CheckpointPlan::Read(const LoggedCheckpoint& logged, uin
   for (const CheckpointFile& file : logged.files()) files_[file.shard()] = file;
   whole_folder_ = logged.whole_folder();
   whole_step_ = logged.whole_step();
+  whole_position_ = logged.whole_position();
   ended_ = logged.ended();
   failed_ = logged.failed();
   error_ = logged.error();
@@ -162,6 +167,7 @@ std::optional<CheckpointOrder> CheckpointPlan::order() const {
   CheckpointOrder order;
   order.set_step(manifest_.step());
   order.set_directory(folder_);
+  order.set_job_epoch(manifest_.job_epoch());
   return order;
 }
 

@@ -59,6 +59,9 @@ class CheckpointPlan {
   // a full disk is less full the next time; nothing where it was not busy.
   std::optional<FileWork> GiveUp(std::string why);
 
+  // The job goes back to this version, while none is being written: later ones come again.
+  void RollBack(uint64_t version) { ended_ = version; }
+
   // For the log. Read, of a new object: returns the work that its former owner may not have done;
   // to do it twice does no harm.
   void Write(CoordinatorState& state) const;
@@ -67,6 +70,7 @@ class CheckpointPlan {
 
   Stage stage() const { return stage_; }
   bool busy() const { return stage_ != Stage::kNone; }
+  bool commits() const { return stage_ == Stage::kCommit; }
   uint64_t step() const { return manifest_.step(); }     // while busy
   const std::string& folder() const { return folder_; }  // while busy
   absl::Time began() const { return began_; }            // of the last one
@@ -77,6 +81,7 @@ class CheckpointPlan {
   uint64_t ended() const { return ended_; }
   // Of the last whole checkpoint; empty and 0 if there is none.
   const std::string& whole_folder() const { return whole_folder_; }
+  const DataPosition& whole_position() const { return whole_position_; }
   uint64_t whole_step() const { return whole_step_; }
   uint64_t written() const { return written_; }          // whole ones since this process began
   absl::Duration duration() const { return duration_; }  // of the last whole one
@@ -97,6 +102,7 @@ class CheckpointPlan {
   uint64_t ended_ = 0;
   std::string whole_folder_;
   uint64_t whole_step_ = 0;
+  DataPosition whole_position_;
   uint64_t written_ = 0;
   absl::Duration duration_;
   uint64_t failed_ = 0;

@@ -111,6 +111,8 @@ void CoordinatorCore::TrainIfShardsAreReady(absl::Time now) {
   Enter(TRAINING, now);
   // Nothing depends on contributor 0 more than on others from now on.
   if (!WaitsForReplacement()) vacancies_.clear();
+  // There is to be something to go back to.
+  if (options_.job.max_restarts() != 0 && GoesBackTo().folder.empty()) AskNow(now);
   SaveIfAllHaveFinished(now);
 }
 

@@ -141,6 +141,8 @@ class CoordinatorCore {
   uint64_t membership_revision() const { return members_.revision(); }
   std::vector<Member> Members() const { return members_.Present(); }
 
+  uint64_t shards_lost() const { return shards_lost_; }
+  uint64_t steps_lost() const { return steps_lost_; }
   uint64_t generation() const { return generation_; }
   uint64_t job_epoch() const { return job_epoch_; }
   uint64_t view_epoch() const { return view_.view_epoch(); }  // 0: no view yet
@@ -207,6 +209,19 @@ class CoordinatorCore {
   // No later version can come; a bound on what is reported about them.
   uint64_t LastVersion() const;
 
+  // A lost shard (coordinator_recovery.cc).
+  struct GoBackPoint {
+    std::string folder;  // empty: there is none
+    uint64_t version = 0;
+    DataPosition position;
+  };
+  GoBackPoint GoesBackTo() const;
+  bool MayGoBack() const;
+  // The job pauses until another shard has its place, or ends with `cause`.
+  void LoseShard(const Caller& shard, FirstCause cause, absl::Time now, Replies& replies);
+  void GoBackIfShardsAreThere(absl::Time now);
+  void GoBack(absl::Time now);
+
   // Time goes on (coordinator_time.cc).
   // Whether no member at all is heard of, so that this coordinator may be the one that is cut off.
   bool IsAlone(absl::Time now);
@@ -227,8 +242,8 @@ class CoordinatorCore {
   // Of the view that governs; of the job file until there is one.
   uint64_t ExpectedMembers() const;
 
-  // A place in the view that nobody has taken again, and that something waits for: an open step, or
-  // the shards in PREPARING, whose values contributor 0 sets.
+  // A place that nobody has taken again, and that something waits for: a shard's, or a worker's in
+  // the view, for an open step, or for the shards in PREPARING, whose values contributor 0 sets.
   struct Vacancy {
     Member lost;
     absl::Time heard_at;
@@ -245,7 +260,12 @@ class CoordinatorCore {
   MemberTable members_;
   ModelRegistry models_;
   ClusterView view_;
-  std::map<uint32_t, Vacancy> vacancies_;  // by ordinal
+  std::map<uint32_t, Vacancy> vacancies_;    // of workers, by ordinal
+  std::map<uint32_t, Vacancy> lost_shards_;  // by ordinal
+  std::optional<FirstCause> lost_cause_;     // of the last of them: why the job ends if none comes
+  bool going_back_ = false;                  // as soon as all shards are there
+  uint64_t shards_lost_ = 0;
+  uint64_t steps_lost_ = 0;  // that were done again
   absl::Time view_changed_at_ =
       absl::InfinitePast();  // workers may have waited for others until then
   std::vector<bool> ready_shards_;

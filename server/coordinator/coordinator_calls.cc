@@ -31,8 +31,8 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
       LoseWorker(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
                  replies);
     } else {
-      // Nobody has the slices of a shard that is gone.
-      FailMember(old.member, why, /*preempted=*/false, now);
+      LoseShard(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
+                replies);
     }
     if (life_.ended()) {
       TellWatchers(replies);
@@ -41,6 +41,7 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   }
   // The last shard may come after all workers have registered.
   MakeViewIfAllAreHere(now);
+  GoBackIfShardsAreThere(now);
   TellWatchers(replies);
   JoinReply reply;
   reply.set_member(joined->entry->member.id());
@@ -54,7 +55,10 @@ absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest
                                                           absl::Time now, Replies&) {
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
-  members_.Heartbeat(**caller, request, now);
+  HeartbeatRequest current = request;
+  // Of a version that the job has gone back before it says nothing.
+  if (request.header().job_epoch() < job_epoch_) current.clear_step();
+  members_.Heartbeat(**caller, current, now);
   HeartbeatReply reply;
   reply.set_generation(generation_);
   reply.set_revision(revision_);

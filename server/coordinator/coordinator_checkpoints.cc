@@ -19,6 +19,7 @@ void CoordinatorCore::SaveOrEnd(absl::Time now) {
     Enter(FINISHED, now);
     return;
   }
+  if (going_back_ || !lost_shards_.empty()) return;
   BeginCheckpoint(progress_.step(), progress_.position(), now);
 }
 
@@ -42,7 +43,8 @@ void CoordinatorCore::BeginCheckpoint(uint64_t version, const DataPosition& posi
 void CoordinatorCore::FollowMark(const CheckpointMark& mark, absl::Time now) {
   // One that is due while another is being written is told again with the next verdict.
   if (mark.version() <= checkpoint_.ended() || checkpoint_.busy() ||
-      mark.version() > progress_.step() || !InPhase({PREPARING, TRAINING}).ok()) {
+      mark.version() > progress_.step() || !InPhase({PREPARING, TRAINING}).ok() ||
+      !lost_shards_.empty()) {
     return;
   }
   BeginCheckpoint(mark.version(), mark.position(), now);
@@ -57,6 +59,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     const std::string why = absl::StrCat("the checkpoint ", work.folder, " could not be ",
                                          commits ? "committed: " : "begun: ", result.message());
     GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now);
+    GoBackIfShardsAreThere(now);
     TellWatchers(replies);
     return;
   }
@@ -73,13 +76,17 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     remove.folder = options_.checkpoint_directory;
     remove.keep = {checkpoint.keep_last(), checkpoint.keep_every_steps(), view_.start_from()};
     file_work_.push_back(std::move(remove));
-    SaveOrEnd(now);
+    if (going_back_ || !lost_shards_.empty()) {
+      GoBackIfShardsAreThere(now);
+    } else {
+      SaveOrEnd(now);
+    }
   }
   TellWatchers(replies);
 }
 
 void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
-  const bool was_last = life_.phase() == SAVING && options_.job.checkpoint().at_end() &&
+  const bool was_last = life_.phase() == SAVING && lost_shards_.empty() && !going_back_ && options_.job.checkpoint().at_end() &&
                         checkpoint_.busy() && checkpoint_.step() == progress_.step();
   if (auto work = checkpoint_.GiveUp(cause.text())) file_work_.push_back(*std::move(work));
   Change();

@@ -19,12 +19,18 @@ CoordinatorState CoordinatorCore::DurableState() const {
   for (uint32_t shard = 0; shard < ready_shards_.size(); ++shard) {
     if (ready_shards_[shard]) state.add_ready_shards(shard);
   }
-  for (const auto& [ordinal, vacancy] : vacancies_) {
-    LoggedVacancy* logged = state.add_vacancies();
-    *logged->mutable_lost() = vacancy.lost;
-    logged->set_heard_unix_micros(absl::ToUnixMicros(vacancy.heard_at));
-    logged->set_since_unix_micros(absl::ToUnixMicros(vacancy.since));
+  for (const auto* places : {&vacancies_, &lost_shards_}) {
+    for (const auto& [ordinal, vacancy] : *places) {
+      LoggedVacancy* logged = state.add_vacancies();
+      *logged->mutable_lost() = vacancy.lost;
+      logged->set_heard_unix_micros(absl::ToUnixMicros(vacancy.heard_at));
+      logged->set_since_unix_micros(absl::ToUnixMicros(vacancy.since));
+    }
   }
+  state.set_going_back(going_back_);
+  if (lost_cause_) *state.mutable_lost_cause() = *lost_cause_;
+  state.set_shards_lost(shards_lost_);
+  state.set_steps_lost(steps_lost_);
   progress_.Write(*state.mutable_progress());
   evaluations_.Write(state);
   finished_.Write(state);
@@ -69,10 +75,15 @@ absl::Status CoordinatorCore::RestoreView(const CoordinatorState& state) {
     ready_shards_[shard] = true;
   }
   for (const LoggedVacancy& logged : state.vacancies()) {
-    vacancies_[logged.lost().ordinal()] = {logged.lost(),
-                                           absl::FromUnixMicros(logged.heard_unix_micros()),
-                                           absl::FromUnixMicros(logged.since_unix_micros())};
+    auto& places = logged.lost().role() == SHARD ? lost_shards_ : vacancies_;
+    places[logged.lost().ordinal()] = {logged.lost(),
+                                       absl::FromUnixMicros(logged.heard_unix_micros()),
+                                       absl::FromUnixMicros(logged.since_unix_micros())};
   }
+  going_back_ = state.going_back();
+  if (state.has_lost_cause()) lost_cause_ = state.lost_cause();
+  shards_lost_ = state.shards_lost();
+  steps_lost_ = state.steps_lost();
   if (!state.has_view()) return absl::OkStatus();
   view_ = state.view();
   progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
@@ -90,7 +101,7 @@ absl::Status CoordinatorCore::CheckRestored() const {
     return needs_view ? absl::DataLossError("no view") : absl::OkStatus();
   }
   for (uint32_t shard = 0; shard < members_.places(SHARD); ++shard) {
-    if (members_.Holder(SHARD, shard) == nullptr) {
+    if (members_.Holder(SHARD, shard) == nullptr && lost_shards_.count(shard) == 0) {
       return absl::DataLossError(absl::StrCat("a view, but no shard ", shard));
     }
   }

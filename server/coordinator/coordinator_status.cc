@@ -36,6 +36,13 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
     miss(entry.member.role(), entry.member.ordinal(), absl::StrCat(Describe(entry.member), what));
     missing.are_awaited.push_back(&entry);
   };
+  for (const auto& [ordinal, vacancy] : lost_shards_) {
+    miss(SHARD, ordinal,
+         absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
+                      FormatUtc(vacancy.heard_at),
+                      "; its place waits for another shard, then all go back to ",
+                      GoesBackTo().folder));
+  }
   for (const auto& [ordinal, vacancy] : vacancies_) {
     miss(WORKER, ordinal,
          absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
@@ -56,11 +63,12 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
       break;
     case PREPARING:
       for (uint32_t ordinal = 0; ordinal < ready_shards_.size(); ++ordinal) {
-        if (!ready_shards_[ordinal]) await(*members_.Holder(SHARD, ordinal), " is not ready");
+        const Caller* const shard = members_.Holder(SHARD, ordinal);
+        if (!ready_shards_[ordinal] && shard != nullptr) await(*shard, " is not ready");
       }
       break;
     case TRAINING:
-      if (AllHaveFinished()) {
+      if (AllHaveFinished() && lost_shards_.count(view_.step_leader()) == 0) {
         await(*members_.Holder(SHARD, view_.step_leader()),
               absl::StrCat(" has not reported the verdict of step ", progress_.step() + 1).c_str());
       }
@@ -71,7 +79,7 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
         break;
       }
       for (uint32_t ordinal = 0; ordinal < ready_shards_.size(); ++ordinal) {
-        if (!checkpoint_.reported(ordinal)) {
+        if (!checkpoint_.reported(ordinal) && lost_shards_.count(ordinal) == 0) {
           await(*members_.Holder(SHARD, ordinal), " has not written its file of the checkpoint");
         }
       }
@@ -88,6 +96,7 @@ uint64_t CoordinatorCore::ExpectedMembers() const {
   for (const auto& [ordinal, vacancy] : vacancies_) {
     if (members_.Holder(WORKER, ordinal) == nullptr) ++expected;
   }
+  expected += lost_shards_.size();
   return expected;
 }
 
@@ -139,6 +148,8 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_checkpoint_step(checkpoint_.whole_step());
   reply.set_checkpoints_failed(checkpoint_.failed());
   reply.set_checkpoint_error(checkpoint_.error());
+  reply.set_shards_lost(shards_lost_);
+  reply.set_steps_lost(steps_lost_);
   reply.set_job_epoch(job_epoch_);
   reply.set_view_epoch(view_.view_epoch());
   reply.set_generation(generation_);

@@ -17,6 +17,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   last_tick_ = now;
   if (generation_ != 0 && !life_.ended() && !IsAlone(now)) {
     EndLeases(now, replies);
+    GoBackIfShardsAreThere(now);
     // Before stalls: who stands still may only wait for the replacement.
     EndWait(now);
     if (!life_.ended()) EndStall(now);
@@ -55,8 +56,10 @@ void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {
     const Caller* lost = members_.Expired(now);
     if (lost == nullptr) return;
     FirstCause cause = LostMember(lost->member, lost->heard_at, now, progress_.step());
-    if (life_.phase() == GATHERING || lost->member.role() != WORKER) {
+    if (life_.phase() == GATHERING) {
       EndJob(std::move(cause), now);
+    } else if (lost->member.role() == SHARD) {
+      LoseShard(*lost, std::move(cause), now, replies);
     } else {
       LoseWorker(*lost, std::move(cause), now, replies);
     }
@@ -64,6 +67,12 @@ void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {
 }
 
 void CoordinatorCore::EndWait(absl::Time now) {
+  for (const auto& [ordinal, vacancy] : lost_shards_) {
+    if (now - std::max(vacancy.since, resumed_at_) < options_.stall_timeout) continue;
+    EndJob(lost_cause_.value_or(LostMember(vacancy.lost, vacancy.heard_at, now, progress_.step())),
+           now);
+    return;
+  }
   const Vacancy* longest = nullptr;
   for (const auto& [ordinal, vacancy] : vacancies_) {
     if (longest == nullptr || vacancy.since < longest->since) longest = &vacancy;
@@ -91,6 +100,8 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
 }
 
 void CoordinatorCore::EndStall(absl::Time now) {
+  // All stand still, and EndWait sees to it.
+  if (!lost_shards_.empty()) return;
   if (life_.phase() == TRAINING) {
     // The one that has stood still for longest; the others may only wait for it.
     const Caller* stalled = nullptr;

@@ -29,10 +29,12 @@ std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
 
   const Missing missing = WhatIsMissing();
   const absl::Time event = std::max(last_event_, resumed_at_);
-  auto vacancy = vacancies_.begin();  // they come first, in this order
+  std::vector<absl::Time> vacant;  // they come first, in this order
+  for (const auto* places : {&lost_shards_, &vacancies_}) {
+    for (const auto& [ordinal, vacancy] : *places) vacant.push_back(vacancy.since);
+  }
   for (size_t i = 0; i < missing.who.size(); ++i) {
-    absl::Time since = event;
-    if (vacancy != vacancies_.end()) since = std::max((vacancy++)->second.since, resumed_at_);
+    const absl::Time since = i < vacant.size() ? std::max(vacant[i], resumed_at_) : event;
     Wait& wait = add(missing.who[i], since, since + options_.stall_timeout);
     if (missing.on[i].role() != ROLE_UNSPECIFIED) *wait.add_on() = missing.on[i];
   }

@@ -9,6 +9,8 @@ bool JobLife::IsLegal(Phase from, Phase to) {
   if (from == PREPARING && to == TRAINING) return true;
   // Every worker has finished and the verdict of its last step is known here.
   if (from == TRAINING && to == SAVING) return true;
+  // A shard was lost and another one has its place: all go back to a checkpoint.
+  if ((from == PREPARING || from == TRAINING || from == SAVING) && to == PREPARING) return true;
   // The last checkpoint is committed, or none was asked for.
   if (from == SAVING && to == FINISHED) return true;
   // A member was lost, stalled, gave up or left early, or the coordinator itself cannot go on.

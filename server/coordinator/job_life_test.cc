@@ -18,18 +18,28 @@ TEST(JobLifeTest, GoesThroughAllPhasesInOrder) {
   EXPECT_TRUE(life.ended());
 }
 
-TEST(JobLifeTest, EightTransitionsAreLegalAndNoOther) {
+TEST(JobLifeTest, GoesBackFromTheThreeBetween) {
+  for (const int phases : {1, 2, 3}) {
+    JobLife life;
+    for (int i = 1; i <= phases; ++i) EXPECT_TRUE(life.Enter(kPhases[i]));
+    EXPECT_TRUE(life.Enter(PREPARING));
+    EXPECT_TRUE(life.Enter(TRAINING));
+  }
+}
+
+TEST(JobLifeTest, ElevenTransitionsAreLegalAndNoOther) {
   int legal = 0;
   for (Phase from : kPhases) {
     for (Phase to : kPhases) {
       if (!JobLife::IsLegal(from, to)) continue;
       ++legal;
-      EXPECT_TRUE(to == FAILED || to == from + 1) << Phase_Name(from) << " -> " << Phase_Name(to);
+      EXPECT_TRUE(to == FAILED || to == from + 1 || (to == PREPARING && from != GATHERING))
+          << Phase_Name(from) << " -> " << Phase_Name(to);
       EXPECT_NE(from, FINISHED);
       EXPECT_NE(from, FAILED);
     }
   }
-  EXPECT_EQ(legal, 8);
+  EXPECT_EQ(legal, 11);
 }
 
 TEST(JobLifeTest, AnIllegalTransitionChangesNothing) {

@@ -129,6 +129,10 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
   entry.step = std::max<uint64_t>(entry.step, request.step());
 }
 
+void MemberTable::RollBack(uint64_t step) {
+  for (auto& [id, entry] : entries_) entry.step = std::min(entry.step, step);
+}
+
 void MemberTable::Leave(Entry& entry) {
   if (entry.left) return;
   entry.left = true;

@@ -65,6 +65,9 @@ class MemberTable {
   // It has left, and its place is free: nobody depends on it.
   void Release(Entry& entry);
 
+  // Nobody knows a later step than this one any more.
+  void RollBack(uint64_t step);
+
   // Every lease begins anew.
   void GrantLeases(absl::Time now);
 

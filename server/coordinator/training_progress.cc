@@ -17,8 +17,16 @@ void TrainingProgress::Start(uint64_t version, DataPosition position, uint64_t t
   training_samples_ = training_samples;
 }
 
+void TrainingProgress::RollBack(uint64_t version, DataPosition position) {
+  step_ = version;
+  next_attempt_ = 0;
+  position_ = std::move(position);
+  data_epoch_ = position_.epoch();
+}
+
 void TrainingProgress::StartClock(absl::Time now) {
-  started_ = now;
+  started_ = std::min(started_, now);
+  stopped_ = absl::InfiniteFuture();
   marks_.push_back({now, samples_});
 }
 

@@ -19,6 +19,9 @@ class TrainingProgress {
  public:
   // Training begins after `version`, with `position` used already.
   void Start(uint64_t version, DataPosition position, uint64_t training_samples);
+  // All go back to this version: the next step is the one after it. Counts stay, since they only
+  // rise.
+  void RollBack(uint64_t version, DataPosition position);
   // The clock of SecondsTraining.
   void StartClock(absl::Time now);
   void StopClock(absl::Time now);
@@ -84,6 +87,12 @@ class WorkersFinished {
  public:
   // INVALID_ARGUMENT if another worker ended with another step. Repeating it changes nothing.
   absl::Status Add(const Member& worker, const FinishRequest& request);
+
+  // There are steps to do again. Seconds stay.
+  void RollBack() {
+    last_step_.clear();
+    begun_ = false;
+  }
 
   // A worker that is lost hinders nobody and binds nobody to its last step; its seconds stay.
   void Forget(uint64_t member) { last_step_.erase(member); }

@@ -22,6 +22,14 @@ ClusterView Next(const ClusterView& view, uint64_t first_step) {
   return next;
 }
 
+// By role, then ordinal.
+void SortMembers(ClusterView& view) {
+  std::sort(view.mutable_members()->begin(), view.mutable_members()->end(),
+            [](const Member& a, const Member& b) {
+              return std::tuple(a.role(), a.ordinal()) < std::tuple(b.role(), b.ordinal());
+            });
+}
+
 }  // namespace
 
 bool TakesPart(const ClusterView& view, uint64_t member) {
@@ -56,11 +64,7 @@ ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_pl
 ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t first_step) {
   ClusterView next = Next(view, first_step);
   *next.add_members() = worker;
-  // By role, then ordinal; contributors by ordinal.
-  std::sort(next.mutable_members()->begin(), next.mutable_members()->end(),
-            [](const Member& a, const Member& b) {
-              return std::tuple(a.role(), a.ordinal()) < std::tuple(b.role(), b.ordinal());
-            });
+  SortMembers(next);
   next.clear_contributors();
   for (const Contributor& one : view.contributors()) {
     if (one.ordinal() != worker.ordinal()) *next.add_contributors() = one;
@@ -71,6 +75,27 @@ ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t f
   contributor->set_attempt(static_cast<uint32_t>(next.view_epoch()));
   std::sort(next.mutable_contributors()->begin(), next.mutable_contributors()->end(),
             [](const Contributor& a, const Contributor& b) { return a.ordinal() < b.ordinal(); });
+  return next;
+}
+
+ClusterView RolledBack(const ClusterView& view, const std::vector<Member>& present,
+                       uint64_t job_epoch, const std::string& start_from, uint64_t version,
+                       const DataPosition& position) {
+  ClusterView next = view;
+  next.set_job_epoch(job_epoch);
+  next.set_view_epoch(view.view_epoch() + 1);
+  next.set_first_step(version + 1);
+  next.set_start_from(start_from);
+  next.set_start_version(version);
+  *next.mutable_data_position() = position;
+  next.clear_members();
+  for (const Member& member : view.members()) {
+    if (member.role() != SHARD) *next.add_members() = member;
+  }
+  for (const Member& member : present) {
+    if (member.role() == SHARD) *next.add_members() = member;
+  }
+  SortMembers(next);
   return next;
 }
 

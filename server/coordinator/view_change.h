@@ -2,6 +2,8 @@
 #define PARLEY_SERVER_COORDINATOR_VIEW_CHANGE_H_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "proto/types.pb.h"
 
@@ -23,6 +25,12 @@ ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_pl
 
 // With a worker behind its ordinal, which nobody else holds.
 ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t first_step);
+
+// After shards were lost, or replaced: all begin anew from a checkpoint. `present`: the members that
+// there are, the shards' new ones among them. A worker that stands behind a contributor stays there.
+ClusterView RolledBack(const ClusterView& view, const std::vector<Member>& present,
+                       uint64_t job_epoch, const std::string& start_from, uint64_t version,
+                       const DataPosition& position);
 
 }  // namespace parley
 
