@@ -48,7 +48,7 @@ class MembershipOf final : public Membership {
   std::string job_directory() const override { return ""; }
   CallHeader header() const override { return {}; }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return coordinator_; }
-  void Progress(uint64_t) override {}
+  void Progress(uint64_t, uint64_t) override {}
   FirstCause Fail(const std::string&, bool) override { return {}; }
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override {}

@@ -61,7 +61,7 @@ TEST(MemberState, HeartbeatsComeFourTimesInALiveness) {
 TEST(MemberState, TheStepLeaderComposesTheCauseWhenTheCoordinatorIsLost) {
   MemberState state = MakeState(SHARD, 1);
   EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
-  state.Progress(17);
+  state.Progress(17, 0);
   PassSilently(state, kStart, kStart + kLiveness - absl::Milliseconds(1));
   EXPECT_FALSE(state.failure().has_value());
   PassSilently(state, kStart + kLiveness, kStart + kLiveness);
@@ -279,8 +279,8 @@ TEST(MemberState, AfterTheEndTheCoordinatorMayGo) {
 
 TEST(MemberState, AReasonOfItsOwnNamesTheMemberAndTheStep) {
   MemberState state = MakeState(WORKER, 0);
-  state.Progress(3);
-  state.Progress(2);
+  state.Progress(3, 0);
+  state.Progress(2, 0);
   state.FailWith("no data", true);
   ASSERT_TRUE(state.failure().has_value());
   EXPECT_EQ(state.failure()->text(), "worker 0 at h:20 (pid 6): no data; last decided step 3");

@@ -17,7 +17,7 @@ class QuietMembership final : public Membership {
   std::string job_directory() const override { return ""; }
   CallHeader header() const override { return {}; }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
-  void Progress(uint64_t) override {}
+  void Progress(uint64_t, uint64_t) override {}
   FirstCause Fail(const std::string&, bool) override { return {}; }
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override {}
