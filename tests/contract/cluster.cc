@@ -70,8 +70,20 @@ std::unique_ptr<TestShard> LocalCluster::MakeShard(uint64_t incarnation) {
 void LocalCluster::GoBack(uint64_t version, const DataPosition& position,
                           std::optional<uint32_t> lost) {
   const std::string folder = absl::StrCat("/nowhere/checkpoints/", version);
-  if (!lost.has_value()) return coordinator_.GoBack(folder, version, position, std::nullopt);
-  const uint32_t ordinal = *lost;
+  if (lost.has_value()) {
+    ReplaceShard(*lost, [&](const TestCoordinator::NewShard& next) {
+      coordinator_.GoBack(folder, version, position, next);
+    });
+  } else {
+    coordinator_.GoBack(folder, version, position, std::nullopt);
+  }
+  for (const auto& shard : shards_) {
+    EXPECT_TRUE(shard->AwaitEpoch(coordinator_.job_epoch()));
+  }
+}
+
+void LocalCluster::ReplaceShard(uint32_t ordinal,
+                                const std::function<void(const TestCoordinator::NewShard&)>& tell) {
   shards_[ordinal]->Stop();
   lost_shards_.push_back(std::move(shards_[ordinal]));
   TestCoordinator::NewShard next;
@@ -80,7 +92,7 @@ void LocalCluster::GoBack(uint64_t version, const DataPosition& position,
   shards_[ordinal] = MakeShard(next.incarnation);
   next.address = transport_->Serve(shards_[ordinal]->shard());
   shard_addresses_[ordinal] = next.address;
-  coordinator_.GoBack(folder, version, position, next);
+  tell(next);
   const absl::Status joined = shards_[ordinal]->Join(coordinator_address_, next.address);
   ASSERT_TRUE(joined.ok()) << joined;
   EXPECT_EQ(shards_[ordinal]->ordinal(), ordinal);

@@ -49,7 +49,8 @@ class LocalCluster {
   // Where values come from when the job goes back. Before any worker joins.
   void set_checkpoint(TestShard::Checkpoint checkpoint) { checkpoint_ = std::move(checkpoint); }
   // The job goes back to the checkpoint of this version. lost: a shard that another one replaces,
-  // at another address; else all keep their processes. Not while others ask for shards.
+  // at another address; else all keep their processes. Returns when the shards have heard of it.
+  // Not while others ask for shards.
   void GoBack(uint64_t version, const DataPosition& position, std::optional<uint32_t> lost);
   // By ordinal.
   TestShard& shard(uint32_t ordinal);
@@ -65,6 +66,9 @@ class LocalCluster {
 
  private:
   std::unique_ptr<TestShard> MakeShard(uint64_t incarnation);
+  // `tell` lets the coordinator know of the new one.
+  void ReplaceShard(uint32_t ordinal,
+                    const std::function<void(const TestCoordinator::NewShard&)>& tell);
 
   const JobConfig job_;
   TestShard::Checkpoint checkpoint_;

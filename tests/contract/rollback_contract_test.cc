@@ -28,16 +28,19 @@ constexpr uint64_t kTestSamples = 100;
 
 // Two workers with batches of 4.
 struct Mode {
-  const char* consistency;
+  const char* job;
   uint64_t epoch_version;  // verdicts in a data epoch
+  bool in_step;            // all workers make a step together
 };
-constexpr Mode kSync = {"sync { reduction: SUM }", 6};
+constexpr Mode kSync = {"consistency { sync { reduction: SUM } }", 6, true};
 constexpr Mode kModes[] = {
     kSync,
-    {"sync { reduction: SUM deterministic: true }", 6},
-    {"bounded { bound: 1 reduction: SUM }", 12},
-    {"async { reduction: SUM }", 12},
+    {"threads: 1 consistency { sync { reduction: SUM deterministic: true } }", 6, true},
+    {"consistency { bounded { bound: 1 reduction: SUM } }", 12, false},
+    {"consistency { async { reduction: SUM } }", 12, false},
 };
+
+std::string JobText(const Mode& mode) { return absl::StrCat("epochs: ", kEpochs, " ", mode.job); }
 
 // Small integers, so that float sums are exact.
 float GradientOf(uint64_t sample, size_t tensor, size_t element) {
@@ -91,11 +94,7 @@ struct Moments {
 class RollbackContract : public ContractTest {
  protected:
   std::unique_ptr<LocalCluster> MakeClusterOf(const Mode& mode) const {
-    auto cluster =
-        MakeCluster(2, 2,
-                    absl::StrCat("epochs: ", kEpochs,
-                                 mode.consistency == kModes[1].consistency ? " threads: 1" : "",
-                                 " consistency { ", mode.consistency, " }"));
+    auto cluster = MakeCluster(2, 2, JobText(mode));
     cluster->set_checkpoint(AfterTheFirstEpoch);
     return cluster;
   }
@@ -201,8 +200,7 @@ PARLEY_OVER_ALL_TRANSPORTS(RollbackContract);
 TEST_P(RollbackContract, InTheMiddleOfAStep) {
   for (const Mode& mode : kModes) {
     for (const std::optional<uint32_t> lost : {std::optional<uint32_t>(), {0}, {1}}) {
-      SCOPED_TRACE(
-          absl::StrCat(mode.consistency, lost ? absl::StrCat(" without shard ", *lost) : ""));
+      SCOPED_TRACE(absl::StrCat(mode.job, lost ? absl::StrCat(" without shard ", *lost) : ""));
       auto cluster = MakeClusterOf(mode);
       absl::Notification other_is_there;
       absl::Notification is_back;
@@ -223,7 +221,7 @@ TEST_P(RollbackContract, InTheMiddleOfAStep) {
       cluster->RunWorkers(2, [&](Session& session) {
         const Course course = Train(session, moments);
         EXPECT_EQ(course.not_over, 0);
-        if (session.ordinal() == 0 || std::string(mode.consistency).find("sync {") == 0) {
+        if (session.ordinal() == 0 || mode.in_step) {
           EXPECT_EQ(course.stale, 1);
         }
       });
@@ -235,7 +233,7 @@ TEST_P(RollbackContract, InTheMiddleOfAStep) {
 TEST_P(RollbackContract, WhileAWorkerFinishes) {
   for (const Mode& mode : kModes) {
     for (const std::optional<uint32_t> lost : {std::optional<uint32_t>(), {0}}) {
-      SCOPED_TRACE(absl::StrCat(mode.consistency, lost ? " without shard 0" : ""));
+      SCOPED_TRACE(absl::StrCat(mode.job, lost ? " without shard 0" : ""));
       auto cluster = MakeClusterOf(mode);
       std::atomic<bool> is_back = false;
       Moments moments;
@@ -257,7 +255,7 @@ TEST_P(RollbackContract, WhileAWorkerFinishes) {
 
 TEST_P(RollbackContract, InAnEvaluation) {
   for (const Mode& mode : kModes) {
-    SCOPED_TRACE(mode.consistency);
+    SCOPED_TRACE(mode.job);
     auto cluster = MakeClusterOf(mode);
     std::atomic<bool> is_back = false;
     Moments moments;
@@ -289,7 +287,7 @@ TEST_P(RollbackContract, TheEvaluationOfTheCheckpointsVersionIsMadeWhole) {
 
 TEST_P(RollbackContract, SumsStayExactWhereMessagesAreLostAndDoubled) {
   for (const Mode& mode : kModes) {
-    SCOPED_TRACE(mode.consistency);
+    SCOPED_TRACE(mode.job);
     auto cluster = MakeClusterOf(mode);
     FaultyConnector faulty(cluster->transport().connector(), 17);
     std::atomic<bool> is_back = false;
@@ -359,10 +357,8 @@ class NoRetries final : public Runtime {
 };
 
 TEST_P(RollbackContract, TheNewStateWakesWhoWaitsForADeadShard) {
-  LocalCluster cluster(
-      MakeTransport(),
-      ContractJob(1, 2,
-                  absl::StrCat("epochs: ", kEpochs, " consistency { ", kSync.consistency, " }")));
+  const Mode mode = {kSync.job, 12, true};  // of one worker
+  LocalCluster cluster(MakeTransport(), ContractJob(1, 2, JobText(mode)));
   cluster.set_checkpoint(AfterTheFirstEpoch);
   const auto runtime = std::make_shared<NoRetries>();
   Session::Options options;
@@ -381,15 +377,32 @@ TEST_P(RollbackContract, TheNewStateWakesWhoWaitsForADeadShard) {
     other = std::thread([&] {
       runtime->AwaitDropped();
       runtime->LetGo();
-      DataPosition position;
-      position.set_epoch(1);
-      cluster.GoBack(12, position, /*lost=*/1);  // one worker makes 12 steps of an epoch
+      GoBack(cluster, mode, /*lost=*/1);
     });
   };
   const Course course = Train(**session, moments);
   other.join();
   EXPECT_EQ(course.stale, 1);
-  ExpectWholeJob(cluster, {kSync.consistency, 12});
+  ExpectWholeJob(cluster, mode);
+}
+
+// Only the coordinator says where the job is.
+TEST_P(RollbackContract, AShardThatAloneSaysThatTheJobWentBackIsNotBelieved) {
+  auto cluster = MakeCluster(1, 1, "epochs: 1 autonomy: '0s'");
+  FaultyConnector faulty(cluster->transport().connector(), 1);
+  cluster->RunWorkers(
+      1,
+      [&](Session& session) {
+        StartTraining(session, kSamples);
+        ASSERT_TRUE(session.NextStep().has_value());
+        faulty.Refuse(absl::AbortedError("the job has been rolled back to step 3"));
+        const absl::Status refused = session.Complete(0).status();
+        EXPECT_EQ(refused,
+                  absl::AbortedError("the job has been rolled back to step 3; the coordinator has "
+                                     "not said within 4s where the job is"));
+        EXPECT_EQ(session.epochs().job, 1);
+      },
+      faulty);
 }
 
 }  // namespace

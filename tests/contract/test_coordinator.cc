@@ -81,6 +81,10 @@ bool TestCoordinator::AwaitStep(uint64_t step) {
   return Await([step](const CoordinatorCore& core) { return core.progress().step() >= step; });
 }
 
+uint64_t TestCoordinator::job_epoch() const {
+  return core()->Read([](const CoordinatorCore& core) { return core.job_epoch(); });
+}
+
 bool TestCoordinator::AwaitFinished(int workers) {
   return Await([workers](const CoordinatorCore& core) {
     return core.DurableState().finished_size() >= workers;

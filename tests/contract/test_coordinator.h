@@ -30,6 +30,7 @@ class TestCoordinator {
   CoordinatorClient& client() { return served_; }
   // Waits, for a minute at most, until it knows that this step is decided.
   bool AwaitStep(uint64_t step);
+  uint64_t job_epoch() const;
   // Waits, for a minute at most, until so many workers have finished.
   bool AwaitFinished(int workers);
 

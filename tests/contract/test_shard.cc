@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -176,6 +177,19 @@ void TestShard::TickAgain() {
 void TestShard::End(const std::string& cause) {
   absl::MutexLock lock(&mu_);
   if (!end_.has_value()) end_ = cause;
+}
+
+bool TestShard::AwaitEpoch(uint64_t job_epoch) {
+  const absl::Time deadline = timers_->Now() + absl::Minutes(1);
+  const auto is_there = [&](const Shard* shard) {
+    return shard != nullptr && shard->routing() != nullptr &&
+           shard->routing()->view().job_epoch() >= job_epoch;
+  };
+  while (!shard_.Read(is_there)) {
+    if (timers_->Now() >= deadline) return false;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return true;
 }
 
 std::string TestShard::AwaitEnd() {

@@ -41,6 +41,8 @@ class TestShard {
   absl::Status Join(const std::string& coordinator, const std::string& address);
 
   uint32_t ordinal() const { return membership_->ordinal(); }
+  // Waits, for a minute at most, until it is in this job_epoch.
+  bool AwaitEpoch(uint64_t job_epoch);
   // Waits for the job's end: the cause's text, or "" where it has finished.
   std::string AwaitEnd();
 
