@@ -93,11 +93,10 @@ class WorkerSession final : public Session {
   // Whether `error` means that the job goes on without this worker, or has gone back to a
   // checkpoint. May wait to find out. Where the job has failed, `error` becomes its first cause.
   bool HasLostTrack(absl::Status& error);
-  // After HasLostTrack: takes part again, until it has succeeded. What was to be sent is dropped;
+  // After HasLostTrack: takes part again, as another member or as the same one in the newest
+  // job_epoch, until it has succeeded. What was to be sent is dropped;
   // the next Pull enters.
   absl::Status BeginAnew();
-  absl::Status JoinAnew();  // as another member
-  absl::Status GoBack();    // as the same one, in the newest job_epoch
   // Whether the coordinator has told of a later job_epoch than this worker's calls are of.
   bool JobWentBack() const;
   absl::Status WentBack() const;

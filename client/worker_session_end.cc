@@ -57,6 +57,9 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
 }
 
 absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
+  if (!puller_.has_value()) {
+    return absl::FailedPreconditionError("ReportEvaluation: Register comes first");
+  }
   absl::Status status = AwaitReports(EvaluationReports::kMost - 1);
   // As another member it is asked for its part again, unless it has another place now; so it is
   // after the job went back, where that version comes again.

@@ -57,28 +57,26 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
 
 absl::Status WorkerSession::BeginAnew() {
   while (true) {
-    absl::Status status = *is_expelled_ ? JoinAnew() : GoBack();
+    const bool as_another = *is_expelled_;
+    const Activity::Waiting waiting(
+        *activity_,
+        as_another
+            ? "joining the job anew, which went on without it"
+            : absl::StrCat("going back to version ", view().start_version(), " with the job"),
+        runtime_->Now() + patience_);
+    DropCalls();
+    absl::Status status;
+    if (as_another) {
+      // Nothing of the old membership happens any more when it goes.
+      queue_->End(absl::CancelledError("the worker joins anew"));
+      if (status = JoinJob(); !status.ok()) return status;
+      status = TakePlace();
+    } else {
+      MakeCalls();
+      status = FollowView();
+    }
     if (!HasLostTrack(status)) return status;
   }
-}
-
-absl::Status WorkerSession::JoinAnew() {
-  const Activity::Waiting waiting(*activity_, "joining the job anew, which went on without it",
-                                  runtime_->Now() + patience_);
-  // Nothing of the old membership happens any more when it goes.
-  DropCalls();
-  queue_->End(absl::CancelledError("the worker joins anew"));
-  absl::Status status = JoinJob();
-  return status.ok() ? TakePlace() : status;
-}
-
-absl::Status WorkerSession::GoBack() {
-  const Activity::Waiting waiting(
-      *activity_, absl::StrCat("going back to version ", view().start_version(), " with the job"),
-      runtime_->Now() + patience_);
-  DropCalls();
-  MakeCalls();
-  return FollowView();
 }
 
 absl::Status WorkerSession::TakePlace() {

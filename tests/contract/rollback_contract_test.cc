@@ -106,6 +106,28 @@ class RollbackContract : public ContractTest {
     cluster.GoBack(mode.epoch_version, position, lost);
   }
 
+  // In the second step of the second data epoch, when the other worker has come so far too.
+  static Moments InAStep(LocalCluster& cluster, const Mode& mode, std::optional<uint32_t> lost) {
+    struct Progress {
+      absl::Notification other_is_there;
+      std::atomic<bool> is_back = false;
+    };
+    Moments moments;
+    moments.in_step = [&cluster, mode, lost, progress = std::make_shared<Progress>()](
+                          Session& session, const StepPlan& plan) {
+      if (session.version() <= mode.epoch_version || progress->is_back) return;
+      if (session.ordinal() == 1) {
+        if (!progress->other_is_there.HasBeenNotified()) progress->other_is_there.Notify();
+        return;
+      }
+      ASSERT_TRUE(progress->other_is_there.WaitForNotificationWithTimeout(absl::Minutes(1)));
+      EXPECT_EQ(plan.data_epoch, 1);
+      progress->is_back = true;
+      GoBack(cluster, mode, lost);
+    };
+    return moments;
+  }
+
   static void Evaluate(Session& session, const Moments& moments, Course& course) {
     while (true) {
       const auto due = session.PullEvaluation();
@@ -202,22 +224,7 @@ TEST_P(RollbackContract, InTheMiddleOfAStep) {
     for (const std::optional<uint32_t> lost : {std::optional<uint32_t>(), {0}, {1}}) {
       SCOPED_TRACE(absl::StrCat(mode.job, lost ? absl::StrCat(" without shard ", *lost) : ""));
       auto cluster = MakeClusterOf(mode);
-      absl::Notification other_is_there;
-      absl::Notification is_back;
-      Moments moments;
-      moments.in_step = [&](Session& session, const StepPlan& plan) {
-        // The second step of the second data epoch, with the first try.
-        if (session.version() <= mode.epoch_version || is_back.HasBeenNotified()) return;
-        if (session.ordinal() == 1) {
-          if (!other_is_there.HasBeenNotified()) other_is_there.Notify();
-          return;
-        }
-        // Of a worker that still pulls for this step nothing could be said.
-        ASSERT_TRUE(other_is_there.WaitForNotificationWithTimeout(absl::Minutes(1)));
-        EXPECT_EQ(plan.data_epoch, 1);
-        is_back.Notify();
-        GoBack(*cluster, mode, lost);
-      };
+      const Moments moments = InAStep(*cluster, mode, lost);
       cluster->RunWorkers(2, [&](Session& session) {
         const Course course = Train(session, moments);
         EXPECT_EQ(course.not_over, 0);
@@ -290,12 +297,7 @@ TEST_P(RollbackContract, SumsStayExactWhereMessagesAreLostAndDoubled) {
     SCOPED_TRACE(mode.job);
     auto cluster = MakeClusterOf(mode);
     FaultyConnector faulty(cluster->transport().connector(), 17);
-    std::atomic<bool> is_back = false;
-    Moments moments;
-    moments.in_step = [&](Session& session, const StepPlan& plan) {
-      if (session.ordinal() != 0 || plan.data_epoch != 1 || is_back.exchange(true)) return;
-      GoBack(*cluster, mode, /*lost=*/1);
-    };
+    const Moments moments = InAStep(*cluster, mode, /*lost=*/1);
     cluster->RunWorkers(
         2, [&](Session& session) { Train(session, moments); }, faulty);
     ExpectWholeJob(*cluster, mode);
