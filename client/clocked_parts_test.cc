@@ -33,8 +33,23 @@ JobConfig Job() {
   return job;
 }
 
+ClusterView View() {
+  ClusterView view;
+  view.set_training_samples(10);
+  view.set_start_version(5);
+  view.mutable_data_position()->set_epoch(2);
+  return view;
+}
+
+TEST(LeasePlanTest, BeginsWhereTheViewDoes) {
+  const LeasePlan plan(Job(), View());
+  EXPECT_EQ(plan.version(), 5u);
+  EXPECT_EQ(plan.data_epochs(), 2u);
+  EXPECT_FALSE(plan.Next().has_value()) << "the step leader says what comes";
+}
+
 TEST(LeasePlanTest, ALeaseIsAStepWithItsSamplesAndWeight) {
-  LeasePlan plan(Job(), 10);
+  LeasePlan plan(Job(), View());
   Lease lease;
   lease.set_clock(3);
   SampleRange& range = *lease.add_ranges();
@@ -50,7 +65,7 @@ TEST(LeasePlanTest, ALeaseIsAStepWithItsSamplesAndWeight) {
 }
 
 TEST(LeasePlanTest, ABarrierNamesItsVersion) {
-  LeasePlan plan(Job(), 10);
+  LeasePlan plan(Job(), View());
   Lease lease;
   lease.set_data_epoch(1);
   lease.set_version(9);

@@ -19,6 +19,11 @@ void EvaluationReports::SendAgain(ServiceCalls& calls, uint32_t ordinal) {
   }
 }
 
+void EvaluationReports::RollBack(uint64_t version) {
+  const std::shared_ptr<State> former = std::exchange(state_, std::make_shared<State>());
+  state_->open.insert(former->open.begin(), former->open.upper_bound(version));
+}
+
 void EvaluationReports::Send(ServiceCalls& calls, const Evaluation& part) {
   auto request = std::make_shared<ReportEvaluationRequest>();
   *request->mutable_part() = part;

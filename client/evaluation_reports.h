@@ -25,6 +25,10 @@ class EvaluationReports {
   // part of another place is for somebody else.
   void SendAgain(ServiceCalls& calls, uint32_t ordinal);
 
+  // The job has gone back to this version: parts of later ones are forgotten, their versions will
+  // be made anew. What is left is on its way no more until SendAgain.
+  void RollBack(uint64_t version);
+
   // OK, or why a report came to nothing; it stays open.
   absl::Status error() const { return state_->error; }
   size_t open() const { return state_->open.size(); }

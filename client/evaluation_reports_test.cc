@@ -48,7 +48,7 @@ class MembershipOf final : public Membership {
   std::string job_directory() const override { return ""; }
   CallHeader header() const override { return {}; }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return coordinator_; }
-  void Progress(uint64_t) override {}
+  void Progress(uint64_t, uint64_t) override {}
   FirstCause Fail(const std::string&, bool) override { return {}; }
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override {}
@@ -82,7 +82,10 @@ class EvaluationReportsTest : public testing::Test {
         done(status);
       }
     }
-    // What is posted runs on the training thread.
+    RunAnswers();
+  }
+  // What is posted runs on the training thread.
+  void RunAnswers() {
     (void)queue_->RunUntil([] { return false; }, absl::InfinitePast(), [] {}, absl::Seconds(1));
   }
 
@@ -132,6 +135,24 @@ TEST_F(EvaluationReportsTest, WhoHasJoinedAnewInItsPlaceReportsAgainWhatIsOpen) 
   Answer(absl::OkStatus());
   EXPECT_EQ(reports_.open(), 0u);
   EXPECT_EQ(reports_.error(), absl::OkStatus());
+}
+
+TEST_F(EvaluationReportsTest, PartsOfVersionsAfterTheOneThatTheJobWentBackToAreForgotten) {
+  for (const uint64_t version : {20, 40, 60}) reports_.Send(calls_, 0, Part(version));
+  const auto former = std::exchange(coordinator_->held, {});
+  reports_.RollBack(40);
+  EXPECT_EQ(reports_.open(), 2u);
+  reports_.SendAgain(calls_, 0);
+  EXPECT_THAT(coordinator_->versions(), ElementsAre(20, 40));
+  // What was reported in the former epoch is answered.
+  for (const auto& [version, done] : former) done(absl::AbortedError("rolled back"));
+  RunAnswers();
+  EXPECT_EQ(reports_.error(), absl::OkStatus());
+  // The same version is made again, and evaluated again.
+  reports_.Send(calls_, 0, Part(60));
+  EXPECT_THAT(coordinator_->versions(), ElementsAre(20, 40, 60));
+  Answer(absl::OkStatus());
+  EXPECT_EQ(reports_.open(), 0u);
 }
 
 TEST_F(EvaluationReportsTest, InAnotherPlaceNothingOfItIsReported) {

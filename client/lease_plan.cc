@@ -7,8 +7,10 @@
 
 namespace parley {
 
-LeasePlan::LeasePlan(const JobConfig& job, uint64_t training_samples)
-    : job_(job), training_samples_(training_samples) {}
+LeasePlan::LeasePlan(const JobConfig& job, const ClusterView& view)
+    : job_(job), training_samples_(view.training_samples()), version_(view.start_version()) {
+  lease_.set_data_epoch(view.data_position().epoch());
+}
 
 void LeasePlan::Follow(uint64_t version, const Lease& lease) {
   lease_ = lease;

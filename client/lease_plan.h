@@ -16,7 +16,8 @@ namespace parley {
 // leader says what comes next (docs/clocked.md). One thread uses it.
 class LeasePlan {
  public:
-  LeasePlan(const JobConfig& job, uint64_t training_samples);
+  // At the start of the view's job_epoch.
+  LeasePlan(const JobConfig& job, const ClusterView& view);
 
   // The step leader's answer to Enter or Complete. version: the serial number of the last verdict
   // that this worker knows.
@@ -34,7 +35,7 @@ class LeasePlan {
  private:
   const JobConfig job_;
   const uint64_t training_samples_;
-  uint64_t version_ = 0;
+  uint64_t version_;
   Lease lease_;
   // The order of the present data epoch.
   mutable std::map<uint64_t, std::vector<uint64_t>> orders_;

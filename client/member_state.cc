@@ -99,9 +99,11 @@ bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time no
     return false;
   }
   generation_ = reply->generation();
+  // The job went back: what was decided since then is so no more.
+  if (reply->view().job_epoch() > job_epoch()) last_decided_step_ = 0;
   watched_ = *reply;
-  if (reply->has_view()) Progress(reply->view().start_version());
-  if (reply->has_checkpoint()) Progress(reply->checkpoint().step());
+  if (reply->has_view()) Progress(reply->view().start_version(), job_epoch());
+  if (reply->has_checkpoint()) Progress(reply->checkpoint().step(), job_epoch());
   if (reply->phase() == FAILED) {
     failure_ = reply->cause();
     return false;
@@ -168,7 +170,8 @@ void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Ti
        /*preempted=*/false);
 }
 
-void MemberState::Progress(uint64_t last_decided_step) {
+void MemberState::Progress(uint64_t last_decided_step, uint64_t job_epoch) {
+  if (job_epoch < this->job_epoch()) return;
   last_decided_step_ = std::max(last_decided_step_, last_decided_step);
 }
 

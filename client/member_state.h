@@ -83,8 +83,9 @@ class MemberState {
   absl::Duration status_timeout() const { return options_.liveness / 4; }  // of one call
   void OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Time now);
 
-  // The last decided step as this process knows it.
-  void Progress(uint64_t last_decided_step);
+  // The last decided step as this process knows it, in that job_epoch. Of a former one it is not
+  // looked at: the job went back before it.
+  void Progress(uint64_t last_decided_step, uint64_t job_epoch);
 
   // This process cannot go on and the coordinator has not said what counts.
   void FailWith(const std::string& reason, bool preempted);
@@ -105,6 +106,7 @@ class MemberState {
   bool over() const { return failure_.has_value() || expelled_ || left_; }
   bool fenced() const { return !fence_.ok(); }
   bool is_step_leader() const;
+  uint64_t job_epoch() const { return watched_.view().job_epoch(); }
   void Fail(const std::string& what, bool preempted);
   void OnRefusal(const absl::Status& status, absl::Time now);
 

@@ -61,7 +61,7 @@ TEST(MemberState, HeartbeatsComeFourTimesInALiveness) {
 TEST(MemberState, TheStepLeaderComposesTheCauseWhenTheCoordinatorIsLost) {
   MemberState state = MakeState(SHARD, 1);
   EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
-  state.Progress(17);
+  state.Progress(17, 0);
   PassSilently(state, kStart, kStart + kLiveness - absl::Milliseconds(1));
   EXPECT_FALSE(state.failure().has_value());
   PassSilently(state, kStart + kLiveness, kStart + kLiveness);
@@ -277,10 +277,35 @@ TEST(MemberState, AfterTheEndTheCoordinatorMayGo) {
   EXPECT_FALSE(state.wants_heartbeat(kStart + 4 * kLiveness));
 }
 
+TEST(MemberState, WhereTheJobGoesBackTheLastDecidedStepDoesToo) {
+  MemberState state = MakeState(WORKER, 0);
+  WatchReply reply = WithView(1);
+  reply.mutable_view()->set_job_epoch(1);
+  EXPECT_TRUE(state.OnWatch(reply, kStart));
+  state.Progress(17, 1);
+  EXPECT_EQ(state.last_decided_step(), 17);
+  // Another view is no step back.
+  reply.set_revision(2);
+  reply.mutable_view()->set_view_epoch(2);
+  EXPECT_TRUE(state.OnWatch(reply, kStart));
+  EXPECT_EQ(state.last_decided_step(), 17);
+  reply.set_revision(3);
+  reply.mutable_view()->set_job_epoch(2);
+  reply.mutable_view()->set_start_version(10);
+  EXPECT_TRUE(state.OnWatch(reply, kStart));
+  EXPECT_EQ(state.last_decided_step(), 10);
+  state.Progress(18, 1);
+  EXPECT_EQ(state.last_decided_step(), 10) << "what the former epoch decided does not count";
+  state.Progress(11, 2);
+  EXPECT_EQ(state.last_decided_step(), 11);
+  state.FailWith("no data", false);
+  EXPECT_EQ(state.failure()->last_decided_step(), 11);
+}
+
 TEST(MemberState, AReasonOfItsOwnNamesTheMemberAndTheStep) {
   MemberState state = MakeState(WORKER, 0);
-  state.Progress(3);
-  state.Progress(2);
+  state.Progress(3, 0);
+  state.Progress(2, 0);
   state.FailWith("no data", true);
   ASSERT_TRUE(state.failure().has_value());
   EXPECT_EQ(state.failure()->text(), "worker 0 at h:20 (pid 6): no data; last decided step 3");

@@ -68,8 +68,10 @@ class Membership {
   // The calls of a member to the coordinator go through this one.
   virtual std::shared_ptr<CoordinatorClient> coordinator() const = 0;
 
-  // The training thread calls it while it gets on; heartbeats carry the count.
-  virtual void Progress(uint64_t last_decided_step) = 0;
+  // The training thread calls it while it gets on; heartbeats carry the count. The step is of that
+  // job_epoch, and does not count where a later one is known: the job went back before it. Step 0:
+  // none.
+  virtual void Progress(uint64_t last_decided_step, uint64_t job_epoch) = 0;
 
   // This process cannot go on: tells the coordinator, which makes it the first cause unless there
   // is one already, and waits for the cause that counts, up to liveness, and for a coordinator that

@@ -55,11 +55,15 @@ void MembershipDriver::Stop() {
 }
 
 CallHeader MembershipDriver::header() const {
+  absl::MutexLock lock(&mu_);
+  return Header();
+}
+
+CallHeader MembershipDriver::Header() const {
   CallHeader header;
   header.set_job(options_.job);
   header.set_member(joined_.reply.member());
   header.set_incarnation(joined_.incarnation);
-  absl::MutexLock lock(&mu_);
   if (state_.watched().has_view()) {
     header.set_job_epoch(state_.watched().view().job_epoch());
     header.set_view_epoch(state_.watched().view().view_epoch());
@@ -67,10 +71,10 @@ CallHeader MembershipDriver::header() const {
   return header;
 }
 
-void MembershipDriver::Progress(uint64_t last_decided_step) {
+void MembershipDriver::Progress(uint64_t last_decided_step, uint64_t job_epoch) {
   absl::MutexLock lock(&mu_);
   ++progress_;
-  state_.Progress(last_decided_step);
+  state_.Progress(last_decided_step, job_epoch);
 }
 
 std::optional<FirstCause> MembershipDriver::failure() const {
@@ -133,11 +137,12 @@ void MembershipDriver::LookForCoordinator() {
 
 void MembershipDriver::SendHeartbeat() {
   HeartbeatRequest request;
-  *request.mutable_header() = header();
   const absl::Time sent = timers_->Now();
   absl::Time deadline;
   {
     absl::MutexLock lock(&mu_);
+    // Under one lock: the step is of the header's job_epoch.
+    *request.mutable_header() = Header();
     request.set_progress(progress_);
     request.set_step(state_.last_decided_step());
     deadline = sent + state_.heartbeat_timeout();

@@ -41,12 +41,13 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   CallHeader header() const;
   const Joined& joined() const { return joined_; }
   std::shared_ptr<CoordinatorClient> coordinator() const { return coordinator_; }
-  void Progress(uint64_t last_decided_step);
+  void Progress(uint64_t last_decided_step, uint64_t job_epoch);
   FirstCause Fail(const std::string& reason, bool preempted);
   std::optional<FirstCause> failure() const;
   void Leave();
 
  private:
+  CallHeader Header() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Lets the state look at the time and does what it wants then.
   void Pump();
   void SendHeartbeat();

@@ -259,8 +259,8 @@ TEST_F(MembershipTest, JoinsAndFollowsTheState) {
 TEST_F(MembershipTest, HeartbeatsCarryProgress) {
   auto membership = Join(absl::Milliseconds(40));
   ASSERT_TRUE(membership.ok()) << membership.status();
-  (*membership)->Progress(3);
-  (*membership)->Progress(4);
+  (*membership)->Progress(3, 0);
+  (*membership)->Progress(4, 0);
   service_.AwaitHeartbeats(3);
   EXPECT_EQ(service_.last_heartbeat().step(), 4);
   EXPECT_EQ(service_.last_heartbeat().progress(), 2);

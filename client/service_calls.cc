@@ -8,7 +8,8 @@
 
 namespace parley {
 
-void ServiceCalls::Connect(const std::vector<std::string>& shard_addresses) {
+void ServiceCalls::Connect(const std::vector<std::string>& shard_addresses, uint64_t job_epoch) {
+  job_epoch_ = job_epoch;
   addresses_ = shard_addresses;
   shards_.clear();
   for (const std::string& address : addresses_) {
@@ -34,15 +35,19 @@ void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
   retry.refresh_timeout = options_.patience;
   caller_.Call<Reply>(
       std::move(retry),
-      [this, client, method, request](absl::Time deadline, Done<Reply> done) {
+      [this, job_epoch = job_epoch_, client, method, request](absl::Time deadline,
+                                                              Done<Reply> done) {
         *request->mutable_header() = membership_.header();
+        if (job_epoch != 0) request->mutable_header()->set_job_epoch(job_epoch);
         (client.get()->*method)(*request, deadline, std::move(done));
       },
-      [queue = queue_, answer = std::move(answer), activity, call,
+      [queue = queue_, gone = gone_, answer = std::move(answer), activity, call,
        on_end = std::move(on_end)](absl::StatusOr<Reply> reply) {
         if (activity != nullptr) activity->CallEnded(call);
         if (on_end) on_end();
-        queue->Post([answer, reply = std::move(reply)]() mutable { answer(std::move(reply)); });
+        queue->Post([gone, answer, reply = std::move(reply)]() mutable {
+          if (!*gone) answer(std::move(reply));
+        });
       });
 }
 

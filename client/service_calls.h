@@ -21,6 +21,11 @@ namespace parley {
 // A worker's calls: each is repeated by status code for up to `patience`, with the header of the
 // newest view in each attempt, and its end is posted to the queue of the training thread.
 // Thread-safe.
+//
+// It serves one job_epoch, that of Connect: what is sent names that one, whatever the membership
+// has learnt since, so that nothing of a step that the job went back before passes for a later one.
+// Who follows the job into another epoch makes another one. Answers that come when it has gone are
+// dropped; so it is the training thread that destroys it.
 class ServiceCalls {
  public:
   struct Options {
@@ -39,9 +44,13 @@ class ServiceCalls {
         queue_(std::move(queue)),
         timers_(std::move(timers)),
         caller_(timers_, seed) {}
+  ~ServiceCalls() { *gone_ = true; }
 
-  // Not thread-safe with the calls below: first of all. host:port by ordinal.
-  void Connect(const std::vector<std::string>& shard_addresses);
+  // Not thread-safe with the calls below: before the first one to a shard, once. host:port by
+  // ordinal.
+  void Connect(const std::vector<std::string>& shard_addresses, uint64_t job_epoch);
+  // 0 before Connect: then calls are of the newest one.
+  uint64_t job_epoch() const { return job_epoch_; }
 
   // The answer, on the training thread in AnswerQueue::RunUntil.
   template <class Reply>
@@ -87,8 +96,10 @@ class ServiceCalls {
   const std::shared_ptr<AnswerQueue> queue_;
   const std::shared_ptr<Timers> timers_;
   RetryingCaller caller_;
-  std::vector<std::shared_ptr<ShardClient>> shards_;  // by ordinal
+  const std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // the training thread's
+  std::vector<std::shared_ptr<ShardClient>> shards_;                  // by ordinal
   std::vector<std::string> addresses_;
+  uint64_t job_epoch_ = 0;
 };
 
 }  // namespace parley

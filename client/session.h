@@ -28,6 +28,11 @@ namespace parley {
 //
 // With a test set, after each Pull: { PullEvaluation, ReportEvaluation, Pull } until none is due.
 //
+// When a shard is lost the job goes back to its last checkpoint, and the session with it, inside
+// whichever method finds it out: Complete says STALE, Finish says false, the others go on with what
+// there is now. Then version() has fallen, and the next plan is of an earlier step: so keep nothing
+// of one's own that depends on the step but what follows from the plan.
+//
 // One thread calls these methods in this order (the training thread); Push alone may also be called
 // from the threads of backward. Every wait ends: with the result, with the caller's job failed (the
 // status carries the first cause's text, failure() the cause), or after the job's stall_timeout
@@ -86,7 +91,8 @@ class Session {
   // tensor's dtype and shape. For a buffer: its value after the step.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
-  // The last decided step, as far as this worker is: the version that Pull brings.
+  // The last decided step, as far as this worker is: the version that Pull brings. It falls where
+  // the job goes back.
   virtual uint64_t version() const = 0;
   // How many data epochs are used up by the steps until then.
   virtual uint64_t data_epochs() const = 0;
@@ -111,7 +117,7 @@ class Session {
   // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses. Outcome STALE: the job has gone
   // on without this step of this worker. Either it was late in a job with backup workers, or its
   // lease had ended (it was stopped, or cut off), and it has joined anew, as perhaps another
-  // ordinal. Pull and go on as after any step.
+  // ordinal; or the job has gone back to a checkpoint. Pull and go on as after any step.
   virtual absl::StatusOr<Verdict> Complete(double loss_sum) = 0;
 
   // This worker's part in the evaluation of one version.
@@ -131,8 +137,9 @@ class Session {
   virtual absl::Status ReportEvaluation(const Evaluation& part) = 0;
 
   // All steps are done: reports the seconds spent in each phase and waits for the end of the job
-  // (the last checkpoint included). OK when the job has finished.
-  virtual absl::Status Finish(const std::vector<PhaseSeconds>& seconds) = 0;
+  // (the last checkpoint included). True: the job has finished. False: it has gone back to a
+  // checkpoint meanwhile, and there are steps to do again: Pull and train on, until this says true.
+  virtual absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) = 0;
 
   // This worker cannot go on: ends the job with this reason, unless it has failed before; returns
   // the cause that counts.
@@ -154,10 +161,9 @@ class Session {
   // Adds what this worker does or waits for now, for `parley why-stuck`. Any thread.
   virtual void TellWaits(WaitsReply& reply) const { (void)reply; }
 
-  // Of the newest view that this worker knows; 0 before the first one.
   struct Epochs {
-    uint64_t job = 0;
-    uint64_t view = 0;
+    uint64_t job = 0;   // rises where the job goes back, and this worker with it; 0 before Register
+    uint64_t view = 0;  // of the newest view that this worker knows; 0 before the first one
   };
   virtual Epochs epochs() const = 0;
 };

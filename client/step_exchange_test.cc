@@ -110,7 +110,7 @@ class StepExchangeTest : public testing::Test {
       slice->set_end(2);
     }
     layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
-    calls_.Connect(layout_.shard_addresses());
+    calls_.Connect(layout_.shard_addresses(), 1);
   }
   ~StepExchangeTest() override { timers_->Stop(); }
 

@@ -51,10 +51,30 @@ std::shared_ptr<Membership> WorkerSession::membership() const {
   return membership_;
 }
 
-absl::Status WorkerSession::JoinJob() {
-  const bool again = timers_ != nullptr;
-  queue_ = std::make_shared<AnswerQueue>(runtime_);
+void WorkerSession::MakeCalls() {
   timers_ = runtime_->MakeTimers();
+  ServiceCalls::Options calls;
+  calls.patience = patience_;
+  calls.liveness = liveness_;
+  calls.activity = activity_;
+  calls_ = std::make_unique<ServiceCalls>(calls, connector_, *membership(), queue_, timers_,
+                                          runtime_->DrawIncarnation());
+}
+
+void WorkerSession::DropCalls() {
+  timers_->Stop();  // no attempt begins any more
+  exchange_.reset();
+  clock_exchange_.reset();
+  puller_.reset();
+  calls_.reset();
+  activity_->ForgetCalls();
+  held_.reset();
+  LoseTrack();
+}
+
+absl::Status WorkerSession::JoinJob() {
+  const bool again = membership() != nullptr;
+  queue_ = std::make_shared<AnswerQueue>(runtime_);
   watched_ = std::make_shared<WatchReply>();
   is_expelled_ = std::make_shared<std::atomic<bool>>(false);
 
@@ -105,24 +125,20 @@ absl::Status WorkerSession::JoinJob() {
     membership_.swap(former);
   }
   former.reset();  // waits for its threads: not under the lock
-  ServiceCalls::Options calls;
-  calls.patience = patience_;
-  calls.liveness = liveness_;
-  calls.activity = activity_;
-  calls_ = std::make_unique<ServiceCalls>(calls, connector_, *shared, queue_, timers_,
-                                          runtime_->DrawIncarnation());
+  MakeCalls();
   return absl::OkStatus();
 }
 
 absl::Status WorkerSession::Await(const std::string& what, const std::function<bool()>& done) {
   const absl::Time started = runtime_->Now();
-  const uint64_t decided = version();
   // A call's own patience ends first and says more.
   const absl::Time deadline = started + patience_ + absl::Seconds(1);
   const Activity::Waiting waiting(*activity_, what, deadline);
-  const absl::Status status = queue_->RunUntil(
-      done, deadline, [&] { membership()->Progress(decided); },
-      std::max(liveness_ / 4, absl::Milliseconds(50)));
+  const absl::Status status =
+      queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline, [&] { Progress(); },
+                       std::max(liveness_ / 4, absl::Milliseconds(50)));
+  // Also if `done`: what it was about is void.
+  if (status.ok() && JobWentBack()) return WentBack();
   if (!absl::IsDeadlineExceeded(status)) return status;
   return absl::DeadlineExceededError(
       absl::StrFormat("%s: nothing since %s (%.1f s)%s", what,
@@ -146,9 +162,10 @@ std::string WorkerSession::WhatIsMissing() {
   return text.empty() ? "" : absl::StrCat("; missing: ", text);
 }
 
+void WorkerSession::Progress() { membership()->Progress(version(), job_epoch_); }
+
 Session::Epochs WorkerSession::epochs() const {
-  const CallHeader header = membership()->header();
-  return {.job = header.job_epoch(), .view = header.view_epoch()};
+  return {.job = job_epoch_, .view = membership()->header().view_epoch()};
 }
 
 Session::Traffic WorkerSession::traffic() const {

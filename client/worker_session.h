@@ -36,7 +36,9 @@ namespace parley {
 //
 // A worker that the job has gone on without (docs/membership.md) and that is no member any more
 // joins anew, inside whichever verb finds it out: all that belongs to one membership is made again,
-// the buffers stay. One that is only late asks again where the job is.
+// the buffers stay. Where the job goes back to a checkpoint, a new job_epoch, the same is done with
+// all that belongs to one epoch, and the membership stays. One that is only late asks again where
+// the job is.
 class WorkerSession final : public Session {
  public:
   WorkerSession(Session::Options options, Connector& connector);
@@ -69,7 +71,7 @@ class WorkerSession final : public Session {
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& part) override;
-  absl::Status Finish(const std::vector<PhaseSeconds>& seconds) override;
+  absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
@@ -80,20 +82,33 @@ class WorkerSession final : public Session {
   std::shared_ptr<Membership> membership() const;
 
   // Runs answers until done() holds. While it waits the process counts as making progress: what it
-  // waits for is to be blamed, not the one that waits. Errors: the job's failure, or that `what`
-  // did not come.
+  // waits for is to be blamed, not the one that waits. Errors: the job's failure, that it went
+  // back, or that `what` did not come.
   absl::Status Await(const std::string& what, const std::function<bool()>& done);
   std::string WhatIsMissing();
+  // The training thread has got on.
+  void Progress();
 
   // worker_session_place.cc: this worker's place in the job.
-  // Whether `error` means that the job goes on without this worker. May wait to find out. Where the
-  // job has failed, `error` becomes its first cause.
-  bool IsExpelled(absl::Status& error);
-  // Gives the old membership up and takes part again, until it has succeeded.
-  absl::Status JoinAnew();
+  // Whether `error` means that the job goes on without this worker, or has gone back to a
+  // checkpoint. May wait to find out. Where the job has failed, `error` becomes its first cause.
+  bool HasLostTrack(absl::Status& error);
+  // After HasLostTrack: takes part again, as another member or as the same one in the newest
+  // job_epoch, until it has succeeded. What was to be sent is dropped;
+  // the next Pull enters.
+  absl::Status BeginAnew();
+  // Whether the coordinator has told of a later job_epoch than this worker's calls are of.
+  bool JobWentBack() const;
+  absl::Status WentBack() const;
+  void MakeCalls();
+  // No call is open any more, no answer comes, and nobody reads the gradients.
+  void DropCalls();
   absl::Status TakePlace();  // of the membership that JoinJob has made
   absl::Status RegisterModel();
+  absl::Status FollowView();  // as soon as it names this worker
   absl::Status AdoptView();
+  // Those of versions after the one that the job has gone back to: they will be other ones.
+  void ForgetEvaluations();
   absl::Status Enter();  // unless it is in; waits for the start values
   // The job has gone on without this worker, which is a member still: the next Pull enters again.
   void LoseTrack();
@@ -137,11 +152,13 @@ class WorkerSession final : public Session {
 
   // Of the present membership.
   std::shared_ptr<AnswerQueue> queue_;
-  std::shared_ptr<Timers> timers_;
   std::shared_ptr<WatchReply> watched_;             // the newest state; shared with the answers
   std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
   mutable absl::Mutex membership_mu_;
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(membership_mu_);
+
+  // Of the present job_epoch.
+  std::shared_ptr<Timers> timers_;  // of calls_
   std::unique_ptr<ServiceCalls> calls_;
   std::optional<SliceLayout> layout_;
   std::optional<ParameterPuller> puller_;
@@ -156,6 +173,7 @@ class WorkerSession final : public Session {
   std::optional<TensorArena> gradients_;
 
   // The training thread's.
+  uint64_t job_epoch_ = 0;  // of what follows; calls_ may be of a later one for a moment
   std::optional<DataPlan> data_;
   std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_
   bool entered_ = false;             // data_ says where the job is

@@ -12,7 +12,7 @@ void WorkerSession::AdoptClocks() {
   leases_.reset();
   clock_exchange_.reset();
   if (!IsClocked(options_.job)) return;
-  leases_.emplace(options_.job, view().training_samples());
+  leases_.emplace(options_.job, view());
   ClockExchange::Options exchange;
   exchange.window.contributor = ordinal();
   exchange.step_leader = view().step_leader();
@@ -47,7 +47,7 @@ std::optional<StepPlan> WorkerSession::NextClock() {
   if (plan_.has_value()) {
     clock_exchange_->Open(plan_->step, attempt_, plan_->weight, !plan_->ranges.empty(),
                           puller_->updates());
-    membership()->Progress(version());
+    Progress();
   }
   return plan_;
 }

@@ -48,7 +48,7 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
       evaluated_ = {.version = due->version, .ordinal = ordinal()};
       LoseTrack();
     } else {
-      if (IsExpelled(status)) status = JoinAnew();
+      if (HasLostTrack(status)) status = BeginAnew();
       if (!status.ok()) return status;
     }
     // Whatever has come of that version has to go.
@@ -57,9 +57,13 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
 }
 
 absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
+  if (!puller_.has_value()) {
+    return absl::FailedPreconditionError("ReportEvaluation: Register comes first");
+  }
   absl::Status status = AwaitReports(EvaluationReports::kMost - 1);
-  // As another member it is asked for its part again, unless it has another place now.
-  if (IsExpelled(status)) return JoinAnew();
+  // As another member it is asked for its part again, unless it has another place now; so it is
+  // after the job went back, where that version comes again.
+  if (HasLostTrack(status)) return BeginAnew();
   if (!status.ok()) return status;
   reports_.Send(*calls_, ordinal(), part);
   evaluated_ = {.version = part.version(), .ordinal = ordinal()};
@@ -74,11 +78,15 @@ absl::Status WorkerSession::AwaitReports(size_t most) {
   return waited.ok() ? reports_.error() : waited;
 }
 
-absl::Status WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+absl::StatusOr<bool> WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+  if (!puller_.has_value()) return absl::FailedPreconditionError("Finish: Register comes first");
+  const uint64_t finished_epoch = job_epoch_;
   while (true) {
     absl::Status status = FinishOnce(seconds);
-    if (!IsExpelled(status)) return status;
-    if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
+    if (status.ok()) return true;
+    if (!HasLostTrack(status)) return status;
+    if (absl::Status begun = BeginAnew(); !begun.ok()) return begun;
+    if (job_epoch_ != finished_epoch) return false;
   }
 }
 

@@ -36,7 +36,7 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
   training_samples_ = training_samples;
   test_samples_ = test_samples;
   absl::Status placed = TakePlace();
-  return IsExpelled(placed) ? JoinAnew() : placed;
+  return HasLostTrack(placed) ? BeginAnew() : placed;
 }
 
 bool WorkerSession::must_initialize() const {
@@ -60,7 +60,7 @@ absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::by
   }
   holds_initial_values_ = true;
   absl::Status status = SendInitialValues();
-  return IsExpelled(status) ? JoinAnew() : status;
+  return HasLostTrack(status) ? BeginAnew() : status;
 }
 
 absl::Status WorkerSession::SendInitialValues() {
@@ -118,8 +118,8 @@ absl::Status WorkerSession::Pull() {
       LoseTrack();
       continue;
     }
-    if (!IsExpelled(status)) return status;
-    if (absl::Status joined = JoinAnew(); !joined.ok()) return joined;
+    if (!HasLostTrack(status)) return status;
+    if (absl::Status begun = BeginAnew(); !begun.ok()) return begun;
   }
 }
 
@@ -145,7 +145,7 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what) {
   });
   if (pulled.ok()) {
     if (!what.newest) held_ = what.version;
-    membership()->Progress(version());
+    Progress();
     activity_->Work("its own work between two steps (evaluation, say)", version());
   }
   absl::MutexLock lock(&traffic_mu_);

@@ -1,4 +1,5 @@
-// The session's place in the job: taken after Join, and again when the job has gone on without it.
+// The session's place in the job: taken after Join, and again when the job has gone on without it
+// or has gone back to a checkpoint.
 #include <memory>
 #include <optional>
 #include <utility>
@@ -17,48 +18,75 @@ absl::Status CameTooLate() {
 
 }  // namespace
 
-bool WorkerSession::IsExpelled(absl::Status& error) {
+bool WorkerSession::JobWentBack() const {
+  // A job that has finished is over for one that has missed how, too.
+  return calls_ != nullptr && calls_->job_epoch() != 0 && watched_->phase() != FINISHED &&
+         view().job_epoch() > calls_->job_epoch();
+}
+
+absl::Status WorkerSession::WentBack() const {
+  return absl::AbortedError(
+      absl::StrCat("the job has gone back to version ", view().start_version()));
+}
+
+bool WorkerSession::HasLostTrack(absl::Status& error) {
   if (error.ok()) return false;
-  if (!*is_expelled_ && watched_->phase() != FINISHED &&
+  const auto is_told = [this] { return *is_expelled_ || JobWentBack(); };
+  if (!is_told() && watched_->phase() != FINISHED &&
       (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
-    // job's failure, or that this incarnation is none of its members; or it is lost.
-    (void)queue_->RunUntil([] { return false; },
-                           runtime_->Now() + 2 * liveness_ + Autonomy(options_.job), [] {},
-                           liveness_);
+    // job's failure, that this incarnation is none of its members, or a view of a later job_epoch;
+    // or it is lost.
+    const absl::Duration most = 2 * liveness_ + Autonomy(options_.job);
+    const absl::Status waited = queue_->RunUntil(
+        is_told, runtime_->Now() + most, [this] { Progress(); }, liveness_ / 4);
+    if (absl::IsDeadlineExceeded(waited) && absl::IsAborted(error)) {
+      error =
+          absl::AbortedError(absl::StrCat(error.message(), "; the coordinator has not said within ",
+                                          absl::FormatDuration(most), " where the job is"));
+    }
   }
   if (*is_expelled_) return true;
   const std::optional<FirstCause> failed = membership()->failure();
-  if (failed.has_value()) error = absl::AbortedError(failed->text());
-  return false;
+  if (failed.has_value()) {
+    error = absl::AbortedError(failed->text());
+    return false;
+  }
+  return JobWentBack();
 }
 
-absl::Status WorkerSession::JoinAnew() {
-  const Activity::Waiting waiting(*activity_, "joining the job anew, which went on without it",
-                                  runtime_->Now() + patience_);
+absl::Status WorkerSession::BeginAnew() {
   while (true) {
-    // Nothing of the old membership happens any more when it goes.
-    timers_->Stop();
-    queue_->End(absl::CancelledError("the worker joins anew"));
-    exchange_.reset();
-    clock_exchange_.reset();
-    puller_.reset();
-    calls_.reset();
-    activity_->ForgetCalls();
-    held_.reset();
-    LoseTrack();
-    absl::Status status = JoinJob();
-    if (!status.ok()) return status;
-    status = TakePlace();
-    if (!IsExpelled(status)) return status;
+    const bool as_another = *is_expelled_;
+    const Activity::Waiting waiting(
+        *activity_,
+        as_another
+            ? "joining the job anew, which went on without it"
+            : absl::StrCat("going back to version ", view().start_version(), " with the job"),
+        runtime_->Now() + patience_);
+    DropCalls();
+    absl::Status status;
+    if (as_another) {
+      // Nothing of the old membership happens any more when it goes.
+      queue_->End(absl::CancelledError("the worker joins anew"));
+      if (status = JoinJob(); !status.ok()) return status;
+      status = TakePlace();
+    } else {
+      MakeCalls();
+      status = FollowView();
+    }
+    if (!HasLostTrack(status)) return status;
   }
 }
 
 absl::Status WorkerSession::TakePlace() {
-  absl::Status status = RegisterModel();
-  if (!status.ok()) return status;
-  status = Await("waiting for all members to join",
-                 [this] { return HasPlace() || watched_->phase() == FINISHED; });
+  const absl::Status status = RegisterModel();
+  return status.ok() ? FollowView() : status;
+}
+
+absl::Status WorkerSession::FollowView() {
+  absl::Status status = Await("waiting for all members to join",
+                              [this] { return HasPlace() || watched_->phase() == FINISHED; });
   if (!status.ok()) return status;
   if (!HasPlace()) return CameTooLate();
   status = AdoptView();
@@ -105,7 +133,8 @@ absl::Status WorkerSession::AdoptView() {
       layout_->shard_addresses()[view().step_leader()].empty()) {
     return absl::InternalError("the view's step leader is no member");
   }
-  calls_->Connect(layout_->shard_addresses());
+  calls_->Connect(layout_->shard_addresses(), view().job_epoch());
+  if (std::exchange(job_epoch_, view().job_epoch()) != view().job_epoch()) ForgetEvaluations();
   data_.emplace(options_.job, view(), member->ordinal());
   puller_.emplace(tensors_, *layout_, *parameters_, *calls_);
   StepExchange::Options exchange;
@@ -116,6 +145,13 @@ absl::Status WorkerSession::AdoptView() {
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
   AdoptClocks();
   return absl::OkStatus();
+}
+
+void WorkerSession::ForgetEvaluations() {
+  const uint64_t version = view().start_version();
+  reports_.RollBack(version);
+  if (evaluation_.has_value() && evaluation_->version() > version) evaluation_.reset();
+  if (evaluated_.version > version) evaluated_ = EvaluatedPart();
 }
 
 void WorkerSession::LoseTrack() {
@@ -143,13 +179,13 @@ absl::Status WorkerSession::Enter() {
       return absl::InternalError("the step leader does not say what there is to do");
     }
     FollowLease(here.step() - 1, here.lease());
-    membership()->Progress(version());
+    Progress();
     return absl::OkStatus();
   }
   data_->Reset(here.step() - 1, std::move(*here.mutable_position()),
                {here.contributors().begin(), here.contributors().end()});
   if (here.has_evaluation()) evaluation_ = std::move(*here.mutable_evaluation());
-  membership()->Progress(data_->version());
+  Progress();
   activity_->Decided(data_->version());
   return absl::OkStatus();
 }

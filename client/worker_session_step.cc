@@ -14,7 +14,7 @@ std::optional<StepPlan> WorkerSession::NextStep() {
   plan_ = data_->Next();
   if (plan_.has_value()) {
     exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight);
-    membership()->Progress(data_->version());
+    Progress();
     activity_->Work(absl::StrCat("forward and backward of step ", plan_->step), plan_->step);
   }
   return plan_;
@@ -32,7 +32,7 @@ absl::Status WorkerSession::Push(size_t tensor) {
   const std::shared_ptr<Membership> member = membership();
   const std::optional<FirstCause> failed = member->failure();
   if (failed.has_value()) return absl::AbortedError(failed->text());
-  member->Progress(0);
+  member->Progress(0, 0);
   return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor) : exchange_->Push(tensor);
 }
 
@@ -48,16 +48,16 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
       leases_.has_value() ? CompleteClockOnce(share) : CompleteOnce(share);
   if (!verdict.ok()) {
     absl::Status error = verdict.status();
-    if (!IsExpelled(error)) return error;
+    if (!HasLostTrack(error)) return error;
     Verdict stale;
     stale.set_step(plan_->step);
     stale.set_outcome(Verdict::STALE);
-    if (absl::Status status = JoinAnew(); !status.ok()) return status;
+    if (absl::Status status = BeginAnew(); !status.ok()) return status;
     return stale;
   }
   if (leases_.has_value()) {
     plan_.reset();
-    membership()->Progress(version());
+    Progress();
     return verdict;
   }
   if (verdict->outcome() == Verdict::STALE) {
@@ -68,7 +68,7 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   if (!decided.ok()) return decided;
   if (verdict->has_evaluation()) evaluation_ = verdict->evaluation();
   plan_.reset();
-  membership()->Progress(version());
+  Progress();
   activity_->Decided(version());
   return verdict;
 }

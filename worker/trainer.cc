@@ -72,6 +72,7 @@ absl::Status Trainer::Train() {
   absl::Status status =
       binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
   if (!status.ok()) return status;
+  job_epoch_ = parts_.session.epochs().job;
   parts_.metrics.SetEpochs(parts_.session.epochs());
   parts_.log.Info("training", {{"from_step", absl::StrCat(parts_.session.version() + 1)},
                                {"tensors", absl::StrCat(binding_->specs().size())},
@@ -82,6 +83,7 @@ absl::Status Trainer::Train() {
       1 + PrefetchedBatches(parts_.job) / std::max<size_t>(1, parts_.job.accumulate());
   while (true) {
     if (status = EvaluateWhatIsDue(); !status.ok()) return status;
+    HasGoneBack();  // in the end, or in an evaluation
     std::vector<Prefetcher::Samples> expected;
     for (const StepPlan& plan : parts_.session.Ahead(ahead)) {
       for (auto& samples : Microbatches(plan.samples, batch_))
@@ -89,12 +91,26 @@ absl::Status Trainer::Train() {
     }
     training_data_.Expect(std::move(expected));
     std::optional<StepPlan> plan = parts_.session.NextStep();
-    if (!plan.has_value()) break;
+    if (!plan.has_value()) {
+      const absl::StatusOr<bool> finished = parts_.session.Finish(parts_.metrics.seconds());
+      if (!finished.ok() || *finished) return finished.status();
+      if (status = binding_->Pull(); !status.ok()) return status;
+      continue;
+    }
     const std::string preemption = parts_.preemption ? parts_.preemption() : "";
     if (!preemption.empty()) return absl::CancelledError("preempted by " + preemption);
     if (status = Step(*plan); !status.ok()) return status;
   }
-  return parts_.session.Finish(parts_.metrics.seconds());
+}
+
+bool Trainer::HasGoneBack() {
+  const Session::Epochs epochs = parts_.session.epochs();
+  parts_.metrics.SetEpochs(epochs);
+  if (std::exchange(job_epoch_, epochs.job) == epochs.job) return false;
+  parts_.log.Warning("the job went back to a checkpoint",
+                     {{"job_epoch", absl::StrCat(job_epoch_)},
+                      {"version", absl::StrCat(parts_.session.version())}});
+  return true;
 }
 
 absl::Status Trainer::Step(const StepPlan& plan) {
@@ -108,7 +124,7 @@ absl::Status Trainer::Step(const StepPlan& plan) {
   absl::StatusOr<Verdict> verdict = binding_->Complete(loss_sum);
   if (!verdict.ok()) return verdict.status();
   if (absl::Status status = binding_->Pull(); !status.ok()) return status;
-  parts_.metrics.SetEpochs(parts_.session.epochs());
+  if (HasGoneBack()) return absl::OkStatus();
   if (verdict->outcome() == Verdict::STALE) {
     parts_.log.Warning(
         "the job went on without this step of this worker, which was late or cut off",

@@ -47,6 +47,8 @@ class Trainer {
   absl::Status Step(const StepPlan& plan);
   absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
                           const std::vector<uint64_t>& samples, bool last, double& loss_sum);
+  // Says so in log and metrics where it has, since the last time.
+  bool HasGoneBack();
   // Every evaluation that waits for this worker's part.
   absl::Status EvaluateWhatIsDue();
   absl::Status Evaluate(const Session::PendingEvaluation& due);
@@ -55,6 +57,7 @@ class Trainer {
   const size_t batch_;
   std::unique_ptr<ModuleBinding> binding_;  // set by Train
   Prefetcher training_data_;
+  uint64_t job_epoch_ = 0;
 };
 
 // The samples of a step cut into microbatches of at most `batch`.

@@ -159,6 +159,19 @@ TEST(TrainerTest, OneThatIsLateEvaluatesAsTheOthersDo) {
   EXPECT_EQ(session.evaluations()[1].version(), 20);
 }
 
+TEST(TrainerTest, WhereTheJobGoesBackWhileItFinishesItTrainsOn) {
+  LinearNetwork network(2, 2, 0);
+  FakeSession session(Plans(2, 100, 10), 0.5);
+  session.part.set_end(60);
+  session.goes_back_to = 7;
+  ASSERT_TRUE(Train(Job(10), network, {Clouds(100), Clouds(60)}, session).status.ok());
+  EXPECT_TRUE(session.finished());
+  EXPECT_EQ(session.losses().size(), 20);
+  std::vector<uint64_t> evaluated;
+  for (const Evaluation& part : session.evaluations()) evaluated.push_back(part.version());
+  EXPECT_EQ(evaluated, (std::vector<uint64_t>{10, 20, 10, 20}));
+}
+
 TEST(TrainerTest, AJobOfStepsEvaluatesAtItsEnd) {
   LinearNetwork network(2, 2, 0);
   auto plans = Plans(2, 100, 10);

@@ -73,9 +73,11 @@ int main(int argc, char** argv) {
   // 3. Train: each step says which samples are this worker's.
   while (status.ok()) {
     const auto plan = (*session)->NextStep();
-    if (!plan.has_value()) break;
     double loss_sum = 0;
-    if (!plan->samples.empty()) {
+    if (!plan.has_value()) {
+      const auto finished = (*session)->Finish({});  // false: the job went back to a checkpoint
+      if (status = finished.status(); !status.ok() || *finished) break;
+    } else if (!plan->samples.empty()) {
       const std::vector<int64_t> mine(plan->samples.begin(), plan->samples.end());
       const torch::Tensor index = torch::tensor(mine);
       const torch::Tensor loss = torch::cross_entropy_loss(
@@ -83,12 +85,11 @@ int main(int argc, char** argv) {
       loss_sum = loss.item<double>() * static_cast<double>(mine.size());
       status = (*binding)->Backward(loss);
     }
-    if (status.ok()) status = (*binding)->Complete(loss_sum).status();
+    if (status.ok() && plan.has_value()) status = (*binding)->Complete(loss_sum).status();
     if (status.ok()) status = (*binding)->Pull();
   }
 
-  // 4. Say that all is done, or why it could not be.
-  if (status.ok()) status = (*session)->Finish({});
+  // 4. Say why it could not be done, or how well it was.
   if (!status.ok())
     return Fail(absl::AbortedError((*session)->Fail(std::string(status.message()), false).text()));
   const torch::NoGradGuard no_grad;

@@ -51,7 +51,7 @@ class HeldShards {
       slice->set_end(static_cast<uint64_t>(elements));
     }
     layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
-    calls_.Connect(layout_.shard_addresses());
+    calls_.Connect(layout_.shard_addresses(), 1);
   }
   ~HeldShards() {
     timers_->Stop();

@@ -15,12 +15,14 @@ class QuietMembership final : public Membership {
   uint64_t member() const override { return 9; }
   uint32_t ordinal() const override { return 0; }
   std::string job_directory() const override { return ""; }
-  CallHeader header() const override { return {}; }
+  CallHeader header() const override { return now; }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
-  void Progress(uint64_t) override {}
+  void Progress(uint64_t, uint64_t) override {}
   FirstCause Fail(const std::string&, bool) override { return {}; }
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override {}
+
+  CallHeader now;
 };
 
 }  // namespace parley

@@ -218,9 +218,12 @@ absl::Status ModuleBinding::Pull() {
 
 absl::StatusOr<std::optional<Session::PendingEvaluation>> ModuleBinding::PullEvaluation() {
   const uint64_t version = session_->version();
+  const uint64_t job_epoch = session_->epochs().job;
   auto due = session_->PullEvaluation();
   if (!due.ok()) return due;
-  if (!due->has_value() && session_->version() == version) return due;  // nothing was pulled
+  if (!due->has_value() && session_->version() == version && session_->epochs().job == job_epoch) {
+    return due;  // nothing was pulled
+  }
   if (absl::Status status = TakeBuffers(); !status.ok()) return status;
   return due;
 }

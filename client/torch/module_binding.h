@@ -20,16 +20,17 @@ namespace parley {
 //
 //   auto binding = *ModuleBinding::Create(*module);
 //   binding->Attach(*session, training_samples, test_samples);
-//   while (auto plan = session->NextStep()) {
-//     if (!plan->samples.empty()) binding->Backward(mean loss over plan->samples);
-//     binding->Complete(sum of the losses);
-//     binding->Pull();
-//     while (auto due = *binding->PullEvaluation()) {  // with a test set
-//       session->ReportEvaluation(what due->samples give);
+//   do {
+//     while (auto plan = session->NextStep()) {
+//       if (!plan->samples.empty()) binding->Backward(mean loss over plan->samples);
+//       binding->Complete(sum of the losses);
 //       binding->Pull();
+//       while (auto due = *binding->PullEvaluation()) {  // with a test set
+//         session->ReportEvaluation(what due->samples give);
+//         binding->Pull();
+//       }
 //     }
-//   }
-//   session->Finish({});
+//   } while (!*session->Finish({}) && binding->Pull().ok());
 //
 // Memory. From Attach to the binding's end the module's parameters are views of the session's
 // parameter memory: forward reads what Pull brought, without a copy. They must not be written by

@@ -185,7 +185,9 @@ void ShardProcess::HandleNews() {
   if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
   LogViews(news.verdicts);
   outgoing_->Report(std::move(news.verdicts), news.progress);
-  membership_->Progress(news.version);
+  if (news.routing != nullptr) {
+    membership_->Progress(news.version, news.routing->view().job_epoch());
+  }
   metrics_.Update(news);
   Post([&](Mail& mail) {
     mu_.AssertHeld();

@@ -42,7 +42,9 @@ class FakeMembership final : public Membership {
     return header;
   }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return coordinator_; }
-  void Progress(uint64_t last_decided_step) override { place_->last_progress = last_decided_step; }
+  void Progress(uint64_t last_decided_step, uint64_t /*job_epoch*/) override {
+    place_->last_progress = last_decided_step;
+  }
   FirstCause Fail(const std::string& reason, bool preempted) override {
     place_->failed.emplace();
     place_->failed->set_reason(reason);

@@ -60,7 +60,7 @@ absl::Status Train(Session& session, uint64_t samples, absl::Time& begun, absl::
     if (auto status = session.Pull(); !status.ok()) return status;
   }
   ended = absl::Now();
-  return session.Finish({});
+  return session.Finish({}).status();
 }
 
 // Contributions a second.

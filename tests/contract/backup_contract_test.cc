@@ -107,8 +107,7 @@ TEST_P(BackupContract, TheSlowOneIsLeftOutGoesOnAndEvaluatesWhatTheOthersDo) {
     }
     EXPECT_EQ(evaluated, std::vector<uint64_t>({1, 2}));
     ExpectValuesAfter(2, session);
-    const absl::Status finished = session.Finish({});
-    EXPECT_TRUE(finished.ok()) << finished;
+    ExpectTheEnd(session);
   });
   const GetStatusReply status = cluster->Status();
   EXPECT_EQ(status.samples(), 2 * kSamples);
@@ -136,7 +135,7 @@ TEST_P(BackupContract, TheSlowOnesSamplesAreUsedToo) {
       ASSERT_TRUE(session.Pull().ok());
     }
     EXPECT_EQ(session.version(), 1);
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
   EXPECT_EQ(cluster->Status().samples(), 4);
 }

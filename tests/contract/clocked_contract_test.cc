@@ -85,8 +85,7 @@ void Train(Session& session) {
     const absl::Status again = session.Pull();
     ASSERT_TRUE(again.ok()) << again;
   }
-  const absl::Status finished = session.Finish({});
-  EXPECT_TRUE(finished.ok()) << finished;
+  ExpectTheEnd(session);
 }
 
 TEST_P(ClockedContract, EverySampleCountsOnceInEachDataEpoch) {
@@ -122,7 +121,7 @@ TEST_P(ClockedContract, StepsAreContributionsForEachWorker) {
       ASSERT_TRUE(session.Pull().ok());
     }
     EXPECT_EQ(session.version(), 10u);
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
   EXPECT_EQ(cluster->Status().step(), 10);
 }
@@ -152,7 +151,7 @@ TEST_P(ClockedContract, AWorkerClipsItsOwnGradientAndDropsOneThatIsNotFinite) {
     ASSERT_EQ(values.size(), 6u);
     const std::vector<float> expected = {-0.6F, -0.8F, -0.6F, -0.8F, -1.2F, -1.6F};
     for (size_t i = 0; i < 6; ++i) EXPECT_NEAR(values[i], expected[i], 1e-5) << i;
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
   EXPECT_EQ(cluster.Status().skipped_steps(), 1);
 }
@@ -173,7 +172,7 @@ TEST_P(ClockedContract, AContributionIsItsMeanTimesItsWeightAndNotDividedAgain) 
       EXPECT_EQ(As<float>(session.parameter(0))[3], 0) << "not pushed";
     }
     EXPECT_EQ(expected, -3);
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
 }
 

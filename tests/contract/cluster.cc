@@ -36,7 +36,7 @@ LocalCluster::LocalCluster(std::unique_ptr<Transport> transport, const JobConfig
   coordinator_address_ = transport_->Serve(coordinator_.client());
   coordinator_.Open(coordinator_address_);
   for (uint32_t i = 0; i < job.cluster().shards(); ++i) {
-    shards_.push_back(std::make_unique<TestShard>(job, transport_->connector()));
+    shards_.push_back(MakeShard(/*incarnation=*/0));
     shard_addresses_.push_back(transport_->Serve(shards_[i]->shard()));
     const absl::Status joined = shards_[i]->Join(coordinator_address_, shard_addresses_[i]);
     EXPECT_TRUE(joined.ok()) << joined;
@@ -48,6 +48,7 @@ LocalCluster::~LocalCluster() {
   // Nothing is parked any more when the transport goes, which would wait for it; and the transport
   // goes first, so that no call of another thread finds a shard or a coordinator that is gone.
   for (auto& shard : shards_) shard->Stop();
+  for (auto& shard : lost_shards_) shard->Stop();
   coordinator_.Close();
   transport_.reset();
 }
@@ -55,6 +56,46 @@ LocalCluster::~LocalCluster() {
 void LocalCluster::CutCoordinator() {
   coordinator_.Close();
   transport_->CutCoordinator();
+}
+
+std::unique_ptr<TestShard> LocalCluster::MakeShard(uint64_t incarnation) {
+  return std::make_unique<TestShard>(
+      job_, transport_->connector(),
+      [this](const std::string& folder, const TensorSpec& tensor, const Slice& slice) {
+        return checkpoint_ ? checkpoint_(folder, tensor, slice) : "";
+      },
+      incarnation);
+}
+
+void LocalCluster::GoBack(uint64_t version, const DataPosition& position,
+                          std::optional<uint32_t> lost) {
+  const std::string folder = absl::StrCat("/nowhere/checkpoints/", version);
+  if (lost.has_value()) {
+    ReplaceShard(*lost, [&](const TestCoordinator::NewShard& next) {
+      coordinator_.GoBack(folder, version, position, next);
+    });
+  } else {
+    coordinator_.GoBack(folder, version, position, std::nullopt);
+  }
+  for (const auto& shard : shards_) {
+    EXPECT_TRUE(shard->AwaitEpoch(coordinator_.job_epoch()));
+  }
+}
+
+void LocalCluster::ReplaceShard(uint32_t ordinal,
+                                const std::function<void(const TestCoordinator::NewShard&)>& tell) {
+  shards_[ordinal]->Stop();
+  lost_shards_.push_back(std::move(shards_[ordinal]));
+  TestCoordinator::NewShard next;
+  next.ordinal = ordinal;
+  next.incarnation = 1'000'000 + lost_shards_.size();
+  shards_[ordinal] = MakeShard(next.incarnation);
+  next.address = transport_->Serve(shards_[ordinal]->shard());
+  shard_addresses_[ordinal] = next.address;
+  tell(next);
+  const absl::Status joined = shards_[ordinal]->Join(coordinator_address_, next.address);
+  ASSERT_TRUE(joined.ok()) << joined;
+  EXPECT_EQ(shards_[ordinal]->ordinal(), ordinal);
 }
 
 TestShard& LocalCluster::shard(uint32_t ordinal) { return *shards_.at(ordinal); }

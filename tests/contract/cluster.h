@@ -3,7 +3,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "client/connector.h"
@@ -44,6 +46,12 @@ class LocalCluster {
   const std::string& coordinator_address() const { return coordinator_address_; }
   // From now on nobody reaches the coordinator.
   void CutCoordinator();
+  // Where values come from when the job goes back. Before any worker joins.
+  void set_checkpoint(TestShard::Checkpoint checkpoint) { checkpoint_ = std::move(checkpoint); }
+  // The job goes back to the checkpoint of this version. lost: a shard that another one replaces,
+  // at another address; else all keep their processes. Returns when the shards have heard of it.
+  // Not while others ask for shards.
+  void GoBack(uint64_t version, const DataPosition& position, std::optional<uint32_t> lost);
   // By ordinal.
   TestShard& shard(uint32_t ordinal);
   TestCoordinator& coordinator() { return coordinator_; }
@@ -57,9 +65,16 @@ class LocalCluster {
   GetStatusReply Status();
 
  private:
+  std::unique_ptr<TestShard> MakeShard(uint64_t incarnation);
+  // `tell` lets the coordinator know of the new one.
+  void ReplaceShard(uint32_t ordinal,
+                    const std::function<void(const TestCoordinator::NewShard&)>& tell);
+
   const JobConfig job_;
+  TestShard::Checkpoint checkpoint_;
   TestCoordinator coordinator_;
   std::vector<std::unique_ptr<TestShard>> shards_;
+  std::vector<std::unique_ptr<TestShard>> lost_shards_;
   std::vector<std::string> shard_addresses_;  // by ordinal
   std::string coordinator_address_;
   std::unique_ptr<Transport> transport_;

@@ -91,6 +91,13 @@ inline void StartTraining(Session& session, uint64_t training_samples, uint64_t 
   ASSERT_TRUE(pulled.ok()) << pulled;
 }
 
+// After all steps, where nothing went wrong.
+inline void ExpectTheEnd(Session& session, const std::vector<PhaseSeconds>& seconds = {}) {
+  const absl::StatusOr<bool> finished = session.Finish(seconds);
+  ASSERT_TRUE(finished.ok()) << finished.status();
+  EXPECT_TRUE(*finished);
+}
+
 }  // namespace parley
 
 #endif  // PARLEY_TESTS_CONTRACT_CONTRACT_TEST_H_

@@ -79,7 +79,7 @@ TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
       cut = absl::Now();
       cluster->CutCoordinator();
       // Nobody hears that it has finished: the wait ends with the job.
-      const absl::Status ended = session.Finish({});
+      const absl::Status ended = session.Finish({}).status();
       ASSERT_TRUE(session.failure().has_value()) << ended;
       EXPECT_EQ(ended.message(), session.failure()->text());
       Heard(session.failure()->text());

@@ -31,6 +31,7 @@ class FaultyShardClient final : public ShardClient {
   template <class Request, class Reply>
   void Call(void (ShardClient::*method)(const Request&, absl::Time, Done<Reply>),
             const Request& request, absl::Time deadline, Done<Reply> done) {
+    if (absl::Status refusal = faults_.refusal(); !refusal.ok()) return done(refusal);
     switch (faults_.Draw()) {
       case FaultyConnector::Fault::kLoseRequest:
         return done(absl::UnavailableError("the request was lost"));

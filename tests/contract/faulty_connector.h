@@ -25,6 +25,15 @@ class FaultyConnector final : public Connector {
 
   enum class Fault { kNone, kLoseRequest, kLoseAnswer, kTwice };
   Fault Draw();
+  // From now on every call to a shard is answered so.
+  void Refuse(const absl::Status& status) {
+    absl::MutexLock lock(&mu_);
+    refusal_ = status;
+  }
+  absl::Status refusal() const {
+    absl::MutexLock lock(&mu_);
+    return refusal_;
+  }
   int faults() const {
     absl::MutexLock lock(&mu_);
     return faults_;
@@ -35,6 +44,7 @@ class FaultyConnector final : public Connector {
   mutable absl::Mutex mu_;
   std::mt19937_64 random_ ABSL_GUARDED_BY(mu_);
   int faults_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status refusal_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -2,11 +2,15 @@
 #define PARLEY_TESTS_CONTRACT_TEST_COORDINATOR_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/switching_coordinator.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/in_process.h"
 #include "server/coordinator/ticker.h"
@@ -20,19 +24,40 @@ class TestCoordinator {
   explicit TestCoordinator(const JobConfig& job);
   ~TestCoordinator();
 
-  void Open(const std::string& address) { core_.Open(/*generation=*/1, address); }
+  void Open(const std::string& address);
   // Answers what is parked; after it the clients must be kept away.
-  void Close() { core_.Close(); }
-  InProcessCoordinator& client() { return core_; }
+  void Close() { core()->Close(); }
+  CoordinatorClient& client() { return served_; }
   // Waits, for a minute at most, until it knows that this step is decided.
   bool AwaitStep(uint64_t step);
+  uint64_t job_epoch() const;
+  // Waits, for a minute at most, until so many workers have finished.
+  bool AwaitFinished(int workers);
+
+  // Another process takes the place of a shard that is lost.
+  struct NewShard {
+    uint32_t ordinal = 0;
+    std::string address;
+    uint64_t incarnation = 0;  // with which it is going to join
+  };
+  // The job goes back: a new job_epoch, in which the shards start from a checkpoint `folder` with
+  // this version and position. What belongs to later versions is forgotten. It is done by a new
+  // core, which restores the state of the former one, so changed: what that one is asked meanwhile
+  // is lost, as with a coordinator that is restarted.
+  void GoBack(const std::string& folder, uint64_t version, const DataPosition& position,
+              const std::optional<NewShard>& new_shard);
 
  private:
+  std::shared_ptr<InProcessCoordinator> core() const;
+  bool Await(const std::function<bool(const CoordinatorCore&)>& holds) const;
   void Tick();
 
-  InProcessCoordinator core_;
-  absl::Mutex mu_;
-  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // at the last tick
+  const JobConfig job_;
+  SwitchingCoordinator served_;  // the newest core
+  mutable absl::Mutex mu_;
+  // All of them: a former one may still be asked something.
+  std::vector<std::shared_ptr<InProcessCoordinator>> cores_ ABSL_GUARDED_BY(mu_);
+  std::string address_;
   std::unique_ptr<Ticker> ticker_;
 };
 

@@ -1,6 +1,8 @@
 #ifndef PARLEY_TESTS_CONTRACT_TEST_SHARD_H_
 #define PARLEY_TESTS_CONTRACT_TEST_SHARD_H_
 
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,11 +19,17 @@
 
 namespace parley {
 
-// A shard as its main would run it, without checkpoints: joins, follows the coordinator's states,
-// sends what the core has to send. Its surroundings run on one thread of its own.
+// A shard as its main would run it, without files: joins, follows the coordinator's states, sends
+// what the core has to send. Its surroundings run on one thread of its own.
 class TestShard {
  public:
-  TestShard(const JobConfig& job, Connector& connector);
+  // The values of a slice in a checkpoint's folder. On the shard's own thread.
+  using Checkpoint = std::function<std::string(const std::string& folder, const TensorSpec& tensor,
+                                               const Slice& slice)>;
+
+  // incarnation: with which it joins; 0 for a random one.
+  TestShard(const JobConfig& job, Connector& connector, Checkpoint checkpoint,
+            uint64_t incarnation = 0);
   ~TestShard();
 
   // Makes no more calls and answers those that are parked. Idempotent.
@@ -33,25 +41,38 @@ class TestShard {
   absl::Status Join(const std::string& coordinator, const std::string& address);
 
   uint32_t ordinal() const { return membership_->ordinal(); }
+  // Waits, for a minute at most, until it is in this job_epoch.
+  bool AwaitEpoch(uint64_t job_epoch);
   // Waits for the job's end: the cause's text, or "" where it has finished.
   std::string AwaitEnd();
 
  private:
+  std::shared_ptr<Outgoing> outgoing();
   void OnNews();
   void OnState(const WatchReply& state);
+  void StartEpoch(const ClusterView& view);
+  absl::Status Load(const ClusterView& view);
   void TickAgain();
   void End(const std::string& cause);
 
   const JobConfig job_;
   Connector& connector_;
+  const Checkpoint checkpoint_;
+  const uint64_t incarnation_;
   const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
   RetryingCaller caller_;
   LockedShard shard_;
-  const std::shared_ptr<Outgoing> outgoing_;
   std::unique_ptr<Membership> membership_;  // until Stop
-  bool reported_ready_ = false;             // timers' thread
+
+  // The timers' thread's.
+  bool joined_ = false;
+  std::optional<WatchReply> early_;  // the state that came before
+  uint64_t job_epoch_ = 0;
+  uint64_t ready_epoch_ = 0;  // of which it has reported that it is ready
 
   absl::Mutex mu_;
+  // What is sent in the present job_epoch.
+  std::shared_ptr<Outgoing> outgoing_ ABSL_GUARDED_BY(mu_);
   std::optional<std::string> end_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -62,8 +62,7 @@ void TrainExactly(Session& session, uint32_t workers) {
     EXPECT_EQ(As<int64_t>(session.parameter(2))[0],
               static_cast<int64_t>((uint64_t{1} << 60) + plan->step * 10));
   }
-  const absl::Status finished = session.Finish({});
-  EXPECT_TRUE(finished.ok()) << finished;
+  ExpectTheEnd(session);
 }
 
 TEST_P(TrainingContract, IntegerGradientsOfTwoContributorsSumExactly) {
@@ -113,7 +112,7 @@ TEST_P(TrainingContract, TheMeanIsWeightedBySamples) {
         for (float value : As<float>(session.parameter(tensor))) ASSERT_FLOAT_EQ(value, expected);
       }
     }
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
   EXPECT_EQ(samples, 11);
 }
@@ -136,7 +135,7 @@ TEST_P(TrainingContract, ATensorThatNobodyPushesStaysAsItIs) {
       EXPECT_EQ(As<float>(session.parameter(0))[0], 0);
       EXPECT_EQ(As<float>(session.parameter(1))[6], plan->step == 2 ? -5 : 0);
     }
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
 }
 
@@ -165,7 +164,7 @@ TEST_P(TrainingContract, EvaluationPartsAddUp) {
     EXPECT_TRUE(reported.ok()) << reported;
     ASSERT_TRUE(session.Pull().ok());
     EXPECT_FALSE(session.PullEvaluation()->has_value());
-    EXPECT_TRUE(session.Finish({}).ok());
+    ExpectTheEnd(session);
   });
   const GetStatusReply status = cluster->Status();
   ASSERT_EQ(status.evaluations_size(), 1);
@@ -181,7 +180,7 @@ TEST_P(TrainingContract, FinishesWithoutACheckpoint) {
     PhaseSeconds seconds;
     seconds.set_phase("forward");
     seconds.set_seconds(2.5);
-    EXPECT_TRUE(session.Finish({seconds}).ok());
+    ExpectTheEnd(session, {seconds});
     EXPECT_FALSE(session.failure().has_value());
   });
   EXPECT_EQ(cluster->shard(0).AwaitEnd(), "");

@@ -113,11 +113,16 @@ absl::Status Step(Session& session, const Workload& workload, const StepPlan& pl
 
 absl::Status Train(Session& session, const Workload& workload, uint64_t epochs) {
   if (auto status = Start(session, workload); !status.ok()) return status;
-  while (const std::optional<StepPlan> plan = session.NextStep()) {
-    if (auto status = Step(session, workload, *plan); !status.ok()) return status;
+  while (true) {
+    while (const std::optional<StepPlan> plan = session.NextStep()) {
+      if (auto status = Step(session, workload, *plan); !status.ok()) return status;
+    }
+    if (auto status = CheckSums(session, workload, epochs); !status.ok()) return status;
+    const absl::StatusOr<bool> finished = session.Finish({});
+    if (!finished.ok() || *finished) return finished.status();
+    // The job went back to a checkpoint.
+    if (auto status = session.Pull(); !status.ok()) return status;
   }
-  if (auto status = CheckSums(session, workload, epochs); !status.ok()) return status;
-  return session.Finish({});
 }
 
 int Main(int argc, char** argv) {

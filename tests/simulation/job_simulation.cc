@@ -224,7 +224,17 @@ void JobSimulation::Train(Worker& worker) {
     worker.doing = kPulling;
     if (auto status = session.Pull(); !status.ok()) return status;
     if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
-    while (const auto plan = session.NextStep()) {
+    while (true) {
+      const auto plan = session.NextStep();
+      if (!plan.has_value()) {
+        worker.doing = kFinishing;
+        const auto finished = session.Finish({});
+        if (!finished.ok() || *finished) return finished.status();
+        worker.doing = kPulling;
+        if (auto status = session.Pull(); !status.ok()) return status;
+        if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
+        continue;
+      }
       worker.doing = kComputing;
       Compute(worker);
       worker.doing = kCompleting;
@@ -265,8 +275,6 @@ void JobSimulation::Train(Worker& worker) {
       }
       if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
     }
-    worker.doing = kFinishing;
-    return session.Finish({});
   };
   worker.end = run();
   if (!worker.end.ok()) (void)session.Fail(std::string(worker.end.message()), false);

@@ -153,10 +153,17 @@ absl::Status FakeSession::ReportEvaluation(const Evaluation& evaluation) {
   return absl::OkStatus();
 }
 
-absl::Status FakeSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+absl::StatusOr<bool> FakeSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+  if (goes_back_to.has_value()) {
+    next_ = *goes_back_to;
+    losses_.resize(next_);
+    ++job_epoch_;
+    goes_back_to.reset();
+    return false;
+  }
   seconds_ = seconds;
   finished_ = true;
-  return absl::OkStatus();
+  return true;
 }
 
 FirstCause FakeSession::Fail(const std::string& reason, bool preempted) {

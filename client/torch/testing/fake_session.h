@@ -39,6 +39,8 @@ class FakeSession final : public Session {
   SampleRange part;             // of each evaluation; empty: none
   std::set<uint64_t> late;      // steps that the job goes on without: Complete answers STALE
   std::function<void(uint64_t step)> on_complete;
+  // The version to which the job goes back while this worker finishes for the first time.
+  std::optional<uint64_t> goes_back_to;
 
   uint32_t ordinal() const override { return 0; }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
@@ -56,11 +58,11 @@ class FakeSession final : public Session {
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& evaluation) override;
-  absl::Status Finish(const std::vector<PhaseSeconds>& seconds) override;
+  absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
   std::optional<FirstCause> failure() const override { return failure_; }
   Traffic traffic() const override { return {}; }
-  Epochs epochs() const override { return {.job = 1, .view = 1}; }
+  Epochs epochs() const override { return {.job = job_epoch_, .view = 1}; }
 
  private:
   struct Memory {
@@ -81,6 +83,7 @@ class FakeSession final : public Session {
   std::vector<PhaseSeconds> seconds_;
   std::vector<double> losses_;
   bool finished_ = false;
+  uint64_t job_epoch_ = 1;
   std::optional<FirstCause> failure_;
 
   mutable absl::Mutex mu_;
