@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "common/job/job_file.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
 
@@ -87,6 +88,7 @@ struct Course {
 // When the job goes back: each is asked at its point, by every worker.
 struct Moments {
   std::function<void(Session&, const StepPlan&)> in_step = [](Session&, const StepPlan&) {};
+  std::function<void(Session&)> after_step = [](Session&) {};  // before it pulls
   std::function<void(Session&)> at_end = [](Session&) {};
   std::function<void(Session&, uint64_t epoch)> in_evaluation = [](Session&, uint64_t) {};
 };
@@ -140,6 +142,8 @@ class RollbackContract : public ContractTest {
       part.set_version((*due)->version);
       part.set_epoch((*due)->epoch);
       part.set_samples((*due)->samples.end() - (*due)->samples.begin());
+      // Another number each time: the coordinator refuses two for one version.
+      part.set_loss_sum(static_cast<double>(course.evaluated.size()));
       const absl::Status reported = session.ReportEvaluation(part);
       ASSERT_TRUE(reported.ok()) << reported;
       const absl::Status pulled = session.Pull();
@@ -161,6 +165,7 @@ class RollbackContract : public ContractTest {
     const auto verdict = session.Complete(1.0);
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     if (verdict->outcome() == Verdict::STALE) ++course.stale;
+    moments.after_step(session);
     const absl::Status pulled = session.Pull();
     ASSERT_TRUE(pulled.ok()) << pulled;
   }
@@ -280,16 +285,25 @@ TEST_P(RollbackContract, InAnEvaluation) {
   }
 }
 
-// Its part was not reported when the job went back to that very version.
+// A worker's part was not made, or not reported, when the job went back to that very version.
 TEST_P(RollbackContract, TheEvaluationOfTheCheckpointsVersionIsMadeWhole) {
-  auto cluster = MakeClusterOf(kSync);
-  std::atomic<bool> is_back = false;
-  Moments moments;
-  moments.in_evaluation = [&](Session& session, uint64_t) {
-    if (session.ordinal() == 0 && !is_back.exchange(true)) GoBack(*cluster, kSync, /*lost=*/0);
-  };
-  cluster->RunWorkers(2, [&](Session& session) { Train(session, moments); });
-  ExpectWholeJob(*cluster, kSync);
+  for (const bool is_made : {false, true}) {
+    SCOPED_TRACE(is_made ? "made" : "not made");
+    auto cluster = MakeClusterOf(kSync);
+    std::atomic<bool> is_back = false;
+    const auto go_back = [&](Session& session) {
+      if (session.ordinal() != 0 || session.version() != kSync.epoch_version) return;
+      if (!is_back.exchange(true)) GoBack(*cluster, kSync, /*lost=*/0);
+    };
+    Moments moments;
+    if (is_made) {
+      moments.in_evaluation = [&](Session& session, uint64_t) { go_back(session); };
+    } else {
+      moments.after_step = go_back;
+    }
+    cluster->RunWorkers(2, [&](Session& session) { Train(session, moments); });
+    ExpectWholeJob(*cluster, kSync);
+  }
 }
 
 TEST_P(RollbackContract, SumsStayExactWhereMessagesAreLostAndDoubled) {
@@ -372,6 +386,7 @@ TEST_P(RollbackContract, TheNewStateWakesWhoWaitsForADeadShard) {
   ASSERT_TRUE(session.ok()) << session.status();
   std::thread other;
   bool is_back = false;
+  absl::Time told;
   Moments moments;
   moments.in_step = [&](Session&, const StepPlan& plan) {
     if (plan.data_epoch != 1 || std::exchange(is_back, true)) return;
@@ -379,12 +394,15 @@ TEST_P(RollbackContract, TheNewStateWakesWhoWaitsForADeadShard) {
     other = std::thread([&] {
       runtime->AwaitDropped();
       runtime->LetGo();
+      told = absl::Now();
       GoBack(cluster, mode, /*lost=*/1);
     });
   };
   const Course course = Train(**session, moments);
   other.join();
   EXPECT_EQ(course.stale, 1);
+  // Else it would have waited for stall_timeout, and more.
+  EXPECT_LT(absl::Now() - told, StallTimeout(cluster.job()));
   ExpectWholeJob(cluster, mode);
 }
 
