@@ -86,8 +86,9 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
 }
 
 void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
-  const bool was_last = life_.phase() == SAVING && lost_shards_.empty() && !going_back_ && options_.job.checkpoint().at_end() &&
-                        checkpoint_.busy() && checkpoint_.step() == progress_.step();
+  const bool was_last = life_.phase() == SAVING && lost_shards_.empty() && !going_back_ &&
+                        options_.job.checkpoint().at_end() && checkpoint_.busy() &&
+                        checkpoint_.step() == progress_.step();
   if (auto work = checkpoint_.GiveUp(cause.text())) file_work_.push_back(*std::move(work));
   Change();
   ++revision_;

@@ -1,4 +1,5 @@
-// What becomes of a job that has lost a shard: all go back to the last whole checkpoint, or it ends.
+// What becomes of a job that has lost a shard: all go back to the last whole checkpoint, or it
+// ends.
 #include <utility>
 
 #include "absl/strings/str_cat.h"

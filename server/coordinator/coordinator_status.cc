@@ -38,10 +38,9 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
   };
   for (const auto& [ordinal, vacancy] : lost_shards_) {
     miss(SHARD, ordinal,
-         absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
-                      FormatUtc(vacancy.heard_at),
-                      "; its place waits for another shard, then all go back to ",
-                      GoesBackTo().folder));
+         absl::StrCat(
+             Describe(vacancy.lost), " has not been heard of since ", FormatUtc(vacancy.heard_at),
+             "; its place waits for another shard, then all go back to ", GoesBackTo().folder));
   }
   for (const auto& [ordinal, vacancy] : vacancies_) {
     miss(WORKER, ordinal,

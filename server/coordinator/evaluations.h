@@ -28,7 +28,9 @@ class Evaluations {
   void WorkersChanged() { fixed_ = false; }
 
   // Later versions are made again, and so are their evaluations.
-  void RollBack(uint64_t version) { versions_.erase(versions_.upper_bound(version), versions_.end()); }
+  void RollBack(uint64_t version) {
+    versions_.erase(versions_.upper_bound(version), versions_.end());
+  }
 
   // Repeating a part changes nothing. INVALID_ARGUMENT, without effect, if there is no test set,
   // the worker reported something else for this version, or, as long as the workers are those of

@@ -6,7 +6,8 @@
 namespace parley {
 
 // The life of a job: GATHERING -> PREPARING -> TRAINING -> SAVING -> FINISHED, and from all but the
-// last to FAILED; back to PREPARING from the three between when a shard was lost. FINISHED and FAILED are final.
+// last to FAILED; back to PREPARING from the three between when a shard was lost. FINISHED and
+// FAILED are final.
 class JobLife {
  public:
   Phase phase() const { return phase_; }

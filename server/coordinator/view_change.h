@@ -26,8 +26,9 @@ ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_pl
 // With a worker behind its ordinal, which nobody else holds.
 ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t first_step);
 
-// After shards were lost, or replaced: all begin anew from a checkpoint. `present`: the members that
-// there are, the shards' new ones among them. A worker that stands behind a contributor stays there.
+// After shards were lost, or replaced: all begin anew from a checkpoint. `present`: the members
+// that there are, the shards' new ones among them. A worker that stands behind a contributor stays
+// there.
 ClusterView RolledBack(const ClusterView& view, const std::vector<Member>& present,
                        uint64_t job_epoch, const std::string& start_from, uint64_t version,
                        const DataPosition& position);

@@ -109,7 +109,7 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   }
   SortForSafetensors(tensors);
   CheckpointFile file;
-  file.set_name(ShardFileName(routing.shard()));
+  file.set_name(ShardFileName(routing.shard(), routing.view().job_epoch()));
   file.set_shard(routing.shard());
   auto writer = SafetensorsWriter::Create(files, absl::StrCat(folder, "/", file.name()), tensors);
   if (!writer.ok()) return writer.status();

@@ -28,7 +28,8 @@ absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start);
 
-// Writes folder/shard-ORDINAL.safetensors and syncs it and its name. The codes of FileSystem.
+// Writes folder/shard-ORDINAL.safetensors (ShardFileName) and syncs it and its name. The codes of
+// FileSystem.
 absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std::string& folder,
                                                    const Routing& routing,
                                                    const std::vector<SliceSnapshot>& slices);

@@ -11,6 +11,19 @@ namespace {
 // Ends a call that would be tried again; nobody looks at it.
 absl::Status Stopped() { return absl::AbortedError("this shard sends nothing any more"); }
 
+// Who calls this sender fenced is ahead of it: the job has gone back to a checkpoint, and this
+// shard follows in a moment, with another Outgoing; or another process has its place. The
+// coordinator's state tells which. Until then the call is repeated.
+template <class Reply>
+Done<Reply> UntilStateIsKnown(Done<Reply> done) {
+  return [done = std::move(done)](absl::StatusOr<Reply> reply) {
+    if (absl::IsAborted(reply.status())) {
+      return done(absl::UnavailableError(reply.status().message()));
+    }
+    done(std::move(reply));
+  };
+}
+
 }  // namespace
 
 std::shared_ptr<Outgoing> Outgoing::Make(Options options) {
@@ -101,7 +114,7 @@ void Outgoing::SendFirst(uint32_t shard) {
         RetriesOf(absl::StrCat("closing step ", close->step(), " on ", name)),
         [self, client, request = *close](absl::Time deadline, Done<CloseReply> done) {
           if (self->stopped()) return done(Stopped());
-          client->Close(request, deadline, std::move(done));
+          client->Close(request, deadline, UntilStateIsKnown(std::move(done)));
         },
         [self, shard, request = *close](absl::StatusOr<CloseReply> reply) {
           if (reply.ok()) {
@@ -120,7 +133,7 @@ void Outgoing::SendFirst(uint32_t shard) {
         RetriesOf(absl::StrCat("telling ", name, " how far all are")),
         [self, client, request = *advance](absl::Time deadline, Done<AdvanceReply> done) {
           if (self->stopped()) return done(Stopped());
-          client->Advance(request, deadline, std::move(done));
+          client->Advance(request, deadline, UntilStateIsKnown(std::move(done)));
         },
         [self, shard, request = *advance](absl::StatusOr<AdvanceReply> reply) {
           if (reply.ok()) {
@@ -139,7 +152,7 @@ void Outgoing::SendFirst(uint32_t shard) {
           absl::StrCat("sending the verdict of step ", decide.verdict().step(), " to ", name)),
       [self, client, decide](absl::Time deadline, Done<DecideReply> done) {
         if (self->stopped()) return done(Stopped());
-        client->Decide(decide, deadline, std::move(done));
+        client->Decide(decide, deadline, UntilStateIsKnown(std::move(done)));
       },
       [self, shard](absl::StatusOr<DecideReply> reply) {
         self->OnAnswered(shard, reply.status());
@@ -212,7 +225,7 @@ void Outgoing::ReportNext() {
           if (header) *request.mutable_header() = header();
         }
         if (self->stopped()) return done(Stopped());
-        coordinator->ReportVerdicts(request, deadline, std::move(done));
+        coordinator->ReportVerdicts(request, deadline, UntilStateIsKnown(std::move(done)));
       },
       [self](absl::StatusOr<ReportVerdictsReply> reply) {
         {

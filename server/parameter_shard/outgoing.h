@@ -24,6 +24,8 @@ namespace parley {
 // order, and verdicts to the coordinator. Each is repeated until it is answered. Owned by the
 // shard's process; its callbacks run on gRPC's and the timers' threads. Thread-safe.
 //
+// It serves one job_epoch: who follows the job into another one stops it and makes the next.
+//
 // Nothing grows while a receiver is away. Verdicts for the coordinator are kept up to kVerdicts;
 // the oldest go first, since the progress that is sent with them says where the job is without them
 // (ReportVerdicts). A shard cannot be left behind by more than a step by workers that follow the

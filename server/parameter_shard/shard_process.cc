@@ -27,7 +27,7 @@ const char* SignalName(int signal) {
 }
 
 bool Same(const CheckpointOrder& a, const CheckpointOrder& b) {
-  return a.step() == b.step() && a.directory() == b.directory();
+  return a.step() == b.step() && a.directory() == b.directory() && a.job_epoch() == b.job_epoch();
 }
 
 }  // namespace
@@ -38,6 +38,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
       files_(surroundings.files),
       runtime_(surroundings.runtime),
       timers_(runtime_->MakeTimers()),
+      connector_(surroundings.connector),
       disk_(runtime_->MakeTimers()),
       liveness_(Liveness(job_)),
       metrics_(*surroundings.metrics),
@@ -46,9 +47,22 @@ ShardProcess::ShardProcess(Surroundings surroundings)
                     [this](LockedShard::Phase phase, absl::Duration spent) {
                       metrics_.OnPhase(phase, spent);
                     }}) {
+  (void)OutgoingOf(0);
+}
+
+ShardProcess::~ShardProcess() { Stop(); }
+
+std::shared_ptr<Outgoing> ShardProcess::OutgoingOf(uint64_t job_epoch) {
+  std::shared_ptr<Outgoing> former;
+  {
+    absl::MutexLock lock(&mu_);
+    if (outgoing_ != nullptr && (outgoing_epoch_ == job_epoch || !sends_)) return outgoing_;
+    former = outgoing_;
+  }
+  if (former != nullptr) former->Stop();
   Outgoing::Options options;
   options.shard = &shard_;
-  options.connector = surroundings.connector;
+  options.connector = connector_;
   options.timers = timers_.get();
   // A peer that is dead is found by the coordinator, a dead coordinator by the membership: this is
   // only the bound behind both.
@@ -58,13 +72,41 @@ ShardProcess::ShardProcess(Surroundings surroundings)
     Post([&](Mail& mail) { mail.error = error; });
   };
   options.seed = runtime_->DrawIncarnation();
-  outgoing_ = Outgoing::Make(std::move(options));
+  std::shared_ptr<Outgoing> next = Outgoing::Make(std::move(options));
+  if (membership_ != nullptr) {
+    next->SetCoordinator(membership_->coordinator(),
+                         [this, job_epoch] { return HeaderOf(job_epoch); });
+  }
+  absl::MutexLock lock(&mu_);
+  if (!sends_) next->Stop();
+  outgoing_ = next;
+  outgoing_epoch_ = job_epoch;
+  return next;
 }
 
-ShardProcess::~ShardProcess() { Stop(); }
+std::shared_ptr<Outgoing> ShardProcess::outgoing() const {
+  absl::MutexLock lock(&mu_);
+  return outgoing_;
+}
+
+void ShardProcess::StopSending() {
+  std::shared_ptr<Outgoing> last;
+  {
+    absl::MutexLock lock(&mu_);
+    sends_ = false;
+    last = outgoing_;
+  }
+  last->Stop();
+}
+
+CallHeader ShardProcess::HeaderOf(uint64_t job_epoch) const {
+  CallHeader header = membership_->header();
+  header.set_job_epoch(job_epoch);
+  return header;
+}
 
 void ShardProcess::Stop() {
-  outgoing_->Stop();
+  StopSending();
   disk_->Stop();
   timers_->Stop();
   membership_.reset();
@@ -116,7 +158,6 @@ std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   membership_ = *std::move(membership);
   log_->Info("joined", {{"member", absl::StrCat(membership_->member())},
                         {"ordinal", absl::StrCat(membership_->ordinal())}});
-  outgoing_->SetCoordinator(membership_->coordinator(), [this] { return membership_->header(); });
   shard_.Start(membership_->ordinal());
   TickAgain();
   return std::nullopt;
@@ -153,7 +194,7 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
 void ShardProcess::TellWaits(WaitsReply& reply) {
   const absl::Time now = timers_->Now();
   shard_.TellWaits(now, reply);
-  for (Wait& wait : outgoing_->Waits(now)) *reply.add_waits() = std::move(wait);
+  for (Wait& wait : outgoing()->Waits(now)) *reply.add_waits() = std::move(wait);
   absl::MutexLock lock(&mu_);
   if (!order_.has_value() || reply.step() < order_->step()) return;
   // Its own work; at the end the core, which knows nothing of files, says that it waits for that.
@@ -182,11 +223,13 @@ void ShardProcess::LogViews(const std::vector<Verdict>& verdicts) {
 
 void ShardProcess::HandleNews() {
   LockedShard::News news = shard_.TakeNews();
-  if (news.routing != nullptr) outgoing_->Send(std::move(news.outbox), *news.routing);
-  LogViews(news.verdicts);
-  outgoing_->Report(std::move(news.verdicts), news.progress);
   if (news.routing != nullptr) {
-    membership_->Progress(news.version, news.routing->view().job_epoch());
+    const uint64_t job_epoch = news.routing->view().job_epoch();
+    const std::shared_ptr<Outgoing> outgoing = OutgoingOf(job_epoch);
+    outgoing->Send(std::move(news.outbox), *news.routing);
+    LogViews(news.verdicts);
+    outgoing->Report(std::move(news.verdicts), news.progress);
+    membership_->Progress(news.version, job_epoch);
   }
   metrics_.Update(news);
   Post([&](Mail& mail) {
@@ -220,7 +263,7 @@ void ShardProcess::AwaitMail() {
 absl::Status ShardProcess::FollowState(const WatchReply& state) {
   if (state.generation() > generation_) {
     // It may not have seen the last verdicts, and nobody else tells it of them.
-    if (generation_ != 0) outgoing_->ReportAgain();
+    if (generation_ != 0) outgoing()->ReportAgain();
     generation_ = state.generation();
   }
   if (!state.has_checkpoint() || !Same(state.checkpoint(), begun_)) {
@@ -231,6 +274,11 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
   }
   if (!state.has_view()) return absl::OkStatus();
   const ClusterView& view = state.view();
+  // One that has come for a lost shard is in no view until all go back.
+  const bool takes_part =
+      std::any_of(view.members().begin(), view.members().end(),
+                  [&](const Member& member) { return member.id() == membership_->member(); });
+  if (!takes_part) return absl::OkStatus();
   if (absl::Status status = shard_.SetView(view, timers_->Now()); !status.ok()) return status;
   shard_.FollowCheckpoints(state.checkpoints_asked(), state.checkpoint_ended(), timers_->Now());
   if (view.start_from().empty() || loaded_epoch_ == view.job_epoch()) return absl::OkStatus();
@@ -267,14 +315,15 @@ void ShardProcess::ReportReadyOnce() {
   log_->Info("ready", {{"version", absl::StrCat(version)}});
   caller_.Call<ReportReadyReply>(
       Retries("telling the coordinator that this shard is ready"),
-      [this, version](absl::Time deadline, Done<ReportReadyReply> done) {
+      [this, version, epoch](absl::Time deadline, Done<ReportReadyReply> done) {
         ReportReadyRequest request;
-        *request.mutable_header() = membership_->header();
+        *request.mutable_header() = HeaderOf(epoch);
         request.set_version(version);
         membership_->coordinator()->ReportReady(request, deadline, std::move(done));
       },
       [this](absl::StatusOr<ReportReadyReply> reply) {
-        if (reply.ok()) return;
+        // Aborted: all have gone back again meanwhile, or this shard is fenced. The state tells.
+        if (reply.ok() || absl::IsAborted(reply.status())) return;
         Post([&](Mail& mail) {
           mail.error = absl::StrCat("the coordinator refused that this shard is ready: ",
                                     std::string(reply.status().message()));
@@ -291,6 +340,8 @@ void ShardProcess::WriteOrderedCheckpoint() {
     order = *order_;
     routing = routing_;
   }
+  // Of another epoch: the news of it is on its way, or the order is off.
+  if (order.job_epoch() != routing->view().job_epoch()) return;
   absl::StatusOr<std::vector<SliceSnapshot>> slices = shard_.Snapshot(order.step());
   // Not decided here yet: the news that it is brings us back.
   if (absl::IsUnavailable(slices.status())) return;
@@ -340,8 +391,9 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
   }
   caller_.Call<ReportCheckpointFileReply>(
       Retries("reporting a checkpoint file to the coordinator"),
-      [this, report](absl::Time deadline, Done<ReportCheckpointFileReply> done) mutable {
-        *report.mutable_header() = membership_->header();
+      [this, report, epoch = order.job_epoch()](absl::Time deadline,
+                                                Done<ReportCheckpointFileReply> done) mutable {
+        *report.mutable_header() = HeaderOf(epoch);
         membership_->coordinator()->ReportCheckpointFile(report, deadline, std::move(done));
       },
       [this](absl::StatusOr<ReportCheckpointFileReply> reply) {
@@ -357,7 +409,7 @@ std::optional<ShardProcess::End> ShardProcess::FailWith(const std::string& reaso
 }
 
 std::optional<ShardProcess::End> ShardProcess::Failed(const FirstCause& cause) {
-  outgoing_->Stop();
+  StopSending();
   shard_.Fail(cause);
   bool leader = false;
   {

@@ -107,6 +107,15 @@ class ShardProcess {
   std::optional<End> Failed(const FirstCause& cause);
   std::optional<End> FailWith(const std::string& reason, bool preempted);
 
+  // The sender for what is of this job_epoch, on the timers' thread. What an earlier one had to
+  // send is of no use to anybody.
+  std::shared_ptr<Outgoing> OutgoingOf(uint64_t job_epoch);
+  std::shared_ptr<Outgoing> outgoing() const;
+  void StopSending();
+  // As this process has it in that epoch: what is of the time before the job went back is not to
+  // pass for something later.
+  CallHeader HeaderOf(uint64_t job_epoch) const;
+
   // On the disk's thread.
   void WriteCheckpoint(const CheckpointOrder& order, const Routing& routing,
                        const absl::StatusOr<std::vector<SliceSnapshot>>& slices);
@@ -123,16 +132,19 @@ class ShardProcess {
   FileSystem* const files_;
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<Timers> timers_;
+  Connector* const connector_;
   const std::shared_ptr<Timers> disk_;  // its thread writes files; nobody waits for it
   const absl::Duration liveness_;
   ShardMetrics metrics_;
   RetryingCaller caller_;
   LockedShard shard_;
-  std::shared_ptr<Outgoing> outgoing_;
   std::unique_ptr<Membership> membership_;  // set before shard_.Start, which lets news come
 
-  absl::Mutex mu_;
+  mutable absl::Mutex mu_;
   Mail mail_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<Outgoing> outgoing_ ABSL_GUARDED_BY(mu_);
+  uint64_t outgoing_epoch_ ABSL_GUARDED_BY(mu_) = 0;  // its job_epoch; 0: of none yet
+  bool sends_ ABSL_GUARDED_BY(mu_) = true;            // until Stop, or the end of the job
   // As HandleNews saw them last.
   std::shared_ptr<const Routing> routing_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;

@@ -52,6 +52,12 @@ void CheckpointChecks::Judge(Found& found) {
   }
 }
 
+void CheckpointChecks::RollBack(uint64_t version) {
+  found_.erase(std::remove_if(found_.begin(), found_.end(),
+                              [&](const Found& found) { return found.step > version; }),
+               found_.end());
+}
+
 void CheckpointChecks::End(const std::map<uint64_t, DataPosition>& positions) {
   for (Found& found : found_) Judge(found);
   for (const Found& found : found_) {

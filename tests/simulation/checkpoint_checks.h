@@ -28,6 +28,9 @@ class CheckpointChecks {
   // A manifest is there.
   void Look(FileSystem& files, const std::string& folder);
 
+  // The job goes back: later versions come again, and may be others.
+  void RollBack(uint64_t version);
+
   // When the job is over, with the data position after each version: what is to be said of those
   // that could not be judged before, and of their positions.
   void End(const std::map<uint64_t, DataPosition>& positions);

@@ -31,7 +31,7 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
 class ListeningCoordinator final : public ForwardingCoordinator<ListeningCoordinator> {
  public:
   ListeningCoordinator(std::shared_ptr<CoordinatorClient> to,
-                       std::function<void(const Verdict&)> hear)
+                       std::function<void(const Verdict&, uint64_t job_epoch)> hear)
       : to_(std::move(to)), hear_(std::move(hear)) {}
 
   template <class Request, class Reply>
@@ -41,13 +41,13 @@ class ListeningCoordinator final : public ForwardingCoordinator<ListeningCoordin
   }
   void ReportVerdicts(const ReportVerdictsRequest& request, absl::Time deadline,
                       Done<ReportVerdictsReply> done) override {
-    for (const Verdict& verdict : request.verdicts()) hear_(verdict);
+    for (const Verdict& verdict : request.verdicts()) hear_(verdict, request.header().job_epoch());
     to_->ReportVerdicts(request, deadline, std::move(done));
   }
 
  private:
   const std::shared_ptr<CoordinatorClient> to_;
-  const std::function<void(const Verdict&)> hear_;
+  const std::function<void(const Verdict&, uint64_t)> hear_;
 };
 
 // Timers whose tasks come late, as those of one who waits for a disk.

@@ -31,7 +31,8 @@ class CoordinatorProcess {
     JobConfig job;
     absl::Duration disk;                       // a record takes so long at most
     std::function<void()> on_end;              // it has ended by itself, as end() says
-    std::function<void(const Verdict&)> hear;  // verdicts that are reported to it
+    // Verdicts that are reported to it.
+    std::function<void(const Verdict&, uint64_t job_epoch)> hear;
     // Its service as it is to be served, and what looks at it now and then; may be null.
     std::function<std::shared_ptr<CoordinatorClient>(std::shared_ptr<CoordinatorClient>)> witness;
     std::function<void(const CoordinatorCore&)> after_tick;

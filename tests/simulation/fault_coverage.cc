@@ -62,7 +62,8 @@ std::string_view WhyNever(std::string_view fault, std::string_view state) {
   if (fault == kStarted && state == kAfterTraining)
     return "nobody is started for a job that is over";
   const bool of_no_worker = fault == kCoordinatorKilled || fault == kCoordinatorStopped ||
-                            fault == kCoordinatorCutOff || fault == kRival || fault == kDiskFails;
+                            fault == kCoordinatorCutOff || fault == kRival || fault == kDiskFails ||
+                            fault == kShardKilled || fault == kShardStarted;
   if (of_no_worker && (state == kJoining || state == kPulling || state == kComputing ||
                        state == kCompleting || state == kEvaluating || state == kFinishing)) {
     return "it concerns no worker more than the others";

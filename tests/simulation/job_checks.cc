@@ -24,6 +24,7 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
     if (broken.has_value()) Broken(absl::StrCat(who, " reads ", *broken));
     return !broken.has_value();
   }
+  if (!IsCurrent(session.epochs().job)) return true;
   // One that has come back may read a version whose verdict nobody has told yet.
   const std::vector<float>* const replayed = replay_.At(version);
   if (replayed == nullptr) return true;
@@ -43,7 +44,22 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
   return true;
 }
 
-void JobSimulation::Record(const std::string& who, const Verdict& verdict) {
+bool JobSimulation::IsCurrent(uint64_t job_epoch) {
+  if (job_epoch > job_epoch_) {
+    // Whoever knows of it was told, and before that it was recorded.
+    const ClusterView view = Recorded().view();
+    job_epoch_ = view.job_epoch();
+    const uint64_t back_to = view.start_version();
+    verdicts_.erase(verdicts_.upper_bound(back_to), verdicts_.end());
+    replay_.RollBack(back_to);
+    checkpoints_.RollBack(back_to);
+    ++happened_["went back"];
+  }
+  return job_epoch == job_epoch_;
+}
+
+void JobSimulation::Record(const std::string& who, const Verdict& verdict, uint64_t job_epoch) {
+  if (!IsCurrent(job_epoch)) return;
   Verdict said = verdict;
   said.clear_none();
   if (verdict.outcome() == Verdict::RETRY) {
@@ -93,6 +109,7 @@ bool JobSimulation::FailedAlike() {
     causes.insert(told == std::string::npos ? cause : cause.substr(told + 12));
   };
   for (const auto& shard : shards_) {
+    if (shard->killed) continue;
     add(shard->end.has_value() ? shard->end->last_line : "nothing");
   }
   for (const auto& worker : workers_) {
@@ -162,6 +179,7 @@ void JobSimulation::CheckEnd() {
   const bool job_finished = recorded.phase() == FINISHED;
   if (finished == 0 && !job_finished) Broken("no worker has finished");
   for (const auto& shard : shards_) {
+    if (shard->killed) continue;
     if (shard->end.has_value() && shard->end->code == kFinished) continue;
     if (shard->end.has_value() && CameTooLate(shard->end->last_line)) continue;
     Broken(absl::StrCat(shard->process->name(), " ended with ",
@@ -171,7 +189,7 @@ void JobSimulation::CheckEnd() {
     const auto folder = ResolveCheckpoint(files_, "/job/checkpoints");
     const auto manifest = folder.ok() ? ReadManifest(files_, *folder) : folder.status();
     if (!manifest.ok() || manifest->step() != verdicts_.size() ||
-        manifest->files_size() != static_cast<int>(shards_.size())) {
+        manifest->files_size() != static_cast<int>(options_.job.cluster().shards())) {
       Broken(absl::StrCat("the checkpoint is not whole: ", manifest.status().ToString()));
     }
   }

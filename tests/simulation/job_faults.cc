@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/job/job_file.h"
 #include "tests/simulation/job_simulation.h"
 
@@ -77,7 +79,37 @@ void JobSimulation::PlanFaults() {
     const absl::Duration how_long = world_.Between(liveness, 3 * liveness);
     CutOff(worker->process->address(), how_long);
   });
+  PlanShardFaults();
   PlanCoordinatorFaults();
+}
+
+void JobSimulation::PlanShardFaults() {
+  const absl::Duration liveness = Liveness(options_.job);
+  Plan(options_.shard_kills, kShardKilled, [this, liveness] {
+    std::vector<Shard*> living;
+    for (const auto& shard : shards_) {
+      if (shard->process->alive() && !shard->killed) living.push_back(shard.get());
+    }
+    // Before there is something to go back to, a lost shard ends the job.
+    const CoordinatorState recorded = Recorded();
+    if (living.empty() || recorded.checkpoint().whole_folder().empty() || HasEnded()) return;
+    Shard& shard = *living[world_.Pick(living.size())];
+    ++happened_["shard killed"];
+    Met(kShardKilled, nullptr);
+    shard.killed = true;
+    shard.process->Kill();
+    const bool there = world_.Chance(0.5);
+    world_.At(world_.now() + world_.Between(absl::ZeroDuration(), 2 * liveness),
+              [this, there, address = shard.process->address()] {
+                if (HasEnded()) return;
+                ++happened_[there ? "shard back at its address" : "shard back elsewhere"];
+                Met(kShardStarted, nullptr);
+                const int number = static_cast<int>(shards_.size());
+                int port = 1000 + number;
+                if (there) (void)absl::SimpleAtoi(address.substr(address.find(':') + 1), &port);
+                StartShard(absl::StrCat("shard-again-", number), port);
+              });
+  });
 }
 
 void JobSimulation::CutOff(const std::string& address, absl::Duration how_long) {

@@ -12,7 +12,7 @@ uint64_t JobSimulation::faults() const {
   uint64_t faults = counts.requests_lost + counts.replies_lost + counts.duplicated + counts.slowed;
   for (const char* what :
        {"stopped", "stopped past its lease", "killed", "cut", "isolated", "coordinator killed",
-        "coordinator stopped", "coordinator cut off", "another coordinator started"}) {
+        "shard killed", "coordinator stopped", "coordinator cut off", "another coordinator started"}) {
     const auto found = happened_.find(what);
     if (found != happened_.end()) faults += static_cast<uint64_t>(found->second);
   }
@@ -24,6 +24,17 @@ JobSimulation::Shard* JobSimulation::FindShard(const std::string& name) {
     if (shard->process->name() == name) return shard.get();
   }
   return nullptr;
+}
+
+JobSimulation::Shard& JobSimulation::StepLeader() {
+  for (const auto& shard : shards_) {
+    if (shard->core == nullptr || !shard->process->alive()) continue;
+    const bool leads = shard->core->Read([](const parley::Shard* core) {
+      return core != nullptr && core->routing() != nullptr && core->routing()->is_leader();
+    });
+    if (leads) return *shard;
+  }
+  return *shards_.front();
 }
 
 std::optional<OpenCalls::State> JobSimulation::Look(const std::string& shard) {

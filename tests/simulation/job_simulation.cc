@@ -49,7 +49,9 @@ JobSimulation::JobSimulation(Options options)
   (void)files_.CreateDirectories("/job");
   (void)files_.SyncDirectory("/");
   StartCoordinator("coordinator started");
-  for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) StartShard(static_cast<int>(i));
+  for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) {
+    StartShard(absl::StrCat("shard-", i), 1000 + static_cast<int>(i));
+  }
   for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) StartWorker(static_cast<int>(i));
   PlanFaults();
 }
@@ -97,14 +99,16 @@ void JobSimulation::StartCoordinator(const std::string& how) {
       }
     });
   };
-  around.hear = [this](const Verdict& verdict) { Record("the coordinator", verdict); };
+  around.hear = [this](const Verdict& verdict, uint64_t job_epoch) {
+    Record("the coordinator", verdict, job_epoch);
+  };
   if (options_.coordinator_load != nullptr) {
     around.witness = [this](std::shared_ptr<CoordinatorClient> served) {
       return options_.coordinator_load->Listen(std::move(served), [this] { return world_.now(); });
     };
   }
   // Whose lease may end when is another matter where coordinators come and go.
-  if (!CoordinatorsMayGo()) {
+  if (!CoordinatorsMayGo() && options_.shard_kills == 0) {
     const auto clock = [process = process.get()] { return process->LocalNow(); };
     around.witness = [this, clock, inner = std::move(around.witness)](
                          std::shared_ptr<CoordinatorClient> served) {
@@ -144,9 +148,9 @@ absl::StatusOr<std::string> JobSimulation::CoordinatorAddress() {
   return ResolveCoordinator(files_, "file:/job/coordinator.address");
 }
 
-void JobSimulation::StartShard(int ordinal) {
+void JobSimulation::StartShard(const std::string& name, int port) {
   Shard& shard = *shards_.emplace_back(std::make_unique<Shard>());
-  shard.process = MakeProcess(absl::StrCat("shard-", ordinal), 1000 + ordinal);
+  shard.process = MakeProcess(name, port);
   shard.connector = network_.MakeConnector(shard.process);
   shard.process->Start([this, &shard] {
     const std::shared_ptr<Runtime> runtime = shard.process->runtime();
@@ -258,7 +262,7 @@ void JobSimulation::Train(Worker& worker) {
                               " does not count for it, where nobody is late or lost"));
         }
       } else if (!IsClocked(options_.job)) {
-        Record(worker.process->name(), *verdict);
+        Record(worker.process->name(), *verdict, session.epochs().job);
         CheckCounted(worker, session, *plan, *verdict);
       }
       // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile

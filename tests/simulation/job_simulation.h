@@ -58,6 +58,7 @@ class JobSimulation {
     int stops = 0;               // a process stands still for less than its lease
     int long_stops = 0;          // a worker stands still for longer
     int kills = 0;               // a worker is killed, and another one started after a while
+    int shard_kills = 0;         // a shard is killed, and another one started after a while; sync
     int cuts = 0;                // two processes do not hear each other for less than a lease
     int isolations = 0;          // a worker is cut off from all for longer
     int coordinator_kills = 0;   // the coordinator is killed, and started again after a while
@@ -101,6 +102,7 @@ class JobSimulation {
     std::shared_ptr<Process> process;
     std::unique_ptr<Connector> connector;
     LockedShard* core = nullptr;  // while it runs
+    bool killed = false;
     Metrics metrics;
     std::optional<ShardProcess::End> end;
   };
@@ -130,10 +132,17 @@ class JobSimulation {
   // Somebody is still to be told how it ends. A coordinator that starts later begins another job.
   bool NeedsCoordinator();
   absl::StatusOr<std::string> CoordinatorAddress();
-  void StartShard(int ordinal);
+  void StartShard(const std::string& name, int port);
+  void PlanShardFaults();
+  // The living one that decides steps; the first one if there is none.
+  Shard& StepLeader();
   void StartWorker(int number);
   void Train(Worker& worker);
-  void Record(const std::string& who, const Verdict& verdict);
+  // A verdict of that job_epoch, as somebody tells it.
+  void Record(const std::string& who, const Verdict& verdict, uint64_t job_epoch);
+  // Whether what is known is of this epoch, after the job has gone back if it has; false: what is
+  // of it counts no more.
+  bool IsCurrent(uint64_t job_epoch);
   void Compute(Worker& worker);
   absl::Status EvaluateWhatIsDue(Worker& worker, Session& session);
   // That the session's parameters are what the verdicts up to `version` make.
@@ -198,6 +207,7 @@ class JobSimulation {
   CheckpointChecks checkpoints_;
   ClockedChecks clocked_;                 // in bounded and async
   ContributionChecks contributions_;      // in bounded and async
+  uint64_t job_epoch_ = 1;                // of what follows
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them
   std::vector<std::string> broken_;
   bool failed_ = false;

@@ -39,6 +39,7 @@ std::vector<std::string_view> JobSimulation::FaultsOf(const Options& options) {
   add(options.long_stops, {kStoppedLong});
   add(CoordinatorGoes(options) ? 0 : options.kills, {kKilled, kStarted});
   add(options.isolations, {kIsolated});
+  add(options.shard_kills, {kShardKilled, kShardStarted});
   add(options.coordinator_kills, {kCoordinatorKilled});
   add(options.coordinator_stops, {kCoordinatorStopped});
   add(options.coordinator_rivals, {kRival});
@@ -76,7 +77,7 @@ std::vector<std::string_view> JobSimulation::States(const Worker* worker) {
     states.push_back(phase == GATHERING || phase == PREPARING ? kBeforeTraining : kAfterTraining);
     return states;
   }
-  const std::string& leader = shards_.front()->process->name();
+  const std::string& leader = StepLeader().process->name();
   const std::optional<OpenCalls::State> state = Look(leader);
   if (!state.has_value()) return states;
   const int completes = open_calls_.Count(leader, ShardObserver::Verb::kComplete);

@@ -98,6 +98,22 @@ TEST(SimulationTest, WorkersMayDieAndComeBack) {
   });
 }
 
+TEST(SimulationTest, ShardsMayDieAndAllGoBack) {
+  const std::string elastic = "workers: 4 shards: 3 min_workers: 1";
+  const std::vector<JobConfig> jobs = {
+      Job("steps: 60"), Job("epochs: 4", elastic),
+      Job("epochs: 3", elastic, "reduction: MEAN backup: 1", "clip_norm: 4"),
+      Job("epochs: 4", elastic, "reduction: SUM lost_worker: WAIT")};
+  RunSeeds([&](uint64_t seed) {
+    JobSimulation::Options options = WithNetworkFaults(jobs[seed % jobs.size()]);
+    options.job.set_max_restarts(100);
+    options.job.mutable_checkpoint()->set_at_end(seed % 3 == 0);
+    options.shard_kills = 3;
+    if (options.job.cluster().min_workers() == 1) options.kills = 1;
+    return options;
+  });
+}
+
 TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
   const std::string elastic = "workers: 4 shards: 2 min_workers: 1";
   const JobConfig fixed = Job("steps: 60");

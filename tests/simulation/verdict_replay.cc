@@ -44,6 +44,11 @@ const std::vector<float>* VerdictReplay::At(uint64_t version) const {
   return version < versions_.size() ? &versions_[version] : nullptr;
 }
 
+void VerdictReplay::RollBack(uint64_t version) {
+  early_.erase(early_.upper_bound(version), early_.end());
+  if (versions_.size() > version + 1) versions_.resize(version + 1);
+}
+
 std::optional<std::string> VerdictReplay::Add(const Verdict& verdict) {
   early_.emplace(verdict.step(), verdict);
   for (auto next = early_.begin(); next != early_.end() && next->first == versions_.size();

@@ -54,6 +54,9 @@ class VerdictReplay {
   // The verdict of a step, APPLY or SKIP, in any order; of each step once. What is wrong with it.
   std::optional<std::string> Add(const Verdict& verdict);
 
+  // The job goes back: later verdicts come again, and may be others.
+  void RollBack(uint64_t version);
+
   // All elements of all tensors; null while a verdict up to there has not been heard of.
   const std::vector<float>* At(uint64_t version) const;
 
