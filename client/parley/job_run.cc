@@ -5,6 +5,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/parley/log_tail.h"
@@ -21,7 +22,8 @@ Supervision::Limits LimitsFor(const JobConfig& job) {
   return {.patience = 3 * Liveness(job),
           .first_answer = absl::Minutes(1) + 2 * Liveness(job),
           .spare_workers = job.cluster().workers() - job.cluster().min_workers(),
-          .autonomy = Autonomy(job)};
+          .autonomy = Autonomy(job),
+          .max_restarts = job.max_restarts()};
 }
 
 }  // namespace
@@ -43,17 +45,7 @@ JobRun::Result JobRun::Run() {
   while (true) {
     const absl::Time now = absl::Now();
     if (auto status = poller_.Take()) See(*status, now);
-    for (const size_t i : children_.Reap()) {
-      const Children::Child& child = children_.all()[i];
-      supervision_.ChildEnded(child.name, *child.exit, LastLineOfFile(child.log), child.log, now);
-      if (child.name == "coordinator" && supervision_.coordinator_is_away()) {
-        display_.Say(absl::StrCat("the coordinator ", Describe(*child.exit),
-                                  "; the others go on without it for ",
-                                  absl::FormatDuration(Autonomy(job_)),
-                                  " at most; to start it again: ", programs_.coordinator,
-                                  " --job=", out_, "/job.textproto --out=", out_));
-      }
-    }
+    for (const size_t i : children_.Reap()) Ended(i, now);
     if (children_.AllEnded()) break;
     if (supervision_.MustEnd(Running(), now)) {
       children_.End(kGrace, signals_);
@@ -65,6 +57,41 @@ JobRun::Result JobRun::Run() {
   if (auto status = poller_.Take()) See(*status, absl::Now());
   display_.End();
   return {supervision_.Result(), status_};
+}
+
+void JobRun::Ended(size_t child, absl::Time now) {
+  const Children::Child ended = children_.all()[child];
+  if (supervision_.Restarts(*ended.exit)) {
+    display_.Say(absl::StrCat(ended.name, " ", Describe(*ended.exit), "; it is started again (",
+                              supervision_.restarts(), " of ", job_.max_restarts(),
+                              " restarts); its log was ", ended.log));
+    if (auto started = Restart(ended); !started.ok()) {
+      supervision_.Failed(kFailed, std::string(started.message()));
+    }
+    return;
+  }
+  supervision_.ChildEnded(ended.name, *ended.exit, LastLineOfFile(ended.log), ended.log, now);
+  if (ended.name == "coordinator" && supervision_.coordinator_is_away()) {
+    display_.Say(absl::StrCat("the coordinator ", Describe(*ended.exit),
+                              "; the others go on without it for ",
+                              absl::FormatDuration(Autonomy(job_)),
+                              " at most; to start it again: ", programs_.coordinator,
+                              " --job=", out_, "/job.textproto --out=", out_));
+  }
+}
+
+absl::Status JobRun::Restart(const Children::Child& child) {
+  const bool coordinates = child.name == "coordinator";
+  const std::string where = coordinates
+                                ? absl::StrCat("--out=", out_)
+                                : absl::StrCat("--coordinator=file:", out_, "/coordinator.address");
+  const std::string& program = coordinates                              ? programs_.coordinator
+                               : absl::StartsWith(child.name, "shard-") ? programs_.shard
+                                                                        : programs_.worker;
+  const std::string log =
+      absl::StrCat(out_, "/", child.name, ".restart-", supervision_.restarts(), ".log");
+  return children_.Start(child.name, log,
+                         {program, absl::StrCat("--job=", out_, "/job.textproto"), where});
 }
 
 absl::Status JobRun::Start(const std::string& name, const std::string& program,

@@ -46,6 +46,9 @@ class JobRun {
   // Shards and workers, once the coordinator answers: whatever is wrong with the job's directory or
   // the coordinator's ports shows before they exist.
   absl::Status StartMembers();
+  void Ended(size_t child, absl::Time now);
+  // Starts another process in its place.
+  absl::Status Restart(const Children::Child& child);
   void See(const GetStatusReply& status, absl::Time now);
   // The coordinator gives ordinals in the order of joining; names and logs follow them, once all
   // are known.

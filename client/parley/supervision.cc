@@ -37,6 +37,16 @@ void Supervision::Saw(const GetStatusReply& status) {
   }
 }
 
+bool Supervision::Restarts(const ChildExit& exit) {
+  const bool up = phase_ == PREPARING || phase_ == TRAINING || phase_ == SAVING;
+  // One that goes with an exit status has said why, and would again.
+  if (!up || exit.signal == 0 || cause_ || decided_ || restarts_ == limits_.max_restarts) {
+    return false;
+  }
+  ++restarts_;
+  return true;
+}
+
 void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
                              const std::string& last_line, const std::string& log, absl::Time now) {
   const bool up = phase_.has_value() && *phase_ != GATHERING;

@@ -20,7 +20,8 @@ namespace parley {
 // there after `patience` is ended. Before that (members still gather) nobody may notice that a
 // process is missing, so one that goes then ends the run at once, with its own exit status. Workers
 // that the job can spare (min_workers) may go while it is up; so may the coordinator of a job with
-// `autonomy`, which the operator may start again.
+// `autonomy`, which the operator may start again. Who was ended by a signal while the job is up is
+// started again, so often in all as `max_restarts` says.
 class Supervision {
  public:
   struct Limits {
@@ -28,6 +29,7 @@ class Supervision {
     absl::Duration first_answer;  // of the coordinator, from its start
     uint32_t spare_workers = 0;   // that the job goes on without: workers - min_workers
     absl::Duration autonomy = absl::ZeroDuration();  // of the job without its coordinator
+    uint32_t max_restarts = 0;                       // of processes that a signal has ended, in all
   };
   struct Outcome {
     ExitCode code = kFinished;
@@ -37,6 +39,10 @@ class Supervision {
   Supervision(Limits limits, absl::Time started) : limits_(limits), started_(started) {}
 
   void Saw(const GetStatusReply& status);
+  // Of one that has ended, first of all: whether another process is to take its place. Then it is
+  // not told by ChildEnded.
+  bool Restarts(const ChildExit& exit);
+  uint32_t restarts() const { return restarts_; }
   // last_line: of its stderr. log: where that is, for people.
   void ChildEnded(const std::string& name, const ChildExit& exit, const std::string& last_line,
                   const std::string& log, absl::Time now);
@@ -71,6 +77,7 @@ class Supervision {
   uint64_t generation_ = 0;           // of the coordinator, last seen
   absl::Time away_since_ = absl::InfiniteFuture();
   uint32_t lost_workers_ = 0;
+  uint32_t restarts_ = 0;
   absl::Time first_end_ = absl::InfiniteFuture();
   std::optional<Outcome> decided_;  // by something else than the first cause
 };

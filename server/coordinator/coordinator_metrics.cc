@@ -28,7 +28,11 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
       checkpoint_last_step_(
           metrics.Gauge("parley_checkpoint_last_step", "Step of the last whole checkpoint.")),
       checkpoint_failures_(metrics.Counter("parley_checkpoint_failures_total",
-                                           "Checkpoints that could not be written.")) {}
+                                           "Checkpoints that could not be written.")),
+      shards_lost_(metrics.Counter("parley_shards_lost_total",
+                                   "Shards lost: each time all go back to a checkpoint.")),
+      steps_lost_(
+          metrics.Counter("parley_steps_lost_total", "Decided steps that had to be done again.")) {}
 
 CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core) {
   Numbers numbers;
@@ -44,6 +48,8 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
   numbers.retried = core.progress().retried();
   numbers.checkpoint_step = core.checkpoint().whole_step();
   numbers.checkpoint_duration = core.checkpoint().duration();
+  numbers.shards_lost = core.shards_lost();
+  numbers.steps_lost = core.steps_lost();
   numbers.checkpoints_written = core.checkpoint().written();
   numbers.checkpoints_failed = core.checkpoint().failed();
   return numbers;
@@ -60,6 +66,8 @@ void CoordinatorMetrics::Update(const Numbers& numbers) {
   applied_.Increment(numbers.applied - last_.applied);
   skipped_.Increment(numbers.skipped - last_.skipped);
   retried_.Increment(numbers.retried - last_.retried);
+  shards_lost_.Increment(numbers.shards_lost - last_.shards_lost);
+  steps_lost_.Increment(numbers.steps_lost - last_.steps_lost);
   checkpoint_failures_.Increment(numbers.checkpoints_failed - last_.checkpoints_failed);
   if (numbers.checkpoints_written != last_.checkpoints_written) {
     checkpoint_duration_.Observe(absl::ToDoubleSeconds(numbers.checkpoint_duration));

@@ -29,6 +29,8 @@ class CoordinatorMetrics {
     uint64_t retried = 0;
     uint64_t checkpoint_step = 0;
     absl::Duration checkpoint_duration;
+    uint64_t shards_lost = 0;
+    uint64_t steps_lost = 0;
     uint64_t checkpoints_written = 0;
     uint64_t checkpoints_failed = 0;
   };
@@ -50,6 +52,8 @@ class CoordinatorMetrics {
   prometheus::Histogram& checkpoint_duration_;
   prometheus::Gauge& checkpoint_last_step_;
   prometheus::Counter& checkpoint_failures_;
+  prometheus::Counter& shards_lost_;
+  prometheus::Counter& steps_lost_;
   Numbers last_;
 };
 

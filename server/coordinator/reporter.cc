@@ -39,9 +39,27 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
                                 {"contributors", absl::StrCat(contributors)}});
   }
   epoch_ = epoch;
+  ReportGoingBack(coordinator);
   ReportCheckpoints(coordinator);
   if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
   phase_ = phase;
+}
+
+void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {
+  const auto [job_epoch, steps_lost, folder, version] =
+      coordinator.Read([](const CoordinatorCore& core) {
+        return std::tuple(core.job_epoch(), core.steps_lost(), core.view().start_from(),
+                          core.view().start_version());
+      });
+  if (job_epoch_ != 0 && job_epoch > job_epoch_) {
+    daemon_.log().Warning("a shard was lost: all go back to a checkpoint",
+                          {{"checkpoint", folder},
+                           {"step", absl::StrCat(version)},
+                           {"steps_lost", absl::StrCat(steps_lost - steps_lost_)},
+                           {"job_epoch", absl::StrCat(job_epoch)}});
+  }
+  job_epoch_ = job_epoch;
+  steps_lost_ = steps_lost;
 }
 
 void Reporter::ReportCheckpoints(const InProcessCoordinator& coordinator) {

@@ -24,6 +24,7 @@ class Reporter {
   void Report(const InProcessCoordinator& coordinator);
 
  private:
+  void ReportGoingBack(const InProcessCoordinator& coordinator);
   void ReportCheckpoints(const InProcessCoordinator& coordinator);
   void WriteTargets(const std::vector<Member>& members);
 
@@ -33,6 +34,8 @@ class Reporter {
   std::map<uint64_t, std::string> known_;  // names by id
   uint64_t epoch_ = 0;
   Phase phase_ = PHASE_UNSPECIFIED;
+  uint64_t job_epoch_ = 0;
+  uint64_t steps_lost_ = 0;
   uint64_t checkpoints_written_ = 0;
   uint64_t checkpoints_failed_ = 0;
   bool written_ = false;

@@ -29,8 +29,8 @@ class CoordinatorProcess {
     FileSystem* files;  // the job's; other coordinators use them too
     Log* log;
     JobConfig job;
-    absl::Duration disk;                       // a record takes so long at most
-    std::function<void()> on_end;              // it has ended by itself, as end() says
+    absl::Duration disk;           // a record takes so long at most
+    std::function<void()> on_end;  // it has ended by itself, as end() says
     // Verdicts that are reported to it.
     std::function<void(const Verdict&, uint64_t job_epoch)> hear;
     // Its service as it is to be served, and what looks at it now and then; may be null.

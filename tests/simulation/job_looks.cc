@@ -10,9 +10,9 @@ namespace parley {
 uint64_t JobSimulation::faults() const {
   const NetworkCounts& counts = network_.counts();
   uint64_t faults = counts.requests_lost + counts.replies_lost + counts.duplicated + counts.slowed;
-  for (const char* what :
-       {"stopped", "stopped past its lease", "killed", "cut", "isolated", "coordinator killed",
-        "shard killed", "coordinator stopped", "coordinator cut off", "another coordinator started"}) {
+  for (const char* what : {"stopped", "stopped past its lease", "killed", "cut", "isolated",
+                           "coordinator killed", "shard killed", "coordinator stopped",
+                           "coordinator cut off", "another coordinator started"}) {
     const auto found = happened_.find(what);
     if (found != happened_.end()) faults += static_cast<uint64_t>(found->second);
   }

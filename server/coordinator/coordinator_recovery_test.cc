@@ -1,0 +1,303 @@
+// A shard is lost: the job waits for another one, and all go back to the last whole checkpoint.
+#include <gtest/gtest.h>
+
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace parley {
+namespace {
+
+using absl::StatusCode;
+
+class CoordinatorRecoveryTest : public testing::Test {
+ protected:
+  CoordinatorRecoveryTest()
+      : job_([] {
+          auto options = CoordinatorFixture::DefaultOptions(2, 2);
+          options.job.set_max_restarts(2);
+          return options;
+        }()) {}
+
+  // The leader decides a step and, if told so, marks its version.
+  void Decide(bool mark = false) {
+    const Verdict verdict = job_.NextVerdict();
+    JobProgress progress;
+    progress.set_step(verdict.step());
+    progress.mutable_position()->set_epoch(20 * verdict.step() / 100);
+    if (const uint64_t end = 20 * verdict.step() % 100; end != 0) {
+      progress.mutable_position()->add_used()->set_end(end);
+    }
+    if (mark) {
+      mark_.set_version(verdict.step());
+      *mark_.mutable_position() = progress.position();
+    }
+    if (mark_.version() != 0) *progress.mutable_mark() = mark_;
+    ASSERT_TRUE(job_.Report(*job_.shards[0], {verdict}, progress).ok());
+  }
+
+  FileWork TheWork() {
+    const auto work = job_.core.TakeFileWork();
+    EXPECT_EQ(work.size(), 1u);
+    return work.empty() ? FileWork() : work[0];
+  }
+
+  ReportCheckpointFileRequest FileOf(const CoordinatorFixture::Process& shard, uint64_t step) {
+    auto file = job_.FileOf(shard, step);
+    if (const uint64_t epoch = job_.core.job_epoch(); epoch > 1) {
+      file.mutable_file()->set_name("shard-" + std::to_string(shard.ordinal) + ".e" +
+                                    std::to_string(epoch) + ".safetensors");
+    }
+    return file;
+  }
+
+  // Until the manifest is to be written.
+  FileWork WriteFiles(uint64_t step) {
+    job_.Done(TheWork());
+    for (auto* shard : job_.shards) {
+      const absl::Status reported = job_.ReportFile(FileOf(*shard, step));
+      EXPECT_TRUE(reported.ok()) << reported;
+    }
+    return TheWork();
+  }
+
+  void Write(uint64_t step) {
+    job_.Done(WriteFiles(step));
+    EXPECT_EQ(job_.core.checkpoint().whole_step(), step);
+    (void)job_.core.TakeFileWork();  // the removal of old ones
+  }
+
+  // Two decided, a checkpoint of them, and two more.
+  void TrainWithACheckpoint() {
+    job_.Train();
+    Decide();
+    Decide(/*mark=*/true);
+    Write(2);
+    Decide();
+    Decide();
+  }
+
+  void LoseShard(uint32_t ordinal) {
+    job_.shards[ordinal]->alive = false;
+    job_.Pass(absl::Seconds(11));
+  }
+
+  void Replace(uint32_t ordinal) {
+    job_.shards[ordinal] = &job_.StartAndJoin(SHARD);
+    EXPECT_EQ(job_.shards[ordinal]->ordinal, ordinal);
+  }
+
+  void BecomeReady(uint64_t version) {
+    job_.LearnView();
+    for (auto* shard : job_.shards) {
+      const absl::Status ready = job_.Ready(*shard, version);
+      ASSERT_TRUE(ready.ok()) << ready;
+    }
+    ASSERT_EQ(job_.core.phase(), TRAINING);
+    mark_.Clear();
+  }
+
+  CoordinatorFixture job_;
+  CheckpointMark mark_;
+};
+
+TEST_F(CoordinatorRecoveryTest, AllGoBackWhenAnotherShardHasItsPlace) {
+  TrainWithACheckpoint();
+  LoseShard(1);
+  EXPECT_EQ(job_.core.phase(), TRAINING) << "it pauses";
+  EXPECT_EQ(job_.core.job_epoch(), 1u);
+  EXPECT_NE(job_.Status().what_is_missing().find("shard 1 at"), std::string::npos)
+      << job_.Status().what_is_missing();
+  EXPECT_EQ(job_.Status().expected_members(), 4u);
+  auto* const lost = job_.shards[1];
+  EXPECT_EQ(job_.Heartbeat(*lost).code(), StatusCode::kAborted);
+
+  const uint64_t view_epoch = job_.core.view_epoch();
+  Replace(1);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  const ClusterView& view = job_.core.view();
+  EXPECT_EQ(view.job_epoch(), 2u);
+  EXPECT_EQ(job_.core.job_epoch(), 2u);
+  EXPECT_GT(view.view_epoch(), view_epoch);
+  EXPECT_EQ(view.start_from(), "/job/checkpoints/step-00000002");
+  EXPECT_EQ(view.start_version(), 2u);
+  EXPECT_EQ(view.first_step(), 3u);
+  EXPECT_EQ(view.data_position().used(0).end(), 40u);
+  ASSERT_EQ(view.members_size(), 4);
+  EXPECT_EQ(view.members(1).address(), job_.shards[1]->address);
+  EXPECT_EQ(view.members(1).role(), SHARD);
+  EXPECT_EQ(view.contributors_size(), 2);
+  EXPECT_EQ(job_.core.progress().step(), 2u);
+  EXPECT_EQ(job_.Status().steps_lost(), 2u);
+  EXPECT_EQ(job_.Status().shards_lost(), 1u);
+
+  // What is of the time before counts no more.
+  EXPECT_EQ(job_.Report(*job_.shards[0], {job_.NextVerdict()}).code(), StatusCode::kAborted);
+  EXPECT_EQ(job_.Finish(*job_.workers[0], 4).code(), StatusCode::kAborted);
+  EXPECT_EQ(job_.Ready(*job_.shards[0], 2).code(), StatusCode::kAborted);
+  BecomeReady(2);
+  for (int step = 3; step <= 10; ++step) Decide();
+  for (auto* worker : job_.workers) ASSERT_TRUE(job_.Finish(*worker, 10).ok());
+  EXPECT_EQ(job_.core.phase(), SAVING);
+  Write(10);
+  EXPECT_EQ(job_.core.phase(), FINISHED);
+}
+
+TEST_F(CoordinatorRecoveryTest, ANewProcessAtItsAddressNeedNotWaitForTheLease) {
+  TrainWithACheckpoint();
+  auto* const lost = job_.shards[0];
+  lost->alive = false;
+  auto& next = job_.Start(SHARD);
+  next.address = lost->address;
+  ASSERT_TRUE(job_.Join(next).ok());
+  EXPECT_EQ(next.ordinal, 0u);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  EXPECT_EQ(job_.core.job_epoch(), 2u);
+  job_.shards[0] = &next;
+  BecomeReady(2);
+  Decide(/*mark=*/true);
+  Write(3);
+}
+
+TEST_F(CoordinatorRecoveryTest, WithoutACheckpointItEndsTheJob) {
+  job_.Train();
+  Decide();
+  LoseShard(1);
+  EXPECT_EQ(job_.core.phase(), FAILED);
+  EXPECT_NE(job_.core.cause()->text().find("shard 1 at"), std::string::npos);
+}
+
+TEST_F(CoordinatorRecoveryTest, TheFirstCheckpointIsAskedForAtOnce) {
+  job_.Train();
+  job_.LearnView();
+  EXPECT_EQ((*job_.shards[0]->watched)->checkpoints_asked(), 1u);
+}
+
+TEST_F(CoordinatorRecoveryTest, OnlySoOftenAsTheJobSays) {
+  TrainWithACheckpoint();
+  for (int i = 0; i < 2; ++i) {
+    LoseShard(1);
+    Replace(1);
+    BecomeReady(2);
+    Decide();
+  }
+  LoseShard(0);
+  EXPECT_EQ(job_.core.phase(), FAILED);
+  EXPECT_NE(job_.core.cause()->text().find("shard 0 at"), std::string::npos);
+}
+
+TEST_F(CoordinatorRecoveryTest, WhereNobodyComesTheJobEndsWithWhatHappened) {
+  TrainWithACheckpoint();
+  LoseShard(1);
+  job_.Pass(absl::Seconds(58));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  job_.Pass(absl::Seconds(4));
+  EXPECT_EQ(job_.core.phase(), FAILED);
+  EXPECT_NE(job_.core.cause()->text().find("shard 1 at"), std::string::npos)
+      << job_.core.cause()->text();
+}
+
+TEST_F(CoordinatorRecoveryTest, AllShardsMayBeLostAtOnce) {
+  TrainWithACheckpoint();
+  for (auto* shard : job_.shards) shard->alive = false;
+  job_.Pass(absl::Seconds(11));
+  Replace(0);
+  EXPECT_EQ(job_.core.phase(), TRAINING) << "the other one is missing";
+  Replace(1);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  EXPECT_EQ(job_.core.job_epoch(), 2u);
+  BecomeReady(2);
+}
+
+TEST_F(CoordinatorRecoveryTest, TwiceInARow) {
+  TrainWithACheckpoint();
+  LoseShard(0);
+  Replace(0);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  LoseShard(0);
+  Replace(0);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  EXPECT_EQ(job_.core.job_epoch(), 3u);
+  BecomeReady(2);
+  EXPECT_EQ(job_.Status().steps_lost(), 2u) << "the second time there were none";
+}
+
+TEST_F(CoordinatorRecoveryTest, ACommitThatIsUnderWayDecidesWhereTo) {
+  TrainWithACheckpoint();
+  mark_.Clear();
+  Decide(/*mark=*/true);
+  const FileWork commit = WriteFiles(5);
+  ASSERT_EQ(commit.kind, FileWork::Kind::kCommit);
+  LoseShard(1);
+  Replace(1);
+  EXPECT_EQ(job_.core.phase(), TRAINING) << "it may be whole at any moment";
+  job_.Done(commit);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  EXPECT_EQ(job_.core.view().start_version(), 5u);
+}
+
+TEST_F(CoordinatorRecoveryTest, ACommitThatFailsIsNoPlaceToGoBackTo) {
+  TrainWithACheckpoint();
+  mark_.Clear();
+  Decide(/*mark=*/true);
+  const FileWork commit = WriteFiles(5);
+  LoseShard(1);
+  Replace(1);
+  job_.Done(commit, absl::UnavailableError("the disk"));
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  EXPECT_EQ(job_.core.view().start_version(), 2u);
+}
+
+TEST_F(CoordinatorRecoveryTest, OneThatIsHalfWrittenIsGivenUpAndMayBeWrittenAgain) {
+  TrainWithACheckpoint();
+  mark_.Clear();
+  Decide(/*mark=*/true);
+  job_.Done(TheWork());
+  ASSERT_TRUE(job_.ReportFile(FileOf(*job_.shards[0], 5)).ok());
+  LoseShard(1);
+  EXPECT_EQ(job_.Status().checkpoints_failed(), 1u);
+  EXPECT_EQ(TheWork().kind, FileWork::Kind::kAbandon);
+  Replace(1);
+  BecomeReady(2);
+  for (int step = 3; step <= 4; ++step) Decide();
+  Decide(/*mark=*/true);
+  Write(5);
+  EXPECT_EQ(job_.core.view().start_version(), 2u);
+}
+
+TEST_F(CoordinatorRecoveryTest, WhoHadFinishedTrainsAgain) {
+  TrainWithACheckpoint();
+  for (int step = 5; step <= 10; ++step) Decide();
+  for (auto* worker : job_.workers) ASSERT_TRUE(job_.Finish(*worker, 10).ok());
+  EXPECT_EQ(job_.core.phase(), SAVING);
+  job_.Done(TheWork());
+  LoseShard(1);
+  EXPECT_EQ(job_.core.phase(), SAVING);
+  Replace(1);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  (void)job_.core.TakeFileWork();
+  BecomeReady(2);
+  for (int step = 3; step <= 10; ++step) Decide();
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  for (auto* worker : job_.workers) ASSERT_TRUE(job_.Finish(*worker, 10).ok());
+  Write(10);
+  EXPECT_EQ(job_.core.phase(), FINISHED);
+}
+
+TEST_F(CoordinatorRecoveryTest, ANewCoordinatorGoesOnWaiting) {
+  TrainWithACheckpoint();
+  LoseShard(1);
+  CoordinatorCore next(job_.options_);
+  const absl::Status restored = next.Restore(job_.core.DurableState());
+  ASSERT_TRUE(restored.ok()) << restored;
+  next.Open(2, "127.0.0.1:4001", job_.now);
+  auto& shard = job_.Start(SHARD);
+  Replies replies;
+  ASSERT_TRUE(next.Join(job_.JoinOf(shard), job_.now, replies).ok());
+  EXPECT_EQ(next.phase(), PREPARING);
+  EXPECT_EQ(next.view().start_version(), 2u);
+  EXPECT_EQ(next.view().data_position().used(0).end(), 40u);
+  EXPECT_EQ(next.job_epoch(), 2u);
+  EXPECT_EQ(next.shards_lost(), 1u);
+}
+
+}  // namespace
+}  // namespace parley
