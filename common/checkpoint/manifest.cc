@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/file_blocks.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -31,13 +32,6 @@ std::pair<std::string, std::string> Split(const std::string& path) {
 bool IsPlainName(const std::string& name) {
   return !name.empty() && name != "." && name != ".." &&
          name.find_first_of(std::string_view("/\0\n", 3)) == std::string::npos;
-}
-
-bool IsSum(const std::string& text) {
-  for (const char c : text) {
-    if (!absl::ascii_isdigit(c) && (c < 'a' || c > 'f')) return false;
-  }
-  return text.size() == 8;
 }
 
 bool IsPossible(const TensorSpec& tensor) {
@@ -77,10 +71,7 @@ absl::Status CheckManifest(const Manifest& manifest) {
       return absl::InvalidArgumentError(
           absl::StrCat("file '", file.name(), "' comes twice or is no name of a file"));
     }
-    if (!IsSum(file.crc32())) {
-      return absl::InvalidArgumentError(absl::StrCat("file '", file.name(), "' has crc32 '",
-                                                     file.crc32(), "', not 8 hexadecimal digits"));
-    }
+    if (absl::Status status = FileBlocks::Check(file); !status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -15,6 +15,7 @@
 #include "common/checkpoint/checkpoint_for_test.h"
 #include "common/checkpoint/names.h"
 #include "common/checkpoint/verify.h"
+#include "common/crc32.h"
 
 namespace parley {
 namespace {
@@ -183,6 +184,18 @@ TEST(Manifest, WhatMakesNoSenseIsRefused) {
   CheckpointFile& file = *good.add_files();
   file.set_name("shard-0.safetensors");
   file.set_crc32("0123abcd");
+  // A header of 8 bytes and two blocks; any sums do that fit each other.
+  CheckpointFile& blocks = *good.add_files();
+  blocks.set_name("shard-1.safetensors");
+  blocks.set_bytes(108);
+  blocks.set_header_bytes(8);
+  blocks.set_block_bytes(100);
+  blocks.set_block_crc32s("0000000a0000000b");
+  blocks.set_crc32(Crc32Text(CombineCrc32(0xa, 0xb, 100)));
+  ASSERT_TRUE(CheckManifest(good).ok()) << CheckManifest(good);
+  blocks.set_bytes(207);
+  blocks.set_block_crc32s("0000000a0000000b0000000c");
+  blocks.set_crc32(Crc32Text(CombineCrc32(CombineCrc32(0xa, 0xb, 100), 0xc, 99)));
   ASSERT_TRUE(CheckManifest(good).ok()) << CheckManifest(good);
   const std::vector<std::function<void(Manifest&)>> table = {
       [](Manifest& m) { m.set_format(2); },
@@ -199,6 +212,22 @@ TEST(Manifest, WhatMakesNoSenseIsRefused) {
       [](Manifest& m) { m.mutable_files(0)->set_name("/etc/passwd"); },
       [](Manifest& m) { m.mutable_files(0)->set_crc32("0123abc"); },
       [](Manifest& m) { m.mutable_files(0)->set_crc32("0123ABCD"); },
+      [](Manifest& m) { m.mutable_files(1)->set_crc32("0123abcd"); },  // not that of its blocks
+      [](Manifest& m) { m.mutable_files(1)->set_block_crc32s("0000000000000000"); },
+      [](Manifest& m) { m.mutable_files(1)->set_block_crc32s("00000000000000000000000"); },
+      [](Manifest& m) { m.mutable_files(1)->set_block_crc32s("00000000000000000000000 "); },
+      [](Manifest& m) { m.mutable_files(1)->clear_block_crc32s(); },
+      [](Manifest& m) { m.mutable_files(1)->set_bytes(208); },
+      [](Manifest& m) { m.mutable_files(1)->set_bytes(~uint64_t{0}); },
+      [](Manifest& m) { m.mutable_files(1)->set_bytes(7); },
+      [](Manifest& m) { m.mutable_files(1)->clear_header_bytes(); },
+      [](Manifest& m) { m.mutable_files(1)->set_header_bytes(~uint64_t{0}); },
+      [](Manifest& m) { m.mutable_files(1)->clear_block_bytes(); },
+      [](Manifest& m) { m.mutable_files(1)->set_block_bytes(~uint64_t{0}); },
+      [](Manifest& m) {
+        m.mutable_files(1)->set_bytes(~uint64_t{0});
+        m.mutable_files(1)->set_block_bytes(uint64_t{1} << 63);
+      },
   };
   for (size_t i = 0; i < table.size(); ++i) {
     Manifest wrong = good;

@@ -16,7 +16,9 @@
 #include "common/checkpoint/checkpoint_for_test.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "common/checkpoint/shard_file.h"
 #include "common/checkpoint/verify.h"
+#include "common/memory_file_system.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
 
@@ -50,10 +52,7 @@ class Checkpoint : public testing::Test {
     const auto written = (*writer)->Finish();
     ASSERT_TRUE(written.ok());
     Manifest manifest = model_.manifest;
-    CheckpointFile& file = *manifest.add_files();
-    file.set_name("shard-0.safetensors");
-    file.set_bytes(written->bytes);
-    file.set_crc32(written->crc32);
+    *manifest.add_files() = DescribeShardFile(0, *written);
     ASSERT_TRUE(CommitCheckpoint(*files_, folder_, manifest).ok());
   }
 
@@ -210,6 +209,48 @@ TEST_F(Checkpoint, DamagedFilesAreFoundByNameAndNeverCrash) {
   std::filesystem::remove(path);
   EXPECT_EQ(VerifyCheckpoint(*files_, root_).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(CheckpointReader::Open(*files_, root_).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// What a shard reads that needs a part of a file: that part, and the rest of its first and last
+// block.
+TEST_F(Checkpoint, ReadsNoMoreThanTheBlocksThatItNeeds) {
+  constexpr uint64_t kBlock = 512;
+  MemoryFileSystem files;
+  ASSERT_TRUE(WriteCheckpointForTest(files, "/c/step", model_, 1, 1, kBlock).ok());
+  const auto manifest = ReadManifest(files, "/c/step");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  const CheckpointFile& file = manifest->files(0);
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    const auto reader = CheckpointReader::Open(files, "/c");
+    ASSERT_TRUE(reader.ok()) << reader.status();
+    const uint64_t opened = files.bytes_read();
+    uint64_t begin = random() % 2000;
+    uint64_t end = random() % 2000;
+    if (begin > end) std::swap(begin, end);
+    std::vector<std::byte> bytes(4 * (end - begin));
+    ASSERT_TRUE((*reader)->Read("fc1.weight", begin, end, absl::MakeSpan(bytes)).ok());
+    ASSERT_TRUE((*reader)->VerifyRead().ok());
+    const uint64_t read = files.bytes_read() - opened;
+    EXPECT_LE(read, bytes.empty() ? 0 : bytes.size() + 2 * kBlock);
+    EXPECT_EQ(read % 4, 0U);
+    ASSERT_TRUE((*reader)->VerifyRead().ok());
+    EXPECT_EQ(files.bytes_read(), opened + read) << "no block is checked twice";
+  }
+  // As an earlier release wrote it: one sum for the whole file, which has to be read for it.
+  Manifest earlier = *manifest;
+  earlier.mutable_files(0)->clear_header_bytes();
+  earlier.mutable_files(0)->clear_block_bytes();
+  earlier.mutable_files(0)->clear_block_crc32s();
+  ASSERT_TRUE(CommitCheckpoint(files, "/c/step", earlier).ok());
+  EXPECT_TRUE(VerifyCheckpoint(files, "/c").ok());
+  const auto reader = CheckpointReader::Open(files, "/c");
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  const uint64_t opened = files.bytes_read();
+  std::vector<std::byte> bytes(4);
+  ASSERT_TRUE((*reader)->Read("fc1.weight", 7, 8, absl::MakeSpan(bytes)).ok());
+  EXPECT_TRUE((*reader)->VerifyRead().ok());
+  EXPECT_EQ(files.bytes_read() - opened, file.bytes());
 }
 
 TEST_F(Checkpoint, NamesEveryDamagedFile) {
