@@ -1,5 +1,7 @@
 #include "common/checkpoint/manifest.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
 #include <google/protobuf/util/json_util.h>
 
 #include <filesystem>
@@ -7,9 +9,11 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/file_blocks.h"
+#include "common/checkpoint/latest.h"
+#include "common/crc32.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -17,6 +21,7 @@ namespace {
 
 constexpr char kManifest[] = "manifest.json";
 constexpr char kLatest[] = "latest";
+constexpr uint32_t kFormatWithoutSum = 1;
 constexpr uint64_t kMostManifestBytes = 256 << 20;
 constexpr uint64_t kMostLatestBytes = 4096;
 
@@ -28,10 +33,16 @@ std::pair<std::string, std::string> Split(const std::string& path) {
   return {above.empty() ? "." : above, whole.filename().string()};
 }
 
-// A name of a file in the folder, and no way out of it.
-bool IsPlainName(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\0\n", 3)) == std::string::npos;
+std::string SumOf(Manifest manifest) {
+  manifest.clear_crc32();
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);  // maps by key
+    manifest.SerializeToCodedStream(&coded);
+  }
+  return Crc32Text(Crc32(0, std::string_view(bytes)));
 }
 
 bool IsPossible(const TensorSpec& tensor) {
@@ -51,10 +62,10 @@ absl::Status InFile(const std::string& path, const absl::Status& status) {
 }  // namespace
 
 absl::Status CheckManifest(const Manifest& manifest) {
-  if (manifest.format() != kCheckpointFormat) {
+  if (manifest.format() < kFormatWithoutSum || manifest.format() > kCheckpointFormat) {
     return absl::InvalidArgumentError(absl::StrCat("format ", manifest.format(),
-                                                   " is unknown; this release reads format ",
-                                                   kCheckpointFormat));
+                                                   " is unknown; this release reads formats ",
+                                                   kFormatWithoutSum, " to ", kCheckpointFormat));
   }
   std::set<std::string> names;
   for (const TensorSpec& tensor : manifest.tensors()) {
@@ -76,7 +87,9 @@ absl::Status CheckManifest(const Manifest& manifest) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
+absl::StatusOr<std::string> FormatManifest(Manifest manifest) {
+  manifest.set_format(kCheckpointFormat);
+  manifest.set_crc32(SumOf(manifest));
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.preserve_proto_field_names = true;
@@ -85,6 +98,12 @@ absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
   if (!status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
+  }
+  // Better here than when somebody needs the checkpoint. A name that is not UTF-8 is written, but
+  // cannot be read.
+  if (const auto back = ParseManifest(json); !back.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot be read back as it would be written: ", back.status().message()));
   }
   return json;
 }
@@ -96,6 +115,15 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
   if (!status.ok()) {
     return absl::InvalidArgumentError(
         absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
+  }
+  // Where there is a sum it counts, whatever the format is said to be.
+  if (manifest.format() != kFormatWithoutSum || !manifest.crc32().empty()) {
+    const std::string sum = SumOf(manifest);
+    if (sum != manifest.crc32()) {
+      return absl::DataLossError(
+          absl::StrCat("is damaged, or was changed by hand: the CRC-32 of what it says is ", sum,
+                       " where '", absl::CHexEscape(manifest.crc32()), "' was written"));
+    }
   }
   if (absl::Status wrong = CheckManifest(manifest); !wrong.ok()) return wrong;
   return manifest;
@@ -123,7 +151,7 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
     return absl::DataLossError(absl::StrCat(data, ": has ", (*opened)->size(), " bytes where ",
                                             file.bytes(), " were written"));
   }
-  const absl::StatusOr<std::string> json = FormatManifest(manifest);
+  const absl::StatusOr<std::string> json = FormatManifest(std::move(manifest));
   if (!json.ok()) return InFile(path, json.status());
   // The names of the data files, and of the folder, must be on the disk before the manifest is.
   const auto [above, name] = Split(step_folder);
@@ -131,7 +159,7 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
     if (absl::Status status = files.SyncDirectory(folder); !status.ok()) return status;
   }
   if (absl::Status status = WriteFileAtomically(files, path, *json); !status.ok()) return status;
-  return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), name + "\n");
+  return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), FormatLatest(name));
 }
 
 absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path) {
@@ -144,11 +172,12 @@ absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::stri
   }
   const absl::StatusOr<std::string> content = ReadWholeFile(files, latest, kMostLatestBytes);
   if (!content.ok()) return content.status();
-  const std::string name(absl::StripAsciiWhitespace(*content));
-  const std::string folder = absl::StrCat(path, "/", name);
-  if (!IsPlainName(name) || !files.Exists(absl::StrCat(folder, "/", kManifest))) {
+  const absl::StatusOr<std::string> name = ParseLatest(*content);
+  if (!name.ok()) return InFile(latest, name.status());
+  std::string folder = absl::StrCat(path, "/", *name);
+  if (!files.Exists(absl::StrCat(folder, "/", kManifest))) {
     return absl::NotFoundError(
-        absl::StrCat(latest, ": names '", name, "', which is no whole checkpoint"));
+        absl::StrCat(latest, ": names '", *name, "', which is no whole checkpoint"));
   }
   return folder;
 }

@@ -157,7 +157,6 @@ void CoordinatorCore::SaveIfAllHaveFinished(absl::Time now) {
     return;
   }
   Manifest manifest;
-  manifest.set_format(1);
   manifest.set_job_name(options_.job.name());
   manifest.set_step(progress_.step());
   manifest.set_job_epoch(job_epoch_);
