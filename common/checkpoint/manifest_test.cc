@@ -223,6 +223,7 @@ TEST(Manifest, WhatMakesNoSenseIsRefused) {
       [](Manifest& m) { m.mutable_files(1)->set_block_crc32s("0000000000000000"); },
       [](Manifest& m) { m.mutable_files(1)->set_block_crc32s("00000000000000000000000"); },
       [](Manifest& m) { m.mutable_files(1)->set_block_crc32s("00000000000000000000000 "); },
+      [](Manifest& m) { m.mutable_files(1)->mutable_block_crc32s()->append("00000000"); },
       [](Manifest& m) { m.mutable_files(1)->clear_block_crc32s(); },
       [](Manifest& m) { m.mutable_files(1)->set_bytes(208); },
       [](Manifest& m) { m.mutable_files(1)->set_bytes(~uint64_t{0}); },
