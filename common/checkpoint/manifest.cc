@@ -2,7 +2,9 @@
 
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/field_comparator.h>
 #include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include <filesystem>
 #include <memory>
@@ -43,6 +45,36 @@ std::string SumOf(Manifest manifest) {
     manifest.SerializeToCodedStream(&coded);
   }
   return Crc32Text(Crc32(0, std::string_view(bytes)));
+}
+
+// 0 and -0 are the same.
+bool SaysTheSame(const Manifest& a, const Manifest& b) {
+  google::protobuf::util::DefaultFieldComparator values;
+  values.set_treat_nan_as_equal(true);
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_field_comparator(&values);
+  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
+  return differencer.Compare(a, b);
+}
+
+absl::StatusOr<std::string> ToJson(const Manifest& manifest) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(manifest, &json, options);
+  if (status.ok()) return json;
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
+}
+
+absl::StatusOr<Manifest> FromJson(std::string_view json) {
+  Manifest manifest;
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(json.data(), json.size()), &manifest);
+  if (status.ok()) return manifest;
+  return absl::InvalidArgumentError(
+      absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
 }
 
 bool IsPossible(const TensorSpec& tensor) {
@@ -89,43 +121,35 @@ absl::Status CheckManifest(const Manifest& manifest) {
 
 absl::StatusOr<std::string> FormatManifest(Manifest manifest) {
   manifest.set_format(kCheckpointFormat);
-  manifest.set_crc32(SumOf(manifest));
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  const auto status = google::protobuf::util::MessageToJsonString(manifest, &json, options);
-  if (!status.ok()) {
+  manifest.clear_crc32();
+  // The sum is of what a reader gets, which is not always what was given: JSON has no -0, and of a
+  // name that is not UTF-8 something else is read. Better to learn the latter here than when
+  // somebody needs the checkpoint.
+  absl::StatusOr<std::string> json = ToJson(manifest);
+  if (!json.ok()) return json.status();
+  absl::StatusOr<Manifest> read = FromJson(*json);
+  if (!read.ok()) return read.status();
+  if (!SaysTheSame(manifest, *read)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
+        "has a text that is not UTF-8, or another value that JSON cannot keep");
   }
-  // Better here than when somebody needs the checkpoint. A name that is not UTF-8 is written, but
-  // cannot be read.
-  if (const auto back = ParseManifest(json); !back.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cannot be read back as it would be written: ", back.status().message()));
-  }
-  return json;
+  read->set_crc32(SumOf(*read));
+  return ToJson(*read);
 }
 
 absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
-  Manifest manifest;
-  const auto status = google::protobuf::util::JsonStringToMessage(
-      google::protobuf::StringPiece(json.data(), json.size()), &manifest);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
-  }
+  absl::StatusOr<Manifest> manifest = FromJson(json);
+  if (!manifest.ok()) return manifest.status();
   // Where there is a sum it counts, whatever the format is said to be.
-  if (manifest.format() != kFormatWithoutSum || !manifest.crc32().empty()) {
-    const std::string sum = SumOf(manifest);
-    if (sum != manifest.crc32()) {
+  if (manifest->format() != kFormatWithoutSum || !manifest->crc32().empty()) {
+    const std::string sum = SumOf(*manifest);
+    if (sum != manifest->crc32()) {
       return absl::DataLossError(
           absl::StrCat("is damaged, or was changed by hand: the CRC-32 of what it says is ", sum,
-                       " where '", absl::CHexEscape(manifest.crc32()), "' was written"));
+                       " where '", absl::CHexEscape(manifest->crc32()), "' was written"));
     }
   }
-  if (absl::Status wrong = CheckManifest(manifest); !wrong.ok()) return wrong;
+  if (absl::Status wrong = CheckManifest(*manifest); !wrong.ok()) return wrong;
   return manifest;
 }
 

@@ -35,8 +35,8 @@ absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::stri
 // Whether a manifest makes sense by itself, but for its sum. InvalidArgument.
 absl::Status CheckManifest(const Manifest& manifest);
 
-// The text of manifest.json, in which format and sum are set, and which ParseManifest reads back as
-// this manifest: InvalidArgument where there is none.
+// The text of manifest.json, in which format and sum are set, and which can be read back as this
+// manifest (but for a -0, which becomes 0): InvalidArgument where there is none.
 absl::StatusOr<std::string> FormatManifest(Manifest manifest);
 
 // Back. DataLoss where the sum is wrong, InvalidArgument where the text is no manifest or

@@ -293,6 +293,17 @@ TEST(Manifest, OfAnEarlierReleaseNeedsNoSumButAWrongOneCounts) {
   EXPECT_TRUE(absl::StrContains(changed.message(), "CRC-32")) << changed;
 }
 
+// Found by tests/fuzz: the sum was of -0, and a reader got 0.
+TEST(Manifest, AJobWithANegativeZeroHasACheckpointToo) {
+  Manifest manifest;
+  manifest.mutable_job()->mutable_optimizer()->mutable_adam()->set_epsilon(-0.0);
+  const auto json = FormatManifest(manifest);
+  ASSERT_TRUE(json.ok()) << json.status();
+  const auto back = ParseManifest(*json);
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->job().optimizer().adam().epsilon(), 0);
+}
+
 TEST(Manifest, WhatCouldNotBeReadBackIsNotWritten) {
   Manifest manifest;
   manifest.set_job_name("\xff\xfe");

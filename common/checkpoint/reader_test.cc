@@ -183,7 +183,7 @@ TEST_F(Checkpoint, ReadsNoMoreThanTheBlocksThatItNeeds) {
   ASSERT_TRUE(WriteCheckpointForTest(files, "/c/step", model_, 1, 1, kBlock).ok());
   const auto manifest = ReadManifest(files, "/c/step");
   ASSERT_TRUE(manifest.ok()) << manifest.status();
-  const CheckpointFile& file = manifest->files(0);
+  ASSERT_GT(manifest->files(0).block_crc32s().size(), 8U * 20) << "so many blocks";
   std::mt19937 random(3);
   for (int round = 0; round < 100; ++round) {
     const auto reader = CheckpointReader::Open(files, "/c");
@@ -201,13 +201,28 @@ TEST_F(Checkpoint, ReadsNoMoreThanTheBlocksThatItNeeds) {
     ASSERT_TRUE((*reader)->VerifyRead().ok());
     EXPECT_EQ(files.bytes_read(), opened + read) << "no block is checked twice";
   }
-  // As an earlier release wrote it: one sum for the whole file, which has to be read for it.
-  Manifest earlier = *manifest;
-  earlier.mutable_files(0)->clear_header_bytes();
-  earlier.mutable_files(0)->clear_block_bytes();
-  earlier.mutable_files(0)->clear_block_crc32s();
-  ASSERT_TRUE(CommitCheckpoint(files, "/c/step", earlier).ok());
-  EXPECT_TRUE(VerifyCheckpoint(files, "/c").ok());
+}
+
+// With one sum for each file, which has to be read whole for it, none of the manifest and of
+// `latest`.
+TEST_F(Checkpoint, OfAnEarlierReleaseIsReadByTheSumsThatItHas) {
+  MemoryFileSystem files;
+  ASSERT_TRUE(WriteCheckpointForTest(files, "/c/step", model_, 1, 1).ok());
+  auto manifest = ReadManifest(files, "/c/step");
+  ASSERT_TRUE(manifest.ok()) << manifest.status();
+  CheckpointFile& file = *manifest->mutable_files(0);
+  file.clear_header_bytes();
+  file.clear_block_bytes();
+  file.clear_block_crc32s();
+  auto json = FormatManifest(*manifest);
+  ASSERT_TRUE(json.ok()) << json.status();
+  json->replace(json->find(R"("format": 2)"), 11, R"("format": 1)");
+  const size_t sum = json->rfind(R"("crc32": ")");
+  json->replace(json->rfind(',', sum), json->size(), "}");
+  ASSERT_TRUE(WriteFileAtomically(files, "/c/step/manifest.json", *json).ok());
+  ASSERT_TRUE(WriteFileAtomically(files, "/c/latest", "step\n").ok());
+
+  EXPECT_EQ(VerifyCheckpoint(files, "/c"), absl::OkStatus());
   const auto reader = CheckpointReader::Open(files, "/c");
   ASSERT_TRUE(reader.ok()) << reader.status();
   const uint64_t opened = files.bytes_read();
@@ -215,6 +230,16 @@ TEST_F(Checkpoint, ReadsNoMoreThanTheBlocksThatItNeeds) {
   ASSERT_TRUE((*reader)->Read("fc1.weight", 7, 8, absl::MakeSpan(bytes)).ok());
   EXPECT_TRUE((*reader)->VerifyRead().ok());
   EXPECT_EQ(files.bytes_read() - opened, file.bytes());
+
+  const std::string path = "/c/step/shard-0.safetensors";
+  std::string damaged = *ReadWholeFile(files, path);
+  damaged.back() ^= 1;
+  ASSERT_TRUE(WriteFileAtomically(files, path, damaged).ok());
+  EXPECT_EQ(VerifyCheckpoint(files, "/c").code(), absl::StatusCode::kDataLoss);
+  const auto again = CheckpointReader::Open(files, "/c");
+  ASSERT_TRUE(again.ok()) << again.status();
+  ASSERT_TRUE((*again)->Read("fc1.weight", 7, 8, absl::MakeSpan(bytes)).ok());
+  EXPECT_EQ((*again)->VerifyRead().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(Checkpoint, NamesEveryDamagedFile) {

@@ -67,10 +67,8 @@ void ReadAll(const CheckpointReader& reader) {
 }
 
 }  // namespace
-}  // namespace parley
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace parley;  // NOLINT(google-build-using-namespace): a fuzz target is one function
   std::string_view rest(reinterpret_cast<const char*>(data), size);
   auto manifest = ParseManifest(Next(rest));
   if (!manifest.ok()) return 0;
@@ -91,3 +89,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ExportCheckpoint(files, "/c", "/out").IgnoreError();
   return 0;
 }
+
+}  // namespace parley

@@ -39,10 +39,8 @@ void CheckTensors(const SafetensorsReader& reader, uint64_t size) {
 }
 
 }  // namespace
-}  // namespace parley
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace parley;  // NOLINT(google-build-using-namespace): a fuzz target is one function
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
   MemoryFileSystem files;
   Require(WriteFileAtomically(files, "/input", bytes).ok());
@@ -51,3 +49,5 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (reader.ok()) CheckTensors(**reader, size);
   return 0;
 }
+
+}  // namespace parley
