@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -31,28 +32,34 @@ constexpr uint32_t kShards = 3;
 constexpr uint64_t kSeeds = 12;  // ways to lose what was not synced
 constexpr uint64_t kSteps = 3;   // a checkpoint after each
 
-class CheckpointCrashTest : public ::testing::Test {
- protected:
-  // What the shards hold after each step, once for all tests.
-  static void SetUpTestSuite() {
-    cluster_ = new ShardCluster(MomentumJob(), MakeView(CutModel(kShards, 0)));
+// What the shards hold after each step, made once for all tests.
+struct Training {
+  Training() {
     for (uint64_t step = 1; step <= kSteps; ++step) {
-      Train(*cluster_, step, step);
+      Train(cluster, step, step);
       for (uint32_t i = 0; i < kShards; ++i) {
-        auto slices = cluster_->shard(i).Snapshot(step);
-        ASSERT_EQ(slices.status(), absl::OkStatus());
-        ASSERT_FALSE(slices->empty());
+        auto slices = cluster.shard(i).Snapshot(step);
+        EXPECT_EQ(slices.status(), absl::OkStatus());
+        EXPECT_FALSE(slices->empty());
         const LoadedSlices loaded = AsLoaded(*slices);
-        written_[step].insert(loaded.begin(), loaded.end());
-        snapshots_[step].push_back(*std::move(slices));
+        written[step].insert(loaded.begin(), loaded.end());
+        snapshots[step].push_back(*std::move(slices));
       }
     }
   }
-  static void TearDownTestSuite() {
-    snapshots_.clear();
-    delete cluster_;
-  }
 
+  ShardCluster cluster{MomentumJob(), MakeView(CutModel(kShards, 0))};
+  std::map<uint64_t, std::vector<std::vector<SliceSnapshot>>> snapshots;  // by step and shard
+  std::map<uint64_t, LoadedSlices> written;                               // by step
+};
+
+Training& Trained() {
+  static Training training;
+  return training;
+}
+
+class CheckpointCrashTest : public ::testing::Test {
+ protected:
   static void MakeJobDirectory(FileSystem& files) {
     ASSERT_EQ(files.CreateDirectories("/job"), absl::OkStatus());
     ASSERT_EQ(files.SyncDirectory("/"), absl::OkStatus());
@@ -63,13 +70,13 @@ class CheckpointCrashTest : public ::testing::Test {
     Manifest manifest;
     manifest.set_job_name("crash");
     manifest.set_step(step);
-    *manifest.mutable_tensors() = cluster_->view().tensors();
+    *manifest.mutable_tensors() = Trained().cluster.view().tensors();
     const FileWork folder = plan.Begin(kCheckpoints, kShards, manifest, absl::UnixEpoch());
     if (absl::Status status = Perform(files, folder); !status.ok()) return status;
     plan.FolderIsThere();
     for (uint32_t i = 0; i < kShards; ++i) {
-      const Routing& routing = *cluster_->shard(i).routing();
-      const auto& slices = snapshots_[step][i];
+      const Routing& routing = *Trained().cluster.shard(i).routing();
+      const auto& slices = Trained().snapshots[step][i];
       const auto file = WriteCheckpointFile(files, plan.order()->directory(), routing, slices);
       if (!file.ok()) return file.status();
       ReportCheckpointFileRequest report;
@@ -103,7 +110,8 @@ class CheckpointCrashTest : public ::testing::Test {
       ASSERT_EQ(loaded.status(), absl::OkStatus());
       all.merge(*loaded);
     }
-    ASSERT_TRUE(all == written_[step]) << "other values than were written after step " << step;
+    ASSERT_TRUE(all == Trained().written[step])
+        << "other values than were written after step " << step;
   }
 
   // The step of the checkpoint that a job would start from, after checking all that are there.
@@ -155,15 +163,7 @@ class CheckpointCrashTest : public ::testing::Test {
     EXPECT_EQ(Write(files, 2), absl::OkStatus());
     return {first, files.operations()};
   }
-
-  static ShardCluster* cluster_;
-  static std::map<uint64_t, std::vector<std::vector<SliceSnapshot>>> snapshots_;  // step, shard
-  static std::map<uint64_t, LoadedSlices> written_;                               // by step
 };
-
-ShardCluster* CheckpointCrashTest::cluster_ = nullptr;
-std::map<uint64_t, std::vector<std::vector<SliceSnapshot>>> CheckpointCrashTest::snapshots_;
-std::map<uint64_t, LoadedSlices> CheckpointCrashTest::written_;
 
 TEST_F(CheckpointCrashTest, ACrashAtAnyOperationLeavesTheOldCheckpointOrTheNew) {
   const auto [first, second] = OperationsOfTheSecond();
