@@ -140,8 +140,10 @@ absl::StatusOr<std::string> FormatManifest(Manifest manifest) {
 absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
   absl::StatusOr<Manifest> manifest = FromJson(json);
   if (!manifest.ok()) return manifest.status();
-  // Where there is a sum it counts, whatever the format is said to be.
-  if (manifest->format() != kFormatWithoutSum || !manifest->crc32().empty()) {
+  // Where there is a sum it counts, whichever of the formats it is said to be. Of a later release's
+  // nothing is known.
+  const bool has_sum = manifest->format() != kFormatWithoutSum || !manifest->crc32().empty();
+  if (has_sum && manifest->format() <= kCheckpointFormat) {
     const std::string sum = SumOf(*manifest);
     if (sum != manifest->crc32()) {
       return absl::DataLossError(

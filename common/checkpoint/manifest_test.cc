@@ -278,6 +278,7 @@ TEST(Manifest, OfAnEarlierReleaseNeedsNoSumButAWrongOneCounts) {
   EXPECT_EQ(code(R"({"format":1,"step":"7"})"), absl::StatusCode::kOk);
   EXPECT_EQ(code(R"({"format":1,"step":"7","crc32":"00000000"})"), absl::StatusCode::kDataLoss);
   EXPECT_EQ(code(R"({"format":2,"step":"7"})"), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(code(R"({"format":3,"step":"7"})"), absl::StatusCode::kInvalidArgument);
   Manifest manifest;
   manifest.set_step(7);
   auto json = FormatManifest(manifest);

@@ -33,7 +33,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Require(json.ok());
   const auto back = ParseManifest(*json);
   Require(back.ok());
-  Require(*json == *FormatManifest(*back));
+  // Not the same text: protobuf writes the entries of a map in any order.
+  const auto again = FormatManifest(*back);
+  Require(again.ok() && ParseManifest(*again)->crc32() == back->crc32());
   return 0;
 }
 
