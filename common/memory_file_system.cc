@@ -68,11 +68,12 @@ class MemoryFileSystem::Reader final : public ReadableFile {
   uint64_t size() const override { return content_.size(); }
 
   absl::Status Read(uint64_t offset, absl::Span<std::byte> bytes) const override {
-    return files_.Perform([&] {
+    return files_.Perform([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
       if (offset > content_.size() || bytes.size() > content_.size() - offset) {
         return absl::DataLossError(absl::StrCat(path_, ": ends at byte ", content_.size()));
       }
       if (!bytes.empty()) std::memcpy(bytes.data(), content_.data() + offset, bytes.size());
+      files_.bytes_read_ += bytes.size();
       return absl::OkStatus();
     });
   }
@@ -97,6 +98,11 @@ void MemoryFileSystem::SetFault(uint64_t operation, Fault fault) {
 uint64_t MemoryFileSystem::operations() const {
   absl::MutexLock lock(&mu_);
   return operations_;
+}
+
+uint64_t MemoryFileSystem::bytes_read() const {
+  absl::MutexLock lock(&mu_);
+  return bytes_read_;
 }
 
 void MemoryFileSystem::Restart(uint64_t seed) {

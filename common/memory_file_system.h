@@ -35,6 +35,7 @@ class MemoryFileSystem final : public FileSystem {
   // The operation of this number, from 1, goes wrong.
   void SetFault(uint64_t operation, Fault fault);
   uint64_t operations() const;  // so far
+  uint64_t bytes_read() const;  // of files, so far
 
   // The machine starts again after a crash. `seed` decides what of the unsynced is still there.
   void Restart(uint64_t seed);
@@ -93,6 +94,7 @@ class MemoryFileSystem final : public FileSystem {
   std::function<void(const std::string&)> hook_ ABSL_GUARDED_BY(mu_);
   absl::Time now_ ABSL_GUARDED_BY(mu_) = absl::FromUnixSeconds(1'000'000'000);
   uint64_t operations_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t bytes_read_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t restarts_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_inode_ ABSL_GUARDED_BY(mu_) = 0;
   bool crashed_ ABSL_GUARDED_BY(mu_) = false;

@@ -7,7 +7,6 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
@@ -16,6 +15,7 @@
 #include "client/parley/job_run.h"
 #include "client/parley/programs.h"
 #include "client/parley/status_query.h"
+#include "common/checkpoint/manifest.h"
 #include "common/file_system.h"
 #include "server/coordinator/job_start.h"
 
@@ -67,9 +67,8 @@ absl::Status WriteJob(FileSystem& files, const std::string& out, const JobArgume
 std::string CheckpointFolder(FileSystem& files, const std::string& folder, const JobConfig& job,
                              const GetStatusReply& status) {
   if (!status.checkpoint_directory().empty()) return status.checkpoint_directory();
-  const auto latest = ReadWholeFile(files, folder + "/latest", 4096);
-  if (!job.checkpoint().at_end() || !latest.ok()) return "";
-  return absl::StrCat(folder, "/", std::string(absl::StripAsciiWhitespace(*latest)));
+  const auto latest = ResolveCheckpoint(files, folder);
+  return job.checkpoint().at_end() && latest.ok() ? *latest : "";
 }
 
 int Run(const Options& options) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "common/checkpoint/shard_file.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
@@ -62,7 +63,8 @@ ModelForTest::ModelForTest(uint32_t seed) {
 }
 
 absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder,
-                                    const ModelForTest& model, uint32_t shards, uint32_t seed) {
+                                    const ModelForTest& model, uint32_t shards, uint32_t seed,
+                                    uint64_t block_bytes) {
   if (absl::Status status = files.CreateDirectories(folder); !status.ok()) return status;
   std::mt19937 random(seed);
   std::vector<std::vector<Cut>> cuts(shards);
@@ -84,8 +86,8 @@ absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder
     });
     std::vector<TensorSpec> pieces;
     for (const Cut& cut : cuts[shard]) pieces.push_back(cut.piece);
-    const std::string name = ShardFileName(shard);
-    auto writer = SafetensorsWriter::Create(files, absl::StrCat(folder, "/", name), pieces);
+    const std::string path = absl::StrCat(folder, "/", ShardFileName(shard));
+    auto writer = SafetensorsWriter::Create(files, path, pieces, {}, block_bytes);
     if (!writer.ok()) return writer.status();
     for (const Cut& cut : cuts[shard]) {
       const absl::Span<const std::byte> whole = model.values.at(cut.tensor->name());
@@ -97,11 +99,7 @@ absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder
     }
     const auto written = (*writer)->Finish();
     if (!written.ok()) return written.status();
-    CheckpointFile& file = *manifest.add_files();
-    file.set_name(name);
-    file.set_bytes(written->bytes);
-    file.set_crc32(written->crc32);
-    file.set_shard(shard);
+    *manifest.add_files() = DescribeShardFile(shard, *written);
   }
   return CommitCheckpoint(files, folder, std::move(manifest));
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/file_system.h"
+#include "common/safetensors/writer.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/types.pb.h"
 
@@ -24,9 +25,11 @@ struct ModelForTest {
 };
 
 // Cuts a model into so many shards at random places (pieces of one shard are not always next to
-// each other) and commits it as a checkpoint in `folder`, one step's folder.
+// each other) and commits it as a checkpoint in `folder`, one step's folder, with sums of blocks of
+// so many bytes.
 absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder,
-                                    const ModelForTest& model, uint32_t shards, uint32_t seed);
+                                    const ModelForTest& model, uint32_t shards, uint32_t seed,
+                                    uint64_t block_bytes = kSumBlockBytes);
 
 }  // namespace parley
 

@@ -61,6 +61,8 @@ absl::Status WriteFile(FileSystem& files, const CheckpointReader& checkpoint,
     if (!status.ok()) break;
   }
   if (status.ok()) status = (*writer)->Finish().status();
+  // Nobody could tell an export of a damaged checkpoint from a good one.
+  if (status.ok()) status = checkpoint.VerifyRead();
   if (status.ok()) status = files.Rename(temporary, path);
   if (!status.ok()) files.Remove(temporary).IgnoreError();
   return status;

@@ -89,6 +89,20 @@ TEST_F(Export, SgdHasNoStepCount) {
   EXPECT_EQ(Open("optimizer.safetensors")->Find("fc1.weight.step"), nullptr);
 }
 
+TEST_F(Export, ADamagedTensorIsNotExported) {
+  ASSERT_TRUE(
+      WriteCheckpointForTest(*files_, root_ + "/step-00000123", ModelForTest(4), 1, 1).ok());
+  const std::string path = root_ + "/step-00000123/shard-0.safetensors";
+  auto content = ReadWholeFile(*files_, path);
+  ASSERT_TRUE(content.ok()) << content.status();
+  content->back() ^= 1;  // of the parameters or of the state, whichever is read last
+  ASSERT_TRUE(WriteFileAtomically(*files_, path, *content).ok());
+  const absl::Status status = ExportCheckpoint(*files_, root_, out_);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << status;
+  EXPECT_NE(status.message().find(path), absl::string_view::npos) << status;
+  EXPECT_FALSE(files_->Exists(out_ + "/model.safetensors"));
+}
+
 TEST_F(Export, NoCheckpointIsNotFoundAndMakesNothing) {
   EXPECT_EQ(ExportCheckpoint(*files_, root_, out_).code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(std::filesystem::exists(out_));

@@ -5,28 +5,41 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/checkpoint/file_blocks.h"
 #include "common/file_system.h"
 #include "proto/checkpoint.pb.h"
 
 namespace parley {
 
-// The CRC-32 of a file whose parts are read in any order: each part is summed once, when its reader
-// has it in memory, so that a file that was read anyway is checked without reading it again. Used
-// by the checkpoint's reader, under its lock, and by VerifyCheckpoint. Not thread-safe.
+// Whether what was read of a file is what was written, by the sums of its blocks. A part is summed
+// once, when its reader has it in memory; a check reads only what is missing of the blocks that it
+// looks at. Owned by the checkpoint's reader, one for each file and used under its lock, and made
+// by VerifyCheckpoint. Not thread-safe.
+//
+// The checks take the file, open, and its path for messages. DataLoss names the path, and of each
+// damaged block the range in bytes and both sums; else the codes of ReadableFile.
 class FileSum {
  public:
-  // A part that was read. Parts may overlap; Check then reads what it cannot put together.
+  // `written` must be valid (CheckManifest) and outlive this.
+  explicit FileSum(const CheckpointFile& written) : written_(written), blocks_(written) {}
+
+  // The size, and the header where it has a sum of its own.
+  absl::Status CheckSizeAndHeader(const ReadableFile& file, const std::string& path) const;
+
+  // A part that was read, of a file of the right size. Parts may overlap: a check then reads again
+  // what it cannot put together.
   void Add(uint64_t offset, absl::Span<const std::byte> bytes);
 
-  bool empty() const { return parts_.empty(); }
+  // The blocks in which parts lie that were added since the last check that found nothing.
+  absl::Status CheckTouched(const ReadableFile& file, const std::string& path);
 
-  // Whether the file, open as `file`, has the size and the sum that were written; reads what no
-  // part covers. DataLoss names `path`, the range and both sums; else the codes of ReadableFile.
-  absl::Status Check(const ReadableFile& file, const std::string& path,
-                     const CheckpointFile& written) const;
+  // The size and all blocks.
+  absl::Status CheckAll(const ReadableFile& file, const std::string& path) const;
 
  private:
   struct Part {
@@ -34,7 +47,14 @@ class FileSum {
     uint32_t crc = 0;
   };
 
-  std::map<uint64_t, Part> parts_;  // by offset
+  absl::Status CheckSize(const ReadableFile& file, const std::string& path) const;
+  absl::Status CheckBlocks(const ReadableFile& file, const std::string& path,
+                           const std::vector<uint64_t>& blocks) const;
+  absl::StatusOr<uint32_t> SumBlock(const ReadableFile& file, uint64_t block) const;
+
+  const CheckpointFile& written_;
+  const FileBlocks blocks_;
+  std::map<uint64_t, Part> parts_;  // by offset; each lies in one block
 };
 
 }  // namespace parley

@@ -1,14 +1,21 @@
 #include "common/checkpoint/manifest.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/io/zero_copy_stream_impl_lite.h>
+#include <google/protobuf/util/field_comparator.h>
 #include <google/protobuf/util/json_util.h>
+#include <google/protobuf/util/message_differencer.h>
 
 #include <filesystem>
 #include <memory>
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/file_blocks.h"
+#include "common/checkpoint/latest.h"
+#include "common/crc32.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -16,6 +23,7 @@ namespace {
 
 constexpr char kManifest[] = "manifest.json";
 constexpr char kLatest[] = "latest";
+constexpr uint32_t kFormatWithoutSum = 1;
 constexpr uint64_t kMostManifestBytes = 256 << 20;
 constexpr uint64_t kMostLatestBytes = 4096;
 
@@ -27,17 +35,46 @@ std::pair<std::string, std::string> Split(const std::string& path) {
   return {above.empty() ? "." : above, whole.filename().string()};
 }
 
-// A name of a file in the folder, and no way out of it.
-bool IsPlainName(const std::string& name) {
-  return !name.empty() && name != "." && name != ".." &&
-         name.find_first_of(std::string_view("/\0\n", 3)) == std::string::npos;
+std::string SumOf(Manifest manifest) {
+  manifest.clear_crc32();
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);  // maps by key
+    manifest.SerializeToCodedStream(&coded);
+  }
+  return Crc32Text(Crc32(0, std::string_view(bytes)));
 }
 
-bool IsSum(const std::string& text) {
-  for (const char c : text) {
-    if (!absl::ascii_isdigit(c) && (c < 'a' || c > 'f')) return false;
-  }
-  return text.size() == 8;
+// 0 and -0 are the same.
+bool SaysTheSame(const Manifest& a, const Manifest& b) {
+  google::protobuf::util::DefaultFieldComparator values;
+  values.set_treat_nan_as_equal(true);
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.set_field_comparator(&values);
+  differencer.set_message_field_comparison(google::protobuf::util::MessageDifferencer::EQUIVALENT);
+  return differencer.Compare(a, b);
+}
+
+absl::StatusOr<std::string> ToJson(const Manifest& manifest) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.add_whitespace = true;
+  options.preserve_proto_field_names = true;
+  std::string json;
+  const auto status = google::protobuf::util::MessageToJsonString(manifest, &json, options);
+  if (status.ok()) return json;
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
+}
+
+absl::StatusOr<Manifest> FromJson(std::string_view json) {
+  Manifest manifest;
+  const auto status = google::protobuf::util::JsonStringToMessage(
+      google::protobuf::StringPiece(json.data(), json.size()), &manifest);
+  if (status.ok()) return manifest;
+  return absl::InvalidArgumentError(
+      absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
 }
 
 bool IsPossible(const TensorSpec& tensor) {
@@ -57,10 +94,10 @@ absl::Status InFile(const std::string& path, const absl::Status& status) {
 }  // namespace
 
 absl::Status CheckManifest(const Manifest& manifest) {
-  if (manifest.format() != kCheckpointFormat) {
+  if (manifest.format() < kFormatWithoutSum || manifest.format() > kCheckpointFormat) {
     return absl::InvalidArgumentError(absl::StrCat("format ", manifest.format(),
-                                                   " is unknown; this release reads format ",
-                                                   kCheckpointFormat));
+                                                   " is unknown; this release reads formats ",
+                                                   kFormatWithoutSum, " to ", kCheckpointFormat));
   }
   std::set<std::string> names;
   for (const TensorSpec& tensor : manifest.tensors()) {
@@ -77,36 +114,44 @@ absl::Status CheckManifest(const Manifest& manifest) {
       return absl::InvalidArgumentError(
           absl::StrCat("file '", file.name(), "' comes twice or is no name of a file"));
     }
-    if (!IsSum(file.crc32())) {
-      return absl::InvalidArgumentError(absl::StrCat("file '", file.name(), "' has crc32 '",
-                                                     file.crc32(), "', not 8 hexadecimal digits"));
-    }
+    if (absl::Status status = FileBlocks::Check(file); !status.ok()) return status;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> FormatManifest(const Manifest& manifest) {
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  const auto status = google::protobuf::util::MessageToJsonString(manifest, &json, options);
-  if (!status.ok()) {
+absl::StatusOr<std::string> FormatManifest(Manifest manifest) {
+  manifest.set_format(kCheckpointFormat);
+  manifest.clear_crc32();
+  // The sum is of what a reader gets, which is not always what was given: JSON has no -0, and of a
+  // name that is not UTF-8 something else is read. Better to learn the latter here than when
+  // somebody needs the checkpoint.
+  absl::StatusOr<std::string> json = ToJson(manifest);
+  if (!json.ok()) return json.status();
+  absl::StatusOr<Manifest> read = FromJson(*json);
+  if (!read.ok()) return read.status();
+  if (!SaysTheSame(manifest, *read)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
+        "has a text that is not UTF-8, or another value that JSON cannot keep");
   }
-  return json;
+  read->set_crc32(SumOf(*read));
+  return ToJson(*read);
 }
 
 absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
-  Manifest manifest;
-  const auto status = google::protobuf::util::JsonStringToMessage(
-      google::protobuf::StringPiece(json.data(), json.size()), &manifest);
-  if (!status.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
+  absl::StatusOr<Manifest> manifest = FromJson(json);
+  if (!manifest.ok()) return manifest.status();
+  // Where there is a sum it counts, whichever of the formats it is said to be. Of a later release's
+  // nothing is known.
+  const bool has_sum = manifest->format() != kFormatWithoutSum || !manifest->crc32().empty();
+  if (has_sum && manifest->format() <= kCheckpointFormat) {
+    const std::string sum = SumOf(*manifest);
+    if (sum != manifest->crc32()) {
+      return absl::DataLossError(
+          absl::StrCat("is damaged, or was changed by hand: the CRC-32 of what it says is ", sum,
+                       " where '", absl::CHexEscape(manifest->crc32()), "' was written"));
+    }
   }
-  if (absl::Status wrong = CheckManifest(manifest); !wrong.ok()) return wrong;
+  if (absl::Status wrong = CheckManifest(*manifest); !wrong.ok()) return wrong;
   return manifest;
 }
 
@@ -132,7 +177,7 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
     return absl::DataLossError(absl::StrCat(data, ": has ", (*opened)->size(), " bytes where ",
                                             file.bytes(), " were written"));
   }
-  const absl::StatusOr<std::string> json = FormatManifest(manifest);
+  const absl::StatusOr<std::string> json = FormatManifest(std::move(manifest));
   if (!json.ok()) return InFile(path, json.status());
   // The names of the data files, and of the folder, must be on the disk before the manifest is.
   const auto [above, name] = Split(step_folder);
@@ -140,7 +185,7 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
     if (absl::Status status = files.SyncDirectory(folder); !status.ok()) return status;
   }
   if (absl::Status status = WriteFileAtomically(files, path, *json); !status.ok()) return status;
-  return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), name + "\n");
+  return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), FormatLatest(name));
 }
 
 absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path) {
@@ -153,11 +198,12 @@ absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::stri
   }
   const absl::StatusOr<std::string> content = ReadWholeFile(files, latest, kMostLatestBytes);
   if (!content.ok()) return content.status();
-  const std::string name(absl::StripAsciiWhitespace(*content));
-  const std::string folder = absl::StrCat(path, "/", name);
-  if (!IsPlainName(name) || !files.Exists(absl::StrCat(folder, "/", kManifest))) {
+  const absl::StatusOr<std::string> name = ParseLatest(*content);
+  if (!name.ok()) return InFile(latest, name.status());
+  std::string folder = absl::StrCat(path, "/", *name);
+  if (!files.Exists(absl::StrCat(folder, "/", kManifest))) {
     return absl::NotFoundError(
-        absl::StrCat(latest, ": names '", name, "', which is no whole checkpoint"));
+        absl::StrCat(latest, ": names '", *name, "', which is no whole checkpoint"));
   }
   return folder;
 }

@@ -11,27 +11,36 @@
 
 namespace parley {
 
-// The only format there is so far: Manifest.format.
-inline constexpr uint32_t kCheckpointFormat = 1;
+// Manifest.format as it is written. That of earlier releases, 1, which has no sum of itself, is
+// read too.
+inline constexpr uint32_t kCheckpointFormat = 2;
 
 // The manifest of a step's folder. NotFound where there is none (the folder is no whole
-// checkpoint); InvalidArgument, with the file's name, where it is damaged or of another format.
+// checkpoint); with the file's name, DataLoss where its sum is wrong, and InvalidArgument where it
+// is no manifest, makes no sense or is of another format.
 absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& step_folder);
 
 // Makes a checkpoint out of a folder: checks that the shards' files have the sizes that the
 // manifest says (DataLoss if not), then writes manifest.json, durably; its rename is the commit.
 // Then makes `latest` in the folder above name it. A crash at any point leaves the old checkpoint
-// or the new one. `manifest` must be valid (InvalidArgument); format is set here.
+// or the new one. `manifest` must be valid (InvalidArgument); format and sum are set here.
 absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder, Manifest manifest);
 
 // The step's folder that a user means: the path itself if it has a manifest, else the one that its
-// `latest` names. NotFound if it is neither.
+// `latest` names. NotFound if it is neither; else the codes of ParseLatest, with that file's name.
 absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path);
 
-// Whether a manifest makes sense by itself; the text of manifest.json, and back. Pure, so that a
-// fuzzer can drive them. InvalidArgument.
+// Pure, so that a fuzzer can drive them:
+
+// Whether a manifest makes sense by itself, but for its sum. InvalidArgument.
 absl::Status CheckManifest(const Manifest& manifest);
-absl::StatusOr<std::string> FormatManifest(const Manifest& manifest);
+
+// The text of manifest.json, in which format and sum are set, and which can be read back as this
+// manifest (but for a -0, which becomes 0): InvalidArgument where there is none.
+absl::StatusOr<std::string> FormatManifest(Manifest manifest);
+
+// Back. DataLoss where the sum is wrong, InvalidArgument where the text is no manifest or
+// CheckManifest says so.
 absl::StatusOr<Manifest> ParseManifest(std::string_view json);
 
 }  // namespace parley

@@ -17,6 +17,12 @@ absl::Status Damaged(const std::string& path, std::string_view what) {
       path, ": the checkpoint is damaged: ", absl::string_view(what.data(), what.size())));
 }
 
+// What no file of a whole checkpoint can be: not there, not a file, no safetensors file.
+absl::Status AsDamage(const absl::Status& status) {
+  const bool lost = absl::IsNotFound(status) || absl::IsInvalidArgument(status);
+  return lost ? absl::DataLossError(status.message()) : status;
+}
+
 bool SameShape(const TensorSpec& a, const TensorSpec& b) {
   return std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end());
 }
@@ -48,21 +54,18 @@ absl::StatusOr<std::unique_ptr<CheckpointReader>> CheckpointReader::Open(FileSys
 
 absl::Status CheckpointReader::AddFile(FileSystem& files, const CheckpointFile& file) {
   const std::string path = absl::StrCat(folder_, "/", file.name());
-  absl::StatusOr<std::unique_ptr<SafetensorsReader>> opened = SafetensorsReader::Open(files, path);
-  if (!opened.ok()) {
-    const absl::StatusCode code = opened.status().code();
-    const bool lost =
-        code == absl::StatusCode::kNotFound || code == absl::StatusCode::kInvalidArgument;
-    return lost ? absl::DataLossError(opened.status().message()) : opened.status();
+  absl::StatusOr<std::unique_ptr<ReadableFile>> opened = files.Open(path);
+  if (!opened.ok()) return AsDamage(opened.status());
+  DataFile& data = *files_.emplace_back(std::make_unique<DataFile>(file));
+  {
+    absl::MutexLock lock(&data.mu);
+    absl::Status status = data.sum.CheckSizeAndHeader(**opened, path);
+    if (!status.ok()) return status;
   }
-  DataFile& data = *files_.emplace_back(std::make_unique<DataFile>());
-  data.reader = *std::move(opened);
-  data.written = &file;
-  const uint64_t size = data.reader->file().size();
-  if (size != file.bytes()) {
-    return Damaged(path,
-                   absl::StrCat("it has ", size, " bytes where ", file.bytes(), " were written"));
-  }
+  absl::StatusOr<std::unique_ptr<SafetensorsReader>> reader =
+      SafetensorsReader::Open(*std::move(opened), path);
+  if (!reader.ok()) return AsDamage(reader.status());
+  data.reader = *std::move(reader);
   for (const SafetensorsEntry& entry : data.reader->header().tensors) {
     if (absl::Status status = AddPiece(data, entry); !status.ok()) return status;
   }
@@ -181,12 +184,8 @@ absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uin
 absl::Status CheckpointReader::VerifyRead() const {
   for (const auto& file : files_) {
     absl::MutexLock lock(&file->mu);
-    if (file->sum.empty()) continue;
-    if (absl::Status status =
-            file->sum.Check(file->reader->file(), file->reader->path(), *file->written);
-        !status.ok()) {
-      return status;
-    }
+    absl::Status status = file->sum.CheckTouched(file->reader->file(), file->reader->path());
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

@@ -27,9 +27,10 @@ namespace parley {
 class CheckpointReader {
  public:
   // path: as ResolveCheckpoint takes it. Reads the manifest and the headers of all files, and
-  // checks that the files have their sizes and that every element of every tensor is there exactly
-  // once; sums are checked by VerifyRead, and by VerifyCheckpoint for all files. NotFound where
-  // there is no checkpoint; DataLoss, with the file's name, where it is damaged.
+  // checks that these are what was written, that the files have their sizes and that every element
+  // of every tensor is there exactly once; the tensors' sums are checked by VerifyRead, and by
+  // VerifyCheckpoint for all files. NotFound where there is no checkpoint; DataLoss, with the
+  // file's name, where it is damaged; InvalidArgument where the manifest cannot be read.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& files,
                                                                 const std::string& path);
 
@@ -48,16 +49,17 @@ class CheckpointReader {
   absl::Status Read(const std::string& name, uint64_t begin, uint64_t end,
                     absl::Span<std::byte> bytes) const;
 
-  // Whether all that Read has copied so far is what was written. A file has one sum, so this reads
-  // the rest of every file of which something was read, but no tensor twice. DataLoss names the
-  // first damaged file, and the sums.
+  // Whether all that Read has copied so far is what was written. Reads the rest of each block of
+  // which something was read, but no tensor twice; a file of an earlier release is one block.
+  // DataLoss names the first damaged file, and its damaged blocks with their sums.
   absl::Status VerifyRead() const;
 
  private:
   // One of the manifest's.
   struct DataFile {
+    explicit DataFile(const CheckpointFile& written) : sum(written) {}
+
     std::unique_ptr<SafetensorsReader> reader;
-    const CheckpointFile* written = nullptr;
     mutable absl::Mutex mu;
     mutable FileSum sum ABSL_GUARDED_BY(mu);  // of what was read so far
   };

@@ -16,7 +16,7 @@ namespace {
 absl::Status CheckSum(FileSystem& files, const std::string& path, const CheckpointFile& written) {
   const absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.Open(path);
   if (!file.ok()) return file.status();
-  return FileSum().Check(**file, path, written);
+  return FileSum(written).CheckAll(**file, path);
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
 #include <gtest/gtest.h>
-#include <zlib.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -11,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_format.h"
+#include "common/crc32.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/reader.h"
 #include "common/safetensors/writer.h"
@@ -71,9 +70,7 @@ TEST_F(SafetensorsFile, ReadsBackBitwiseInAnyRange) {
   const auto written = Write();
   const std::string content = Content();
   EXPECT_EQ(written.bytes, content.size());
-  EXPECT_EQ(written.crc32,
-            absl::StrFormat("%08x", crc32(0, reinterpret_cast<const Bytef*>(content.data()),
-                                          static_cast<uInt>(content.size()))));
+  EXPECT_EQ(written.crc32, Crc32Text(Crc32(0, std::string_view(content))));
   const auto reader = SafetensorsReader::Open(*files_, path_);
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_EQ((*reader)->header().tensors.size(), tensors_.size());
@@ -95,6 +92,34 @@ TEST_F(SafetensorsFile, ReadsBackBitwiseInAnyRange) {
               absl::StatusCode::kInvalidArgument);
   }
   EXPECT_EQ((*reader)->Find("other"), nullptr);
+}
+
+TEST_F(SafetensorsFile, TheSumsOfItsBlocksAreThoseOfTheFileHoweverItsBytesCome) {
+  const std::vector<TensorSpec> tensors = {Tensor("w", F32, {300})};
+  std::mt19937 random(8);
+  for (const uint64_t block_bytes : {1, 7, 100, 600, 1199, 1200, 1201, 5000}) {
+    std::vector<std::byte> bytes(1200);
+    for (std::byte& byte : bytes) byte = static_cast<std::byte>(random());
+    auto writer = SafetensorsWriter::Create(*files_, path_, tensors, {}, block_bytes);
+    ASSERT_TRUE(writer.ok()) << writer.status();
+    for (absl::Span<const std::byte> rest = bytes; !rest.empty();) {
+      const auto part = rest.first(std::min<size_t>(rest.size(), random() % 500));
+      ASSERT_TRUE((*writer)->Append(part).ok());
+      rest.remove_prefix(part.size());
+    }
+    const auto written = (*writer)->Finish();
+    ASSERT_TRUE(written.ok()) << written.status();
+    const std::string content = Content();
+    EXPECT_EQ(written->bytes, content.size());
+    EXPECT_EQ(written->header_bytes, content.size() - 1200);
+    EXPECT_EQ(written->block_bytes, block_bytes);
+    EXPECT_EQ(written->crc32, Crc32Text(Crc32(0, std::string_view(content))));
+    std::string sums = Crc32Text(Crc32(0, content.substr(0, written->header_bytes)));
+    for (size_t at = written->header_bytes; at < content.size(); at += block_bytes) {
+      sums += Crc32Text(Crc32(0, content.substr(at, block_bytes)));
+    }
+    EXPECT_EQ(written->block_crc32s, sums);
+  }
 }
 
 TEST_F(SafetensorsFile, EveryTruncationIsAnErrorThatNamesTheFile) {

@@ -28,17 +28,22 @@ absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
     FileSystem& files, const std::string& path) {
   absl::StatusOr<std::unique_ptr<ReadableFile>> file = files.Open(path);
   if (!file.ok()) return file.status();
-  const uint64_t size = (*file)->size();
+  return Open(*std::move(file), path);
+}
+
+absl::StatusOr<std::unique_ptr<SafetensorsReader>> SafetensorsReader::Open(
+    std::unique_ptr<ReadableFile> file, const std::string& path) {
+  const uint64_t size = file->size();
   std::string bytes(std::min<uint64_t>(size, 8), '\0');
-  if (absl::Status status = (*file)->Read(0, BytesOf(bytes)); !status.ok()) return status;
+  if (absl::Status status = file->Read(0, BytesOf(bytes)); !status.ok()) return status;
   const absl::StatusOr<uint64_t> header_bytes = SafetensorsHeaderBytes(bytes, size);
   if (!header_bytes.ok()) return InFile(path, header_bytes.status());
   bytes.resize(*header_bytes);
-  if (absl::Status status = (*file)->Read(0, BytesOf(bytes)); !status.ok()) return status;
+  if (absl::Status status = file->Read(0, BytesOf(bytes)); !status.ok()) return status;
   absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(bytes, size);
   if (!header.ok()) return InFile(path, header.status());
   return std::unique_ptr<SafetensorsReader>(
-      new SafetensorsReader(path, *std::move(file), *std::move(header)));
+      new SafetensorsReader(path, std::move(file), *std::move(header)));
 }
 
 const SafetensorsEntry* SafetensorsReader::Find(const std::string& name) const {

@@ -22,6 +22,9 @@ class SafetensorsReader {
   // is no safetensors file, or the codes of FileSystem::Open.
   static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(FileSystem& files,
                                                                  const std::string& path);
+  // As above, of a file that is open; `path` is for messages.
+  static absl::StatusOr<std::unique_ptr<SafetensorsReader>> Open(std::unique_ptr<ReadableFile> file,
+                                                                 const std::string& path);
 
   const SafetensorsHeader& header() const { return header_; }
   const std::string& path() const { return path_; }

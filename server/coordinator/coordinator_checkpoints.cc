@@ -26,7 +26,6 @@ void CoordinatorCore::SaveOrEnd(absl::Time now) {
 void CoordinatorCore::BeginCheckpoint(uint64_t version, const DataPosition& position,
                                       absl::Time now) {
   Manifest manifest;
-  manifest.set_format(1);
   manifest.set_job_name(options_.job.name());
   manifest.set_step(version);
   manifest.set_job_epoch(job_epoch_);

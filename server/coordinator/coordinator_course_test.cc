@@ -63,7 +63,6 @@ TEST(CoordinatorTest, AJobGoesFromGatheringToFinished) {
   ASSERT_EQ(work.size(), 1u);
   EXPECT_EQ(work[0].kind, FileWork::Kind::kCommit);
   const Manifest& manifest = work[0].manifest;
-  EXPECT_EQ(manifest.format(), 1u);
   EXPECT_EQ(manifest.job_name(), "digits");
   EXPECT_EQ(manifest.step(), 10u);
   EXPECT_EQ(manifest.seed(), 7u);

@@ -8,6 +8,7 @@
 #include "absl/types/span.h"
 #include "common/checkpoint/names.h"
 #include "common/checkpoint/reader.h"
+#include "common/checkpoint/shard_file.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
@@ -108,10 +109,8 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
     }
   }
   SortForSafetensors(tensors);
-  CheckpointFile file;
-  file.set_name(ShardFileName(routing.shard(), routing.view().job_epoch()));
-  file.set_shard(routing.shard());
-  auto writer = SafetensorsWriter::Create(files, absl::StrCat(folder, "/", file.name()), tensors);
+  const std::string path = absl::StrCat(folder, "/", ShardFileName(routing.shard(), routing.view().job_epoch()));
+  auto writer = SafetensorsWriter::Create(files, path, tensors);
   if (!writer.ok()) return writer.status();
   for (const TensorSpec& tensor : tensors) {
     absl::Status status = (*writer)->Append(bytes[tensor.name()]);
@@ -121,9 +120,7 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   if (!written.ok()) return written.status();
   // What is reported must not be lost in a crash, and so neither must its name.
   if (absl::Status synced = files.SyncDirectory(folder); !synced.ok()) return synced;
-  file.set_bytes(written->bytes);
-  file.set_crc32(written->crc32);
-  return file;
+  return DescribeShardFile(routing.shard(), *written);
 }
 
 std::map<std::string, uint64_t> OptimizerSteps(const Routing& routing,

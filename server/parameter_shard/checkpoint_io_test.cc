@@ -10,7 +10,7 @@
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
 #include "common/memory_file_system.h"
-#include "server/parameter_shard/shard_fixture.h"
+#include "server/parameter_shard/checkpoint_fixture.h"
 
 namespace parley::testing {
 namespace {
@@ -33,26 +33,6 @@ ViewOptions Options(uint32_t shards, uint64_t placement) {
                       {"d", 6, false, F64}},
           .shards = shards,
           .placement_seed = placement};
-}
-
-void Train(ShardCluster& cluster, uint64_t from, uint64_t to) {
-  for (uint64_t step = from; step <= to; ++step) {
-    for (const Slice& slice : cluster.view().slices()) {
-      std::vector<float> gradient;
-      for (uint64_t i = slice.begin(); i < slice.end(); ++i) {
-        gradient.push_back(static_cast<float>((i * 37 + step * 11) % 101) / 50 - 1);
-      }
-      PushRequest push = cluster.MakePush(0, step, 0, slice.id(), gradient);
-      if (cluster.view().tensors(static_cast<int>(slice.tensor())).buffer()) {
-        const int64_t count = static_cast<int64_t>(step);
-        push.mutable_slices(0)->set_dtype(I64);
-        push.mutable_slices(0)->set_data(&count, sizeof(count));
-      }
-      ASSERT_EQ(cluster.Push(push).status(), absl::OkStatus());
-    }
-    cluster.Complete(cluster.MakeComplete(0, step, 0));
-    cluster.Deliver();
-  }
 }
 
 std::string AllBytes(ShardCluster& cluster, uint64_t version) {
