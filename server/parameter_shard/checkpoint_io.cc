@@ -11,6 +11,7 @@
 #include "common/safetensors/header.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
+#include "server/parameter_shard/weights_io.h"
 
 namespace parley {
 namespace {
@@ -71,6 +72,7 @@ absl::Status LoadSlice(
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {
+  if (AreWeights(files, folder)) return LoadWeights(files, folder, routing, start);
   auto reader = CheckpointReader::Open(files, folder);
   if (!reader.ok()) return reader.status();
   if ((*reader)->manifest().step() != routing.view().start_version()) {
