@@ -177,7 +177,7 @@ TEST_F(WeightsIoTest, AnyNumberOfShardsHoldsTheFilesValuesAtVersion0) {
       held[cluster.view().tensors(static_cast<int>(slice.tensor())).name()].append(
           reinterpret_cast<const char*>(values->data()), values->size());
     }
-    EXPECT_EQ(held, written_);
+    EXPECT_TRUE(held == written_) << shards << " shards";  // megabytes are not to be printed
   }
 }
 
