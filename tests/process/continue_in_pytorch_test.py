@@ -27,11 +27,11 @@ BEFORE, AFTER = 6, 7  # steps: in the checkpoint, and from it on
 LATE, LATER = 4, BEFORE
 OVERRIDES = f'overrides {{ pattern: "late" frozen_until_step: {LATE} }} overrides {{ pattern: "later" frozen_until_step: {LATER} }}'
 
-# Name, the job's optimizer, torch's, and whether it is in the short form: each kind at its richest.
+# Name, the job's optimizer, torch's, and whether it is in the short form: each kind of state at its richest.
 CASES = [
     ("sgd", "sgd { rate: 0.05 momentum: 0.9 weight_decay: 0.01 }", lambda p: torch.optim.SGD(p, 0.05, 0.9, weight_decay=0.01), False),
     ("dampened", "sgd { rate: 0.05 momentum: 0.9 dampening: 0.3 }", lambda p: torch.optim.SGD(p, 0.05, 0.9, dampening=0.3), True),
-    ("nesterov", "sgd { rate: 0.05 momentum: 0.9 nesterov: true }", lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True), True),
+    ("nesterov", "sgd { rate: 0.05 momentum: 0.9 nesterov: true }", lambda p: torch.optim.SGD(p, 0.05, 0.9, nesterov=True), False),
     ("adam", "adam { rate: 0.003 weight_decay: 0.02 }", lambda p: torch.optim.Adam(p, 0.003, weight_decay=0.02), False),
     ("amsgrad", "adam { rate: 0.003 amsgrad: true }", lambda p: torch.optim.Adam(p, 0.003, amsgrad=True), True),
     ("adamw", "adamw { rate: 0.003 }", lambda p: torch.optim.AdamW(p, 0.003), True),
