@@ -31,6 +31,8 @@ class CoordinatorClient {
   virtual void Fail(const FailRequest&, absl::Time deadline, Done<FailReply>) = 0;
   virtual void Leave(const LeaveRequest&, absl::Time deadline, Done<LeaveReply>) = 0;
   virtual void GetStatus(const GetStatusRequest&, absl::Time deadline, Done<GetStatusReply>) = 0;
+  virtual void AskForCheckpoint(const AskForCheckpointRequest&, absl::Time deadline,
+                                Done<AskForCheckpointReply>) = 0;
 };
 
 }  // namespace parley

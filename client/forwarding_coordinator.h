@@ -38,6 +38,7 @@ class ForwardingCoordinator : public CoordinatorClient {
   PARLEY_FORWARD(Fail)
   PARLEY_FORWARD(Leave)
   PARLEY_FORWARD(GetStatus)
+  PARLEY_FORWARD(AskForCheckpoint)
 #undef PARLEY_FORWARD
 
  private:

@@ -56,6 +56,10 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
                  Done<GetStatusReply> done) override {
     peer_.Call(&Stub::GetStatus, request, deadline, std::move(done));
   }
+  void AskForCheckpoint(const AskForCheckpointRequest& request, absl::Time deadline,
+                        Done<AskForCheckpointReply> done) override {
+    peer_.Call(&Stub::AskForCheckpoint, request, deadline, std::move(done));
+  }
 
  private:
   using Stub = GrpcPeer<Coordinator>::Stub;

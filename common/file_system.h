@@ -55,6 +55,7 @@ class FileSystem {
   // on cluster file systems too.
   virtual absl::Status Link(const std::string& from, const std::string& to) = 0;
   virtual absl::Status Remove(const std::string& path) = 0;
+  virtual absl::Status RemoveDirectory(const std::string& path) = 0;  // an empty one
   virtual absl::Status CreateDirectories(const std::string& path) = 0;
   virtual absl::Status SyncDirectory(const std::string& path) = 0;
   virtual absl::StatusOr<std::vector<std::string>> List(

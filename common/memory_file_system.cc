@@ -249,6 +249,20 @@ absl::Status MemoryFileSystem::Remove(const std::string& path) {
   });
 }
 
+absl::Status MemoryFileSystem::RemoveDirectory(const std::string& path) {
+  CallHook("RemoveDirectory");
+  return Perform([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    auto node = Find(path);
+    if (!node.ok()) return node.status();
+    const auto first = names_.lower_bound(path + "/");
+    if (first != names_.end() && first->first.compare(0, path.size() + 1, path + "/") == 0) {
+      return absl::UnavailableError(absl::StrCat("cannot remove the folder ", path, ": not empty"));
+    }
+    ChangeNames(FolderOf(path), [path](Names& names) { names.erase(path); });
+    return absl::OkStatus();
+  });
+}
+
 absl::Status MemoryFileSystem::CreateDirectories(const std::string& path) {
   CallHook("CreateDirectories");
   return Perform([&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {

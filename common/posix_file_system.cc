@@ -142,6 +142,11 @@ class PosixFiles final : public FileSystem {
                                        : ErrnoStatus(errno, "cannot remove", path);
   }
 
+  absl::Status RemoveDirectory(const std::string& path) override {
+    return ::rmdir(path.c_str()) == 0 ? absl::OkStatus()
+                                      : ErrnoStatus(errno, "cannot remove the folder", path);
+  }
+
   absl::Status CreateDirectories(const std::string& path) override {
     std::error_code error;
     std::filesystem::create_directories(path, error);

@@ -5,8 +5,13 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/grpc_connector.h"
+#include "client/parley/ask_coordinator.h"
+#include "client/parley/checkpoint_now.h"
 #include "client/parley/checkpoint_text.h"
 #include "client/parley/command.h"
+#include "client/parley/status_query.h"
 #include "common/checkpoint/export.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/reader.h"
@@ -20,6 +25,8 @@ namespace {
 struct Options {
   std::string directory;
   std::string out;
+  std::string coordinator;
+  double timeout = 600;  // seconds
 };
 
 int End(const absl::Status& status, const std::string& text) {
@@ -52,6 +59,32 @@ int Export(const Options& options) {
   return End(status, absl::StrCat(out, "/model.safetensors\n", out, "/optimizer.safetensors\n"));
 }
 
+// Of a job that trains: asks, and waits for the end of it.
+absl::StatusOr<std::string> CheckpointNow(const Options& options) {
+  const auto files = PosixFileSystem();
+  const auto connector = MakeGrpcConnector();
+  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout);
+  const auto asked =
+      AskCoordinator(*connector, *files, options.coordinator, &CoordinatorClient::AskForCheckpoint,
+                     AskForCheckpointRequest(), absl::Seconds(5));
+  if (!asked.ok()) return asked.status();
+  std::fprintf(stderr, "asked for a checkpoint after step %llu; waiting until it is whole\n",
+               static_cast<unsigned long long>(asked->step()));
+  while (true) {
+    const auto status = QueryStatus(*connector, *files, options.coordinator, absl::Seconds(5));
+    // One that is away for a moment may come back.
+    if (status.ok()) {
+      if (auto end = EndOfCheckpoint(*asked, *status)) return *std::move(end);
+    }
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "no whole checkpoint after ", options.timeout, " s; it may still come: `parley status`",
+          status.ok() ? "" : absl::StrCat(". ", std::string(status.status().message()))));
+    }
+    absl::SleepFor(absl::Milliseconds(200));
+  }
+}
+
 }  // namespace
 
 Command AddCheckpoint(CLI::App& subcommand) {
@@ -69,8 +102,19 @@ Command AddCheckpoint(CLI::App& subcommand) {
   add("verify", "Reads all and checks every sum; exit status 1 names what is damaged", Verify);
   add("export", "Writes model.safetensors and optimizer.safetensors with PyTorch's names", Export)
       ->add_option("--out", options->out, "Folder for the two files; default: here");
-  return [chosen, help = &subcommand]() -> int {
+  subcommand.add_option("--coordinator", options->coordinator,
+                        "Makes a running job write one now, and prints its folder: HOST:PORT of "
+                        "the coordinator, or file:PATH of its address file");
+  subcommand
+      .add_option("--timeout", options->timeout, "With --coordinator: how long to wait, in seconds")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  return [chosen, options, help = &subcommand]() -> int {
     if (*chosen) return (*chosen)();
+    if (!options->coordinator.empty()) {
+      const auto folder = CheckpointNow(*options);
+      return End(folder.status(), folder.ok() ? absl::StrCat(*folder, "\n") : "");
+    }
     std::fputs(help->help().c_str(), stderr);
     return kWrongUsage;
   };

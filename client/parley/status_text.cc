@@ -36,6 +36,10 @@ std::string StatusText(const GetStatusReply& status) {
   }
   AddRow(text, "checkpoint",
          status.checkpoint_directory().empty() ? "none yet" : status.checkpoint_directory());
+  if (status.checkpoints_failed() != 0) {
+    AddRow(text, "failed ones",
+           absl::StrCat(status.checkpoints_failed(), "; the last: ", status.checkpoint_error()));
+  }
   AddRow(text, "epochs",
          absl::StrCat("job ", status.job_epoch(), ", view ", status.view_epoch(),
                       ", coordinator's generation ", status.generation()));

@@ -44,6 +44,9 @@ class DyingFiles final : public FileSystem {
   absl::Status Remove(const std::string& path) override {
     return Dies() ? Dead() : files_.Remove(path);
   }
+  absl::Status RemoveDirectory(const std::string& path) override {
+    return Dies() ? Dead() : files_.RemoveDirectory(path);
+  }
   absl::Status CreateDirectories(const std::string& path) override {
     return Dies() ? Dead() : files_.CreateDirectories(path);
   }

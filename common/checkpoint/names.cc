@@ -1,5 +1,6 @@
 #include "common/checkpoint/names.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -18,6 +19,16 @@ bool ParseNumber(std::string_view digits, uint64_t& number) {
 }  // namespace
 
 std::string StepFolderName(uint64_t step) { return absl::StrFormat("step-%08d", step); }
+
+std::optional<uint64_t> StepOfFolder(std::string_view name) {
+  const absl::string_view view = View(name);
+  uint64_t step = 0;
+  if (!absl::StartsWith(view, "step-") || !absl::SimpleAtoi(view.substr(5), &step) ||
+      StepFolderName(step) != name) {
+    return std::nullopt;
+  }
+  return step;
+}
 
 std::string ShardFileName(uint32_t shard) { return absl::StrCat("shard-", shard, ".safetensors"); }
 

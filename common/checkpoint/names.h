@@ -13,6 +13,8 @@ namespace parley {
 // Names in a checkpoint (docs/checkpoints.md).
 
 std::string StepFolderName(uint64_t step);  // "step-00000123"
+// The step of such a name; nothing if it is none.
+std::optional<uint64_t> StepOfFolder(std::string_view name);
 std::string ShardFileName(uint32_t shard);  // "shard-0.safetensors"
 
 // Optimizer state beside a tensor: "fc1.weight" and "exp_avg" give "fc1.weight.exp_avg".

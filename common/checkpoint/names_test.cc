@@ -43,5 +43,15 @@ TEST(CheckpointNames, ComeApartAgain) {
   }
 }
 
+TEST(Names, StepOfFolderTakesItsOwnNamesAlone) {
+  for (const uint64_t step : {0ull, 7ull, 99999999ull, 123456789012ull}) {
+    EXPECT_EQ(StepOfFolder(StepFolderName(step)), step);
+  }
+  for (const char* name : {"", "step-", "step-7", "step-+0000007", "step-00000007x", "latest",
+                           "step-99999999999999999999", "Step-00000007"}) {
+    EXPECT_FALSE(StepOfFolder(name).has_value()) << name;
+  }
+}
+
 }  // namespace
 }  // namespace parley

@@ -8,6 +8,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/job/consistency.h"
 
 namespace parley {
 namespace {
@@ -38,6 +39,7 @@ class Checker {
     Length();
     StartIsRight();
     Computing();
+    Checkpoints();
     Times();
     return first_;
   }
@@ -290,6 +292,17 @@ class Checker {
     Require(!parsed || (duration >= least && duration <= most), field,
             absl::StrCat("must be at least ", absl::FormatDuration(least), " and at most ",
                          absl::FormatDuration(most), ", not ", text));
+  }
+
+  void Checkpoints() {
+    const Checkpoint& checkpoint = job_.checkpoint();
+    if (!checkpoint.every().empty()) {
+      DurationIsRight(checkpoint.every(), absl::Seconds(1), absl::Hours(24 * 365),
+                      "checkpoint.every");
+    }
+    Require(checkpoint.every_steps() == 0 || !IsClocked(job_), "checkpoint.every_steps",
+            "counts the steps of a sync job; in bounded and async give checkpoint.every, such as "
+            "every: \"10m\"");
   }
 
   void Times() {

@@ -129,6 +129,9 @@ void FillInDefaults(JobConfig& job) {
   ClusterDefaults(*job.mutable_cluster());
   if (job.checkpoint().directory().empty()) job.mutable_checkpoint()->set_directory("checkpoints");
   PARLEY_DEFAULT(*job.mutable_checkpoint(), at_end, true);
+  PARLEY_DEFAULT(*job.mutable_checkpoint(), every_steps, 0);
+  PARLEY_DEFAULT(*job.mutable_checkpoint(), keep_last, 5);
+  PARLEY_DEFAULT(*job.mutable_checkpoint(), keep_every_steps, 0);
   PARLEY_DEFAULT(*job.mutable_checkpoint(), ignore_unexpected, false);
   PARLEY_DEFAULT(job, threads, 0);
   PARLEY_DEFAULT(job, accumulate, 1);

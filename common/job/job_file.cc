@@ -76,6 +76,9 @@ std::string JobFingerprint(const JobConfig& job) {
 absl::Duration Liveness(const JobConfig& job) { return DurationOf(job.liveness()); }
 
 absl::Duration StallTimeout(const JobConfig& job) { return DurationOf(job.stall_timeout()); }
+absl::Duration CheckpointPeriod(const JobConfig& job) {
+  return DurationOf(job.checkpoint().every());
+}
 absl::Duration Autonomy(const JobConfig& job) { return DurationOf(job.autonomy()); }
 
 absl::Duration Patience(const JobConfig& job) {

@@ -1,7 +1,9 @@
 #include "server/coordinator/checkpoint_files.h"
 
 #include <filesystem>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +16,37 @@ namespace {
 
 bool IsWhole(FileSystem& files, const std::string& folder) {
   return files.Exists(absl::StrCat(folder, "/manifest.json"));
+}
+
+// The manifest first, durably: what is left after a crash is no checkpoint.
+absl::Status RemoveCheckpoint(FileSystem& files, const std::string& folder) {
+  const std::string manifest = absl::StrCat(folder, "/manifest.json");
+  if (files.Exists(manifest)) {
+    if (absl::Status removed = files.Remove(manifest); !removed.ok()) return removed;
+    if (absl::Status synced = files.SyncDirectory(folder); !synced.ok()) return synced;
+  }
+  auto names = files.List(folder);
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    // Nobody else's files.
+    if (!absl::StartsWith(name, "shard-") && !absl::StartsWith(name, "manifest.json")) continue;
+    const absl::Status removed = files.Remove(absl::StrCat(folder, "/", name));
+    if (!removed.ok()) return removed;
+  }
+  return files.RemoveDirectory(folder);
+}
+
+absl::Status Abandon(FileSystem& files, const FileWork& work) {
+  // A commit that seemed to fail may have happened.
+  if (IsWhole(files, work.folder) || !files.Exists(work.folder)) return absl::OkStatus();
+  absl::Status first_error;
+  for (const std::string& name : work.files) {
+    const absl::Status removed = files.Remove(absl::StrCat(work.folder, "/", name));
+    if (!absl::IsNotFound(removed)) first_error.Update(removed);
+  }
+  // A shard may still write into it: then it goes when it is old.
+  files.RemoveDirectory(work.folder).IgnoreError();
+  return first_error;
 }
 
 }  // namespace
@@ -63,7 +96,35 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
   return absl::OkStatus();
 }
 
+absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory,
+                                  const FileWork::Keep& keep) {
+  auto names = files.List(directory);
+  if (!names.ok()) return names.status();
+  // Numbers have leading zeros: names in order are steps in order. What has no manifest, and a
+  // whole one after it, was given up.
+  std::vector<std::string> old;
+  uint32_t newer = 0;
+  for (auto name = names->rbegin(); name != names->rend(); ++name) {
+    const std::optional<uint64_t> step = StepOfFolder(*name);
+    if (!step) continue;
+    const std::string folder = absl::StrCat(directory, "/", *name);
+    const bool whole = IsWhole(files, folder);
+    const bool stays = whole ? keep.last == 0 || newer < keep.last || folder == keep.in_use ||
+                                   (keep.every_steps != 0 && *step % keep.every_steps == 0)
+                             : newer == 0;
+    newer += whole ? 1 : 0;
+    if (!stays) old.push_back(folder);
+  }
+  absl::Status first_error;
+  for (const std::string& folder : old) first_error.Update(RemoveCheckpoint(files, folder));
+  return first_error;
+}
+
 absl::Status Perform(FileSystem& files, const FileWork& work) {
+  if (work.kind == FileWork::Kind::kRemoveOld) {
+    return RemoveOldCheckpoints(files, work.folder, work.keep);
+  }
+  if (work.kind == FileWork::Kind::kAbandon) return Abandon(files, work);
   if (work.kind == FileWork::Kind::kCommit) {
     return CommitCheckpoint(files, work.folder, work.manifest);
   }

@@ -24,6 +24,12 @@ absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start
 absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
                                const std::optional<StartPoint>& start);
 
+// Removes what `keep` does not keep of the checkpoints in a directory, and what is left of ones
+// that were given up before the newest whole one. Files of others in their folders stay, and so do
+// such folders. The first error; the others are removed all the same.
+absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory,
+                                  const FileWork::Keep& keep);
+
 // Does the work. ALREADY_EXISTS where a folder to be begun holds a whole checkpoint.
 absl::Status Perform(FileSystem& files, const FileWork& work);
 

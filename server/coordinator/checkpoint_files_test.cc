@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <vector>
 
 #include "common/checkpoint/manifest.h"
 
@@ -80,6 +81,71 @@ TEST_F(CheckpointFilesTest, AnEarlierRunIsNotOverwritten) {
   const absl::Status later = CheckNoEarlierRun(*files_, path_, *start);
   EXPECT_EQ(later.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(later.message().find("step-00000020"), absl::string_view::npos) << later;
+}
+
+std::vector<std::string> FoldersIn(FileSystem& files, const std::string& path) {
+  std::vector<std::string> folders;
+  const auto names = files.List(path);
+  EXPECT_TRUE(names.ok()) << names.status();
+  for (const std::string& name : *names) {
+    if (name != "latest") folders.push_back(name);
+  }
+  return folders;
+}
+
+TEST_F(CheckpointFilesTest, OldOnesGo) {
+  for (const uint64_t step : {10, 20, 30, 40, 50}) ASSERT_TRUE(Write(step).ok());
+  // Given up before the newest whole one; begun after it; somebody's own.
+  ASSERT_TRUE(files_->CreateDirectories(path_ + "/step-00000025").ok());
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/step-00000025/shard-0.safetensors", "x").ok());
+  ASSERT_TRUE(files_->CreateDirectories(path_ + "/step-00000060").ok());
+  ASSERT_TRUE(files_->CreateDirectories(path_ + "/step-by-step").ok());
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/step-00000020/notes.txt", "keep me").ok());
+
+  FileWork work;
+  work.kind = FileWork::Kind::kRemoveOld;
+  work.folder = path_;
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_EQ(
+      FoldersIn(*files_, path_),
+      (std::vector<std::string>{"step-00000010", "step-00000020", "step-00000030", "step-00000040",
+                                "step-00000050", "step-00000060", "step-by-step"}))
+      << "0 keeps all that is whole";
+
+  work.keep.last = 2;
+  work.keep.every_steps = 30;
+  work.keep.in_use = path_ + "/step-00000010";
+  const absl::Status removed = Perform(*files_, work);
+  EXPECT_FALSE(removed.ok()) << "of step 20 somebody's file is left";
+  EXPECT_EQ(
+      FoldersIn(*files_, path_),
+      (std::vector<std::string>{"step-00000010", "step-00000020", "step-00000030", "step-00000040",
+                                "step-00000050", "step-00000060", "step-by-step"}));
+  EXPECT_EQ(FoldersIn(*files_, path_ + "/step-00000020"), std::vector<std::string>{"notes.txt"});
+  ASSERT_TRUE(files_->Remove(path_ + "/step-00000020/notes.txt").ok());
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_EQ(FoldersIn(*files_, path_),
+            (std::vector<std::string>{"step-00000010", "step-00000030", "step-00000040",
+                                      "step-00000050", "step-00000060", "step-by-step"}));
+  const auto start = LoadStart(*files_, path_);
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(start->manifest.step(), 50u);
+}
+
+TEST_F(CheckpointFilesTest, WhatIsLeftOfOneThatWasGivenUpGoes) {
+  FileWork work;
+  work.kind = FileWork::Kind::kAbandon;
+  work.folder = path_ + "/step-00000030";
+  work.files = {"shard-0.safetensors", "shard-1.safetensors"};
+  EXPECT_TRUE(Perform(*files_, work).ok()) << "not even begun";
+  ASSERT_TRUE(files_->CreateDirectories(work.folder).ok());
+  ASSERT_TRUE(WriteFileAtomically(*files_, work.folder + "/shard-1.safetensors", "x").ok());
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_FALSE(files_->Exists(work.folder));
+  // One that is whole after all stays.
+  ASSERT_TRUE(Write(30).ok());
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_TRUE(LoadStart(*files_, work.folder).ok());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "server/coordinator/checkpoint_plan.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,14 +18,27 @@ LoggedCheckpoint::Stage StageInLog(CheckpointPlan::Stage stage) {
       return LoggedCheckpoint::FILES;
     case CheckpointPlan::Stage::kCommit:
       return LoggedCheckpoint::COMMIT;
-    case CheckpointPlan::Stage::kDone:
-      return LoggedCheckpoint::DONE;
     default:
       return LoggedCheckpoint::STAGE_UNSPECIFIED;
   }
 }
 
 }  // namespace
+
+FileWork CheckpointPlan::FolderWork() const {
+  FileWork work;
+  work.kind = FileWork::Kind::kCreateFolder;
+  work.folder = folder_;
+  return work;
+}
+
+FileWork CheckpointPlan::CommitWork() const {
+  FileWork work;
+  work.kind = FileWork::Kind::kCommit;
+  work.folder = folder_;
+  work.manifest = manifest_;
+  return work;
+}
 
 FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t shards,
                                Manifest manifest, absl::Time now) {
@@ -34,7 +48,7 @@ FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t
   folder_ = absl::StrCat(checkpoint_directory, "/", StepFolderName(manifest_.step()));
   files_.clear();
   began_ = now;
-  return {FileWork::Kind::kCreateFolder, folder_, {}};
+  return FolderWork();
 }
 
 void CheckpointPlan::FolderIsThere() {
@@ -43,7 +57,7 @@ void CheckpointPlan::FolderIsThere() {
 
 absl::Status CheckpointPlan::Add(const Member& shard, const ReportCheckpointFileRequest& report) {
   const std::string who = absl::StrCat(Describe(shard), ", file of a checkpoint: ");
-  if (stage_ == Stage::kNone || stage_ == Stage::kFolder) {
+  if (!busy() || stage_ == Stage::kFolder) {
     return absl::FailedPreconditionError(absl::StrCat(who, "none is ordered"));
   }
   if (report.step() != manifest_.step()) {
@@ -75,21 +89,46 @@ std::optional<FileWork> CheckpointPlan::CommitIfComplete() {
   return CommitWork();
 }
 
+void CheckpointPlan::End() {
+  stage_ = Stage::kNone;
+  ended_ = std::max<uint64_t>(ended_, manifest_.step());
+}
+
 void CheckpointPlan::Committed(absl::Time now) {
   if (stage_ != Stage::kCommit) return;
-  stage_ = Stage::kDone;
+  End();
   whole_folder_ = folder_;
   whole_step_ = manifest_.step();
   duration_ = now - began_;
+  ++written_;
+}
+
+std::optional<FileWork> CheckpointPlan::GiveUp(std::string why) {
+  if (!busy()) return std::nullopt;
+  FileWork work;
+  work.kind = FileWork::Kind::kAbandon;
+  work.folder = folder_;
+  for (uint32_t shard = 0; shard < shards_; ++shard) work.files.push_back(ShardFileName(shard));
+  End();
+  ++failed_;
+  error_ = std::move(why);
+  return work;
 }
 
 void CheckpointPlan::Write(CoordinatorState& state) const {
-  if (stage_ == Stage::kNone) return;
+  if (!busy() && ended_ == 0) return;
   LoggedCheckpoint& logged = *state.mutable_checkpoint();
-  logged.set_stage(StageInLog(stage_));
-  logged.set_folder(folder_);
-  *logged.mutable_manifest() = manifest_;
-  for (const auto& [shard, file] : files_) *logged.add_files() = file;
+  if (busy()) {
+    logged.set_stage(StageInLog(stage_));
+    logged.set_folder(folder_);
+    *logged.mutable_manifest() = manifest_;
+    for (const auto& [shard, file] : files_) *logged.add_files() = file;
+  }
+  logged.set_whole_folder(whole_folder_);
+  logged.set_whole_step(whole_step_);
+  logged.set_ended(ended_);
+  logged.set_failed(failed_);
+  logged.set_error(error_);
 }
 
 std::optional<FileWork> CheckpointPlan::Read(const LoggedCheckpoint& logged, uint32_t shards) {
@@ -97,21 +136,21 @@ std::optional<FileWork> CheckpointPlan::Read(const LoggedCheckpoint& logged, uin
   folder_ = logged.folder();
   manifest_ = logged.manifest();
   for (const CheckpointFile& file : logged.files()) files_[file.shard()] = file;
+  whole_folder_ = logged.whole_folder();
+  whole_step_ = logged.whole_step();
+  ended_ = logged.ended();
+  failed_ = logged.failed();
+  error_ = logged.error();
   switch (logged.stage()) {
     case LoggedCheckpoint::FOLDER:
       stage_ = Stage::kFolder;
-      return FileWork{FileWork::Kind::kCreateFolder, folder_, {}};
+      return FolderWork();
     case LoggedCheckpoint::FILES:
       stage_ = Stage::kFiles;
       break;
     case LoggedCheckpoint::COMMIT:
       stage_ = Stage::kCommit;
       return CommitWork();
-    case LoggedCheckpoint::DONE:
-      stage_ = Stage::kDone;
-      whole_folder_ = folder_;
-      whole_step_ = manifest_.step();
-      break;
     default:
       break;
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -19,17 +20,28 @@ struct FileWork {
   enum class Kind {
     kCreateFolder,  // make `folder`, empty of another checkpoint
     kCommit,        // write `manifest` into it, durably, and make `latest` name it
+    kAbandon,       // remove `files` from it, and itself if nothing else is in it: it was given up
+    kRemoveOld,     // remove from `folder`, which holds checkpoints, what `keep` does not keep
+  };
+  // Of the checkpoints in a folder.
+  struct Keep {
+    uint32_t last = 0;         // the newest so many whole ones; 0: all
+    uint64_t every_steps = 0;  // of the older ones those of a step that is a multiple; 0: none
+    std::string in_use;        // the folder of one that stays
   };
   Kind kind = Kind::kCreateFolder;
-  std::string folder;  // absolute
-  Manifest manifest;   // kCommit
+  std::string folder;              // absolute
+  Manifest manifest;               // kCommit
+  std::vector<std::string> files;  // kAbandon: names
+  Keep keep;                       // kRemoveOld
 };
 
-// The writing of one checkpoint: folder, then every shard's file, then the manifest, which is the
-// commit. Each stage is entered once and in this order. Owned by CoordinatorCore, under its lock.
+// The writing of one checkpoint after the other: folder, then every shard's file, then the
+// manifest, which is the commit. Each stage is entered once and in this order; from any of them the
+// checkpoint can be given up. Owned by CoordinatorCore, under its lock.
 class CheckpointPlan {
  public:
-  enum class Stage { kNone, kFolder, kFiles, kCommit, kDone };
+  enum class Stage { kNone, kFolder, kFiles, kCommit };
 
   // kNone -> kFolder. `manifest`: all of it but files and optimizer steps.
   FileWork Begin(const std::string& checkpoint_directory, uint32_t shards, Manifest manifest,
@@ -37,15 +49,15 @@ class CheckpointPlan {
   // kFolder -> kFiles: the order goes out.
   void FolderIsThere();
   // A shard's file. INVALID_ARGUMENT for another step, a name that is not the shard's, a second,
-  // different report; FAILED_PRECONDITION where none is ordered. A repeated report changes nothing,
-  // after the end too.
+  // different report; FAILED_PRECONDITION where none is ordered. A repeated report changes nothing.
   absl::Status Add(const Member& shard, const ReportCheckpointFileRequest& report);
   // kFiles -> kCommit, once, when all files are there.
   std::optional<FileWork> CommitIfComplete();
-  // kCommit -> kDone.
+  // kCommit -> kNone: it is whole.
   void Committed(absl::Time now);
-  // kFolder or kCommit -> kNone: the coordinator's own work has failed, nobody tries again.
-  void Abandon() { stage_ = Stage::kNone; }
+  // -> kNone: somebody could not do his part; nobody tries again. What there is of it goes, so that
+  // a full disk is less full the next time; nothing where it was not busy.
+  std::optional<FileWork> GiveUp(std::string why);
 
   // For the log. Read, of a new object: returns the work that its former owner may not have done;
   // to do it twice does no harm.
@@ -54,26 +66,41 @@ class CheckpointPlan {
   void Resume(absl::Time now) { began_ = now; }
 
   Stage stage() const { return stage_; }
+  bool busy() const { return stage_ != Stage::kNone; }
+  uint64_t step() const { return manifest_.step(); }     // while busy
+  const std::string& folder() const { return folder_; }  // while busy
+  absl::Time began() const { return began_; }            // of the last one
   // While shards have to write.
   std::optional<CheckpointOrder> order() const;
   bool reported(uint32_t shard) const { return files_.count(shard) != 0; }
+  // The newest version of which a checkpoint is whole or given up.
+  uint64_t ended() const { return ended_; }
   // Of the last whole checkpoint; empty and 0 if there is none.
   const std::string& whole_folder() const { return whole_folder_; }
   uint64_t whole_step() const { return whole_step_; }
+  uint64_t written() const { return written_; }          // whole ones since this process began
   absl::Duration duration() const { return duration_; }  // of the last whole one
+  uint64_t failed() const { return failed_; }            // given up
+  const std::string& error() const { return error_; }    // of the last of those
 
  private:
-  FileWork CommitWork() const { return {FileWork::Kind::kCommit, folder_, manifest_}; }
+  FileWork FolderWork() const;
+  FileWork CommitWork() const;
+  void End();
 
   Stage stage_ = Stage::kNone;
   std::string folder_;
   uint32_t shards_ = 0;
   Manifest manifest_;
   std::map<uint32_t, CheckpointFile> files_;  // by shard
-  absl::Time began_;
+  absl::Time began_ = absl::InfinitePast();
+  uint64_t ended_ = 0;
   std::string whole_folder_;
   uint64_t whole_step_ = 0;
+  uint64_t written_ = 0;
   absl::Duration duration_;
+  uint64_t failed_ = 0;
+  std::string error_;
 };
 
 }  // namespace parley

@@ -56,7 +56,9 @@ TEST_F(CheckpointPlanTest, FolderThenFilesThenManifest) {
   EXPECT_FALSE(plan_.CommitIfComplete().has_value()) << "once";
   EXPECT_EQ(plan_.whole_folder(), "");
   plan_.Committed(now_ + absl::Seconds(3));
-  EXPECT_EQ(plan_.stage(), Stage::kDone);
+  EXPECT_FALSE(plan_.busy());
+  EXPECT_EQ(plan_.ended(), 12u);
+  EXPECT_EQ(plan_.written(), 1u);
   EXPECT_EQ(plan_.whole_folder(), "/c/step-00000012");
   EXPECT_EQ(plan_.whole_step(), 12u);
   EXPECT_EQ(plan_.duration(), absl::Seconds(3));
@@ -75,6 +77,77 @@ TEST_F(CheckpointPlanTest, AReportThatDoesNotFitIsRefused) {
   other.mutable_file()->set_crc32("00000002");
   EXPECT_FALSE(plan_.Add(Shard(0), other).ok());
   EXPECT_FALSE(plan_.CommitIfComplete().has_value());
+}
+
+// What it knows survives its process, at every stage.
+CheckpointPlan Restarted(const CheckpointPlan& plan, std::optional<FileWork>* work = nullptr) {
+  CoordinatorState state;
+  plan.Write(state);
+  CheckpointPlan next;
+  auto due = next.Read(state.checkpoint(), 2);
+  if (work != nullptr) *work = std::move(due);
+  return next;
+}
+
+TEST_F(CheckpointPlanTest, OneAfterTheOther) {
+  std::optional<FileWork> work;
+  for (const uint64_t step : {12, 20}) {
+    Manifest manifest;
+    manifest.set_step(step);
+    plan_.Begin("/c", 2, manifest, now_);
+    plan_ = Restarted(plan_, &work);
+    ASSERT_TRUE(work.has_value());
+    EXPECT_EQ(work->kind, FileWork::Kind::kCreateFolder);
+    plan_.FolderIsThere();
+    ASSERT_TRUE(plan_.Add(Shard(0), File(0, step)).ok());
+    plan_ = Restarted(plan_, &work);
+    EXPECT_FALSE(work.has_value());
+    EXPECT_EQ(plan_.order()->step(), step);
+    EXPECT_TRUE(plan_.reported(0));
+    EXPECT_FALSE(plan_.reported(1)) << "of the one before";
+    ASSERT_TRUE(plan_.Add(Shard(1), File(1, step)).ok());
+    ASSERT_TRUE(plan_.CommitIfComplete().has_value());
+    plan_ = Restarted(plan_, &work);
+    ASSERT_TRUE(work.has_value());
+    EXPECT_EQ(work->kind, FileWork::Kind::kCommit);
+    EXPECT_EQ(work->manifest.files_size(), 2);
+    plan_.Committed(now_);
+    plan_ = Restarted(plan_, &work);
+    EXPECT_FALSE(work.has_value());
+    EXPECT_FALSE(plan_.busy());
+    EXPECT_EQ(plan_.whole_step(), step);
+    EXPECT_EQ(plan_.ended(), step);
+  }
+}
+
+TEST_F(CheckpointPlanTest, TheOneBeforeStaysWhenOneIsGivenUp) {
+  EXPECT_FALSE(plan_.GiveUp("nothing to give up").has_value());
+  Begin();
+  plan_.FolderIsThere();
+  for (const uint32_t shard : {0, 1}) ASSERT_TRUE(plan_.Add(Shard(shard), File(shard, 12)).ok());
+  ASSERT_TRUE(plan_.CommitIfComplete().has_value());
+  plan_.Committed(now_);
+
+  Manifest manifest;
+  manifest.set_step(20);
+  plan_.Begin("/c", 2, manifest, now_);
+  plan_.FolderIsThere();
+  ASSERT_TRUE(plan_.Add(Shard(0), File(0, 20)).ok());
+  const auto work = plan_.GiveUp("no space left");
+  ASSERT_TRUE(work.has_value());
+  EXPECT_EQ(work->kind, FileWork::Kind::kAbandon);
+  EXPECT_EQ(work->folder, "/c/step-00000020");
+  EXPECT_EQ(work->files, (std::vector<std::string>{"shard-0.safetensors", "shard-1.safetensors"}));
+  for (const CheckpointPlan& plan : {plan_, Restarted(plan_)}) {
+    EXPECT_FALSE(plan.busy());
+    EXPECT_FALSE(plan.order().has_value());
+    EXPECT_EQ(plan.ended(), 20u);
+    EXPECT_EQ(plan.whole_step(), 12u);
+    EXPECT_EQ(plan.whole_folder(), "/c/step-00000012");
+    EXPECT_EQ(plan.failed(), 1u);
+    EXPECT_EQ(plan.error(), "no space left");
+  }
+  EXPECT_EQ(plan_.Add(Shard(1), File(1, 20)).code(), absl::StatusCode::kFailedPrecondition);
 }
 
 }  // namespace

@@ -91,29 +91,6 @@ void CoordinatorCore::FailItself(const std::string& reason, bool preempted, absl
 
 std::vector<FileWork> CoordinatorCore::TakeFileWork() { return std::exchange(file_work_, {}); }
 
-void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
-                                   Replies& replies) {
-  if (!result.ok()) {
-    checkpoint_.Abandon();
-    Change();
-    FailItself(absl::StrCat("the checkpoint ", work.folder, " could not be ",
-                            work.kind == FileWork::Kind::kCommit ? "committed: " : "begun: ",
-                            result.message()),
-               /*preempted=*/false, now, replies);
-    return;
-  }
-  last_event_ = now;
-  Change();
-  if (work.kind == FileWork::Kind::kCreateFolder) {
-    checkpoint_.FolderIsThere();
-    ++revision_;  // the order goes out
-  } else {
-    checkpoint_.Committed(now);
-    Enter(FINISHED, now);
-  }
-  TellWatchers(replies);
-}
-
 bool CoordinatorCore::Enter(Phase phase, absl::Time now) {
   if (!life_.Enter(phase)) return false;
   ++revision_;
@@ -152,22 +129,7 @@ void CoordinatorCore::SaveIfAllHaveFinished(absl::Time now) {
     return;
   }
   Enter(SAVING, now);
-  if (!options_.job.checkpoint().at_end()) {
-    Enter(FINISHED, now);
-    return;
-  }
-  Manifest manifest;
-  manifest.set_format(1);
-  manifest.set_job_name(options_.job.name());
-  manifest.set_step(progress_.step());
-  manifest.set_job_epoch(job_epoch_);
-  manifest.set_view_epoch(view_.view_epoch());
-  *manifest.mutable_tensors() = view_.tensors();
-  *manifest.mutable_data_position() = progress_.position();
-  manifest.set_seed(options_.job.seed());
-  *manifest.mutable_job() = options_.job;
-  file_work_.push_back(checkpoint_.Begin(options_.checkpoint_directory, members_.places(SHARD),
-                                         std::move(manifest), now));
+  SaveOrEnd(now);
 }
 
 void CoordinatorCore::EndJob(FirstCause cause, absl::Time now) {

@@ -57,9 +57,10 @@ class CoordinatorCore {
     absl::Duration liveness = absl::Seconds(10);
     absl::Duration stall_timeout = absl::Minutes(10);
     absl::Duration autonomy = absl::ZeroDuration();  // of members without their coordinator
-    std::string job_directory;                       // absolute
-    std::string checkpoint_directory;                // absolute; folders step-00000123 go into it
-    std::optional<StartPoint> start;  // the checkpoint to start from, as the caller has read it
+    absl::Duration checkpoint_period = absl::ZeroDuration();  // zero: none by time
+    std::string job_directory;                                // absolute
+    std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
+    std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
   };
 
   explicit CoordinatorCore(Options options);
@@ -104,6 +105,8 @@ class CoordinatorCore {
   absl::StatusOr<FailReply> Fail(const FailRequest& request, absl::Time now, Replies& replies);
   absl::StatusOr<LeaveReply> Leave(const LeaveRequest& request, absl::Time now, Replies& replies);
   absl::StatusOr<GetStatusReply> GetStatus(const GetStatusRequest& request, absl::Time now) const;
+  absl::StatusOr<AskForCheckpointReply> AskForCheckpoint(const AskForCheckpointRequest& request,
+                                                         absl::Time now, Replies& replies);
 
   // What the job waits for, as the coordinator sees it, for `parley why-stuck`: who is missing in
   // this phase, and whose heartbeats are late (coordinator_waits.cc).
@@ -168,6 +171,18 @@ class CoordinatorCore {
   bool Enter(Phase phase, absl::Time now);
   void TrainIfShardsAreReady(absl::Time now);
   void SaveIfAllHaveFinished(absl::Time now);
+
+  // Checkpoints (coordinator_checkpoints.cc).
+  // In SAVING, whenever none is being written: the last one, or the end.
+  void SaveOrEnd(absl::Time now);
+  // The step leader has told of its newest mark.
+  void FollowMark(const CheckpointMark& mark, absl::Time now);
+  void BeginCheckpoint(uint64_t version, const DataPosition& position, absl::Time now);
+  // Training goes on; the last one of a job is its end.
+  void GiveUpCheckpoint(FirstCause cause, absl::Time now);
+  void AskNow(absl::Time now);
+  void AskIfDue(absl::Time now);
+  void EndSlowCheckpoint(absl::Time now);
   void EndJob(FirstCause cause, absl::Time now);
   void FailMember(const Member& member, const std::string& reason, bool preempted, absl::Time now);
 
@@ -186,6 +201,8 @@ class CoordinatorCore {
   // A worker that has joined a running job and is in no view: nobody depends on it.
   bool IsApart(const Caller& caller) const;
   // FAILED_PRECONDITION where the worker is in no view.
+  // NOT_FOUND where an operator means another job.
+  absl::Status OfThisJob(const std::string& job) const;
   absl::Status InView(const Caller& worker) const;
   // No later version can come; a bound on what is reported about them.
   uint64_t LastVersion() const;
@@ -236,6 +253,9 @@ class CoordinatorCore {
   Evaluations evaluations_;
   WorkersFinished finished_;
   CheckpointPlan checkpoint_;
+  uint64_t checkpoints_asked_ = 0;
+  absl::Time checkpoint_moved_at_ = absl::InfinitePast();  // its folder, or a file of it, was there
+  absl::Time asked_at_ = absl::InfinitePast();             // for the last one by time
   std::optional<FirstCause> cause_;
   Watchers watchers_;
   uint64_t revision_ = 1;

@@ -148,6 +148,7 @@ absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
       last_event_ = now;
     }
   }
+  if (status.ok()) FollowMark(request.progress().mark(), now);
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);
   if (!status.ok()) return status;
@@ -188,35 +189,6 @@ absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);
   return FinishReply();
-}
-
-absl::StatusOr<ReportCheckpointFileReply> CoordinatorCore::ReportCheckpointFile(
-    const ReportCheckpointFileRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
-  if (!caller.ok()) return caller.status();
-  const Member& member = (*caller)->member;
-  if (absl::Status status = InPhase({SAVING, FINISHED}); !status.ok()) return status;
-  if (!request.error().empty()) {
-    if (life_.phase() == SAVING && request.step() == progress_.step() &&
-        !checkpoint_.reported(member.ordinal())) {
-      FailMember(member,
-                 absl::StrCat("the checkpoint of step ", request.step(),
-                              " could not be written: ", request.error()),
-                 /*preempted=*/false, now);
-      TellWatchers(replies);
-    }
-    return ReportCheckpointFileReply();
-  }
-  const bool is_new = !checkpoint_.reported(member.ordinal());
-  if (absl::Status status = checkpoint_.Add(member, request); !status.ok()) return status;
-  if (is_new) Change();
-  last_event_ = now;
-  if (auto work = checkpoint_.CommitIfComplete()) {
-    file_work_.push_back(*std::move(work));
-    ++revision_;  // the order is off
-    TellWatchers(replies);
-  }
-  return ReportCheckpointFileReply();
 }
 
 absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl::Time now,

@@ -26,7 +26,9 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                                              "From the order of a checkpoint to its commit.",
                                              DurationBounds())),
       checkpoint_last_step_(
-          metrics.Gauge("parley_checkpoint_last_step", "Step of the last whole checkpoint.")) {}
+          metrics.Gauge("parley_checkpoint_last_step", "Step of the last whole checkpoint.")),
+      checkpoint_failures_(metrics.Counter("parley_checkpoint_failures_total",
+                                           "Checkpoints that could not be written.")) {}
 
 CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core) {
   Numbers numbers;
@@ -42,7 +44,8 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
   numbers.retried = core.progress().retried();
   numbers.checkpoint_step = core.checkpoint().whole_step();
   numbers.checkpoint_duration = core.checkpoint().duration();
-  numbers.checkpoint_written = core.checkpoint().stage() == CheckpointPlan::Stage::kDone;
+  numbers.checkpoints_written = core.checkpoint().written();
+  numbers.checkpoints_failed = core.checkpoint().failed();
   return numbers;
 }
 
@@ -57,7 +60,8 @@ void CoordinatorMetrics::Update(const Numbers& numbers) {
   applied_.Increment(numbers.applied - last_.applied);
   skipped_.Increment(numbers.skipped - last_.skipped);
   retried_.Increment(numbers.retried - last_.retried);
-  if (numbers.checkpoint_written && !last_.checkpoint_written) {
+  checkpoint_failures_.Increment(numbers.checkpoints_failed - last_.checkpoints_failed);
+  if (numbers.checkpoints_written != last_.checkpoints_written) {
     checkpoint_duration_.Observe(absl::ToDoubleSeconds(numbers.checkpoint_duration));
   }
   checkpoint_last_step_.Set(numbers.checkpoint_step);

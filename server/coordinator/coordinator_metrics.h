@@ -29,7 +29,8 @@ class CoordinatorMetrics {
     uint64_t retried = 0;
     uint64_t checkpoint_step = 0;
     absl::Duration checkpoint_duration;
-    bool checkpoint_written = false;
+    uint64_t checkpoints_written = 0;
+    uint64_t checkpoints_failed = 0;
   };
   static Numbers Read(const CoordinatorCore& core);
 
@@ -48,6 +49,7 @@ class CoordinatorMetrics {
   prometheus::Counter& retried_;
   prometheus::Histogram& checkpoint_duration_;
   prometheus::Gauge& checkpoint_last_step_;
+  prometheus::Counter& checkpoint_failures_;
   Numbers last_;
 };
 

@@ -274,6 +274,10 @@ class Walk {
         const bool fails = random_() % 16 == 0;
         core_->FileWorkDone(work, fails ? absl::InternalError("no space left") : absl::OkStatus(),
                             now_, replies);
+        // What is only to be removed is not recorded: the next removal finds it.
+        for (const FileWork& removal : core_->TakeFileWork()) {
+          core_->FileWorkDone(removal, absl::OkStatus(), now_, replies);
+        }
         return work.folder + work.manifest.data_position().SerializeAsString();
       });
     }

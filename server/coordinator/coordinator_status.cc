@@ -14,7 +14,9 @@ WatchReply CoordinatorCore::State() const {
   state.set_generation(generation_);
   state.set_phase(life_.phase());
   if (view_.view_epoch() != 0) *state.mutable_view() = view_;
-  if (life_.phase() == SAVING) {
+  if (!life_.ended()) {
+    state.set_checkpoints_asked(checkpoints_asked_);
+    state.set_checkpoint_ended(checkpoint_.ended());
     if (auto order = checkpoint_.order()) *state.mutable_checkpoint() = *std::move(order);
   }
   if (cause_) *state.mutable_cause() = *cause_;
@@ -89,12 +91,15 @@ uint64_t CoordinatorCore::ExpectedMembers() const {
   return expected;
 }
 
+absl::Status CoordinatorCore::OfThisJob(const std::string& job) const {
+  if (job.empty() || job == options_.job.name()) return absl::OkStatus();
+  return absl::NotFoundError(absl::StrCat("this is the coordinator of job '", options_.job.name(),
+                                          "', not of '", job, "'"));
+}
+
 absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest& request,
                                                           absl::Time now) const {
-  if (!request.job().empty() && request.job() != options_.job.name()) {
-    return absl::NotFoundError(absl::StrCat("this is the coordinator of job '", options_.job.name(),
-                                            "', not of '", request.job(), "'"));
-  }
+  if (absl::Status status = OfThisJob(request.job()); !status.ok()) return status;
   GetStatusReply reply;
   reply.set_job(options_.job.name());
   reply.set_phase(life_.phase());
@@ -132,6 +137,8 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   if (cause_) *reply.mutable_cause() = *cause_;
   reply.set_checkpoint_directory(checkpoint_.whole_folder());
   reply.set_checkpoint_step(checkpoint_.whole_step());
+  reply.set_checkpoints_failed(checkpoint_.failed());
+  reply.set_checkpoint_error(checkpoint_.error());
   reply.set_job_epoch(job_epoch_);
   reply.set_view_epoch(view_.view_epoch());
   reply.set_generation(generation_);

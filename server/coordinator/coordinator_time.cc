@@ -20,6 +20,8 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     // Before stalls: who stands still may only wait for the replacement.
     EndWait(now);
     if (!life_.ended()) EndStall(now);
+    EndSlowCheckpoint(now);
+    AskIfDue(now);
   }
   if (life_.ended() && heard_after_end_ == absl::InfiniteFuture() &&
       members_.HeardSince(ended_at_)) {

@@ -181,6 +181,11 @@ void InProcessCoordinator::Leave(const LeaveRequest& request, absl::Time, Done<L
   Call(&CoordinatorCore::Leave, request, std::move(done));
 }
 
+void InProcessCoordinator::AskForCheckpoint(const AskForCheckpointRequest& request, absl::Time,
+                                            Done<AskForCheckpointReply> done) {
+  Call(&CoordinatorCore::AskForCheckpoint, request, std::move(done));
+}
+
 void InProcessCoordinator::GetStatus(const GetStatusRequest& request, absl::Time,
                                      Done<GetStatusReply> done) {
   Replies replies;

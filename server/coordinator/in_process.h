@@ -46,6 +46,8 @@ class InProcessCoordinator final : public CoordinatorClient {
   void Fail(const FailRequest&, absl::Time deadline, Done<FailReply>) override;
   void Leave(const LeaveRequest&, absl::Time deadline, Done<LeaveReply>) override;
   void GetStatus(const GetStatusRequest&, absl::Time deadline, Done<GetStatusReply>) override;
+  void AskForCheckpoint(const AskForCheckpointRequest&, absl::Time deadline,
+                        Done<AskForCheckpointReply>) override;
 
   // As in CoordinatorCore, at the clock's time.
   void Open(uint64_t generation, const std::string& address);

@@ -98,7 +98,16 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
     reporter.Report(coordinator);
     if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) break;
     if (!coordinator.lost().ok()) break;
-    coordinator.DoFileWork([&](const FileWork& work) { return Perform(files, work); });
+    coordinator.DoFileWork([&](const FileWork& work) {
+      absl::Status done = Perform(files, work);
+      const bool removes =
+          work.kind == FileWork::Kind::kRemoveOld || work.kind == FileWork::Kind::kAbandon;
+      if (removes && !done.ok()) {
+        daemon.log().Warning("an old checkpoint could not be removed",
+                             {{"error", std::string(done.message())}});
+      }
+      return done;
+    });
     coordinator.AwaitChange(period);
   }
   daemon.OnSignal([](int) {});
@@ -150,6 +159,7 @@ int Main(int argc, char** argv) {
   options.liveness = liveness;
   options.stall_timeout = StallTimeout(job);
   options.autonomy = Autonomy(job);
+  options.checkpoint_period = CheckpointPeriod(job);
   options.job_directory = path.string();
   options.checkpoint_directory = std::move(start->checkpoint_directory);
   options.start = std::move(start->from);

@@ -39,8 +39,30 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
                                 {"contributors", absl::StrCat(contributors)}});
   }
   epoch_ = epoch;
+  ReportCheckpoints(coordinator);
   if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
   phase_ = phase;
+}
+
+void Reporter::ReportCheckpoints(const InProcessCoordinator& coordinator) {
+  const auto [written, failed, folder, step, duration, error] =
+      coordinator.Read([](const CoordinatorCore& core) {
+        const CheckpointPlan& plan = core.checkpoint();
+        return std::tuple(plan.written(), plan.failed(), plan.whole_folder(), plan.whole_step(),
+                          plan.duration(), plan.error());
+      });
+  if (failed != checkpoints_failed_) {
+    daemon_.log().Error("a checkpoint failed; the one before stays valid",
+                        {{"error", error}, {"whole", folder.empty() ? "none" : folder}});
+  }
+  if (written != checkpoints_written_) {
+    daemon_.log().Info("a checkpoint is whole",
+                       {{"folder", folder},
+                        {"step", absl::StrCat(step)},
+                        {"seconds", absl::StrCat(absl::ToDoubleSeconds(duration))}});
+  }
+  checkpoints_failed_ = failed;
+  checkpoints_written_ = written;
 }
 
 void Reporter::WriteTargets(const std::vector<Member>& members) {

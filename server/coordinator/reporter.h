@@ -24,6 +24,7 @@ class Reporter {
   void Report(const InProcessCoordinator& coordinator);
 
  private:
+  void ReportCheckpoints(const InProcessCoordinator& coordinator);
   void WriteTargets(const std::vector<Member>& members);
 
   Daemon& daemon_;
@@ -32,6 +33,8 @@ class Reporter {
   std::map<uint64_t, std::string> known_;  // names by id
   uint64_t epoch_ = 0;
   Phase phase_ = PHASE_UNSPECIFIED;
+  uint64_t checkpoints_written_ = 0;
+  uint64_t checkpoints_failed_ = 0;
   bool written_ = false;
   bool failed_to_write_ = false;
 };

@@ -103,4 +103,12 @@ grpc::ServerUnaryReactor* CoordinatorService::GetStatus(grpc::CallbackServerCont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::AskForCheckpoint(
+    grpc::CallbackServerContext* context, const AskForCheckpointRequest* request,
+    AskForCheckpointReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.AskForCheckpoint(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
 }  // namespace parley

@@ -42,6 +42,9 @@ class CoordinatorService final : public Coordinator::CallbackService {
                                   LeaveReply*) override;
   grpc::ServerUnaryReactor* GetStatus(grpc::CallbackServerContext*, const GetStatusRequest*,
                                       GetStatusReply*) override;
+  grpc::ServerUnaryReactor* AskForCheckpoint(grpc::CallbackServerContext*,
+                                             const AskForCheckpointRequest*,
+                                             AskForCheckpointReply*) override;
 
  private:
   CoordinatorClient& coordinator_;

@@ -124,7 +124,7 @@ TEST_F(CoordinatorServiceTest, AJobRunsOverGrpcFromJoinToLeave) {
   status = Call(&Coordinator::Stub::ReportCheckpointFile, file, &written);
   ASSERT_TRUE(status.ok()) << status;
   coordinator_.DoFileWork(perform);
-  EXPECT_EQ(done.size(), 2u);
+  EXPECT_EQ(done.size(), 3u);
 
   GetStatusReply told;
   ASSERT_TRUE(Call(&Coordinator::Stub::GetStatus, GetStatusRequest(), &told).ok());

@@ -180,12 +180,12 @@ void ClockGate::Give(Place& place, Lease lease, absl::Time now) {
   }
 }
 
-void ClockGate::Settle(absl::Time now) {
+void ClockGate::Settle(absl::Time now, bool wants_barrier) {
   if (barrier_.has_value()) return;
   // A new data epoch begins with a barrier, and so does the end; but not where nothing was done.
   const bool at_end = IsJobDone();
   const bool epoch_over = position_.used().empty() && version_ != last_barrier_;
-  if (!at_end && !epoch_over) {
+  if (!at_end && !epoch_over && !(wants_barrier && version_ != last_barrier_)) {
     LeaseSamples(now);
     return RaiseFloor();
   }
@@ -238,9 +238,13 @@ void ClockGate::EndBarrier() {
   last_barrier_ = *std::exchange(barrier_, std::nullopt);
   done_ = IsJobDone();
   EvaluationOrder evaluation;
-  evaluation.set_version(last_barrier_);
-  // The end may come within a data epoch.
-  evaluation.set_epoch(position_.epoch() + (position_.used().empty() ? 0 : 1));
+  const bool within_epoch = !position_.used().empty();
+  // One for a checkpoint within a data epoch is not evaluated.
+  if (!within_epoch || done_) {
+    evaluation.set_version(last_barrier_);
+    // The end may come within a data epoch.
+    evaluation.set_epoch(position_.epoch() + within_epoch);
+  }
   for (const auto& [contributor, place] : places_) {
     // One that entered meanwhile has computed nothing and evaluates nothing.
     if (place.has_completed && !place.answered) evaluation.add_contributors(contributor);

@@ -28,7 +28,8 @@ namespace parley {
 //   Idle    --Settle, samples are left------------> Leased, the clock after its own or the floor
 //   Leased  --Complete APPLIED or SKIPPED---------> Idle, its samples are used, a verdict
 //   Leased  --Complete REFUSED--------------------> Idle, its samples are free again
-//   Idle    --Settle, all are idle, none left-----> at the barrier
+//   Idle    --Settle, all are idle, none left,
+//             or a checkpoint is due--------------> at the barrier
 //   barrier --EndBarrier--------------------------> Idle at the highest clock; or done, if the job is
 //   any     --Change, gone or another attempt-----> (none), a lease is given back
 // clang-format on
@@ -54,8 +55,9 @@ class ClockGate {
   void Change(const std::map<uint32_t, uint32_t>& present,
               const std::function<bool(uint32_t contributor)>& left_something);
 
-  // Hands out what there is to lease, by ordinal, and sees whether there is a barrier to be made.
-  void Settle(absl::Time now);
+  // Hands out what there is to lease, by ordinal, and sees whether there is a barrier to be made;
+  // with `wants_barrier` (for a checkpoint) nothing is leased until there is one.
+  void Settle(absl::Time now, bool wants_barrier = false);
 
   // The version that all shards have to name before anybody goes on; nullopt where there is none.
   std::optional<uint64_t> barrier() const { return barrier_; }

@@ -58,7 +58,7 @@ class ElasticOracle {
     const std::vector<Verdict>& reported = cluster_.reported();
     for (; decided_ < reported.size(); ++decided_) CheckVerdict(reported[decided_]);
     if (decided_ == before) return;
-    const JobProgress& progress = cluster_.leader().progress();
+    const JobProgress& progress = cluster_.leader().Progress();
     ASSERT_EQ(progress.step(), step_);
     ASSERT_EQ(progress.samples(), samples_);
     ASSERT_EQ(progress.position().SerializeAsString(), position_.SerializeAsString());

@@ -138,6 +138,12 @@ absl::Status LockedShard::StartSlice(uint32_t slice, const SliceStart& start, ab
   return status;
 }
 
+void LockedShard::FollowCheckpoints(uint64_t asked, uint64_t ended, absl::Time now) {
+  With([&](Shard* shard, Replies& replies) {
+    if (shard != nullptr) shard->FollowCheckpoints(asked, ended, now, replies);
+  });
+}
+
 void LockedShard::Fail(const FirstCause& cause) {
   With([&](Shard* shard, Replies& replies) {
     if (shard != nullptr) shard->Fail(cause, replies);
@@ -188,7 +194,7 @@ LockedShard::News LockedShard::TakeNews() {
   if (shard_ == nullptr) return news;
   news.outbox = shard_->TakeOutbox();
   news.verdicts = shard_->TakeVerdicts();
-  news.progress = shard_->progress();
+  news.progress = shard_->Progress();
   news.routing = shard_->shared_routing();
   news.ready = shard_->ready();
   news.version = shard_->last_decided();

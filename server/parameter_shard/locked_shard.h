@@ -50,6 +50,7 @@ class LockedShard {
 
   absl::Status SetView(const ClusterView& view, absl::Time now);
   absl::Status StartSlice(uint32_t slice, const SliceStart& start, absl::Time now);
+  void FollowCheckpoints(uint64_t asked, uint64_t ended, absl::Time now);
   void Fail(const FirstCause& cause);
   void Stop();
   void Tick(absl::Time now);

@@ -72,6 +72,7 @@ absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) con
     return absl::UnavailableError(
         absl::StrCat("shard ", ordinal_, " has version ", version_, ", not yet ", version));
   }
+  if (version == checkpoint_version_ && !checkpoint_.empty()) return checkpoint_;
   if (version < version_) {
     return absl::AbortedError(
         absl::StrCat("shard ", ordinal_, " is at version ", version_, ", past ", version));
@@ -80,9 +81,37 @@ absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) con
     return absl::AbortedError(
         absl::StrCat("shard ", ordinal_, " has gone on since version ", version));
   }
+  return SnapshotNewest();
+}
+
+std::vector<SliceSnapshot> Shard::SnapshotNewest() const {
   std::vector<SliceSnapshot> slices;
   for (const auto& [id, slice] : table_->slices()) slices.push_back(slice.Snapshot());
   return slices;
+}
+
+void Shard::KeepForCheckpoint() {
+  checkpoint_version_ = version_;
+  checkpoint_ = SnapshotNewest();
+}
+
+void Shard::FollowCheckpoints(uint64_t asked, uint64_t ended, absl::Time now, Replies& replies) {
+  if (ended >= checkpoint_version_) {
+    checkpoint_version_ = 0;
+    checkpoint_.clear();
+  }
+  if (!marks_.has_value()) return;
+  marks_->Follow(asked, ended);
+  // Nobody need be at work: then there is a barrier now.
+  if (clocked_ != nullptr) SettleClocks(now, replies);
+}
+
+JobProgress Shard::Progress() const {
+  JobProgress progress = decided_.progress();
+  if (marks_.has_value() && marks_->newest().version() != 0) {
+    *progress.mutable_mark() = marks_->newest();
+  }
+  return progress;
 }
 
 std::vector<ToShard> Shard::TakeOutbox() { return std::exchange(outbox_, {}); }

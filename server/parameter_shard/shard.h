@@ -20,6 +20,7 @@
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
 #include "proto/waits.pb.h"
+#include "server/parameter_shard/checkpoint_marks.h"
 #include "server/parameter_shard/clock_gate.h"
 #include "server/parameter_shard/clocked_table.h"
 #include "server/parameter_shard/decided_progress.h"
@@ -81,6 +82,9 @@ class Shard {
   absl::Status StartSlice(uint32_t slice, const SliceStart& start, absl::Time now,
                           Replies& replies);
 
+  // Of checkpoints: WatchReply's checkpoints_asked and checkpoint_ended, of the view's job_epoch.
+  void FollowCheckpoints(uint64_t asked, uint64_t ended, absl::Time now, Replies& replies);
+
   // The job has failed: WhyFailed is answered, everything else refused.
   void Fail(const FirstCause& cause, Replies& replies);
 
@@ -140,14 +144,15 @@ class Shard {
   // Verdicts to report to the coordinator, in order, without `none`; only the step leader has some.
   std::vector<Verdict> TakeVerdicts();
   // Where the job is after all of them.
-  const JobProgress& progress() const { return decided_.progress(); }
+  JobProgress Progress() const;
 
   // Why this shard cannot go on, if so: a step would be wrong. The surroundings fail the job with
   // it.
   const std::optional<std::string>& error() const { return error_; }
 
-  // All slices at `version`, with the optimizer's state. Unavailable while the shard has not got
-  // there; Aborted where it is past.
+  // All slices at `version`, with the optimizer's state: of the newest version, and of the one that
+  // is kept for a checkpoint. Unavailable while the shard has not got there; Aborted where it is
+  // past.
   absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version) const;
 
   // nullptr before the first view.
@@ -198,6 +203,7 @@ class Shard {
     std::optional<ClockGate> gate;
     uint64_t told_floor = 0;
     std::optional<uint64_t> told_barrier;
+    bool marked = false;              // that one, as a checkpoint
     std::set<uint32_t> acknowledged;  // shards that have named the barrier's version
   };
 
@@ -254,6 +260,9 @@ class Shard {
   absl::StatusOr<CloseReply> ReduceOwn(const CloseRequest& request);
   void OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const;
   void KeepForEvaluation(const EvaluationOrder& order);
+  std::vector<SliceSnapshot> SnapshotNewest() const;
+  bool MarkForCheckpoint(uint64_t version);  // on the step leader
+  void KeepForCheckpoint();
   absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);
   std::string WhatIsMissing(absl::Time now) const;
 
@@ -306,6 +315,10 @@ class Shard {
 
   std::optional<EvaluationOrder> evaluation_;  // the last one
   std::vector<PinnedBuffer> kept_;             // the slices at its version, until the next one
+
+  std::optional<CheckpointMarks> marks_;  // on the step leader
+  uint64_t checkpoint_version_ = 0;       // 0: none is kept
+  std::vector<SliceSnapshot> checkpoint_;
 
   std::deque<Verdict> verdicts_;  // the last ones, for repeated Completes
   // What one call has led to; its adapter takes both after it (LockedShard, Outgoing).

@@ -33,6 +33,7 @@ void Shard::StartClocks(absl::Time now) {
   clocked_->since = now;
   if (!routing_->is_leader()) return;
   clocked_->gate.emplace(job_, view.training_samples(), view.start_version(), view.data_position());
+  marks_.emplace(job_);
 }
 
 std::map<uint32_t, uint32_t> Shard::Present() const {
@@ -109,11 +110,11 @@ void Shard::SettleClocks(absl::Time now, Replies& replies) {
   if (ready()) {
     EnterParked(replies);
     ClockGate& gate = *clocked_->gate;
-    gate.Settle(now);
+    gate.Settle(now, marks_->due());
     TellFloor(now, replies);
     while (gate.barrier().has_value() && clocked_->acknowledged.size() == routing_->shards()) {
       gate.EndBarrier();
-      gate.Settle(now);
+      gate.Settle(now, marks_->due());
       TellFloor(now, replies);
     }
     counts_.ranges_cut = gate.counts().cut;
@@ -154,7 +155,9 @@ void Shard::TellFloor(absl::Time now, Replies& replies) {
   if (new_barrier) {
     clocked_->told_barrier = gate.barrier();
     clocked_->acknowledged = {ordinal_};
+    clocked_->marked = MarkForCheckpoint(*gate.barrier());
   }
+  advance.set_checkpoint(gate.barrier().has_value() && clocked_->marked);
   // Each says everything: an earlier one that is still here is of no use.
   outbox_.erase(std::remove_if(outbox_.begin(), outbox_.end(),
                                [](const ToShard& message) {
@@ -177,6 +180,7 @@ void Shard::ApplyAdvance(const AdvanceRequest& request, absl::Time now, Replies&
   if (request.barrier() > version_) {
     clocked_->table.NameVersion();
     version_ = request.barrier();
+    if (request.checkpoint()) KeepForCheckpoint();
   }
   AnswerClockedPulls(replies);
 }

@@ -139,7 +139,10 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
   }
   const uint64_t epochs = decided_.position().epoch();
   if (absl::Status status = decided_.Add(verdict); !status.ok()) return SetError(status, replies);
-  if (verdict.outcome() != Verdict::RETRY) OrderEvaluation(epochs, verdict);
+  if (verdict.outcome() != Verdict::RETRY) {
+    OrderEvaluation(epochs, verdict);
+    verdict.set_checkpoint(MarkForCheckpoint(verdict.step()));
+  }
   if (absl::Status status = CarryOut(verdict, now, replies); !status.ok()) {
     return SetError(status, replies);
   }
@@ -175,6 +178,12 @@ void Shard::OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const {
   // A job that counts steps may end within a data epoch.
   order.set_epoch(epochs == epochs_before ? epochs + 1 : epochs);
   *order.mutable_contributors() = verdict.contributors();
+}
+
+bool Shard::MarkForCheckpoint(uint64_t version) {
+  // The last version becomes the checkpoint at the end.
+  if (HasEnded() && job_.checkpoint().at_end()) return false;
+  return marks_->Mark(version, decided_.position());
 }
 
 void Shard::KeepForEvaluation(const EvaluationOrder& order) {
@@ -289,6 +298,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   ++(verdict.outcome() == Verdict::APPLY ? counts_.verdicts_apply : counts_.verdicts_skip);
   version_ = verdict.step();
   if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());
+  if (verdict.checkpoint()) KeepForCheckpoint();
   OpenStep(verdict.view_epoch(), now);
   AnswerPulls(replies);
   return absl::OkStatus();

@@ -373,11 +373,11 @@ TEST(ShardMembershipTest, TheDataPositionFollowsTheVerdictsAndIsReportedWithThem
   JobConfig job = SummingJob();
   job.mutable_optimizer()->set_skip_nonfinite(true);
   ShardCluster cluster(job, WithData(MakeView({.workers = 2})));
-  EXPECT_EQ(cluster.leader().progress().position().epoch(), 3u);
+  EXPECT_EQ(cluster.leader().Progress().position().epoch(), 3u);
   for (uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
   cluster.Complete(WithRange(cluster.MakeComplete(0, 1, 0), 3, 2, 5));
   cluster.Complete(WithRange(cluster.MakeComplete(1, 1, 0), 3, 6, 8));
-  JobProgress progress = cluster.leader().progress();
+  JobProgress progress = cluster.leader().Progress();
   EXPECT_EQ(progress.step(), 1u);
   EXPECT_EQ(progress.samples(), 5u);
   EXPECT_EQ(progress.applied(), 1u);
@@ -386,13 +386,13 @@ TEST(ShardMembershipTest, TheDataPositionFollowsTheVerdictsAndIsReportedWithThem
 
   cluster.PushAll(1, 2, 0, 1);
   cluster.SetView(Without(cluster.view(), 1));
-  EXPECT_EQ(cluster.leader().progress().retried(), 1u);
-  EXPECT_EQ(cluster.leader().progress().step(), 1u);
+  EXPECT_EQ(cluster.leader().Progress().retried(), 1u);
+  EXPECT_EQ(cluster.leader().Progress().step(), 1u);
   cluster.PushAll(0, 2, 1, std::numeric_limits<float>::infinity());
   CompleteRequest last = WithRange(cluster.MakeComplete(0, 2, 1), 3, 5, 6);
   last = WithRange(last, 3, 8, 10);
   cluster.Complete(last);
-  progress = cluster.leader().progress();
+  progress = cluster.leader().Progress();
   EXPECT_EQ(progress.skipped(), 1u);  // its samples are used, too
   EXPECT_EQ(progress.position().epoch(), 4u);
   EXPECT_EQ(progress.position().used_size(), 0);

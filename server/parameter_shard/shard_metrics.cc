@@ -26,6 +26,8 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
       checkpoint_(metrics.Histogram("parley_checkpoint_duration_seconds",
                                     "Time to write and sync this process's file.",
                                     DurationBounds())),
+      checkpoint_failures_(metrics.Counter("parley_checkpoint_failures_total",
+                                           "Checkpoint files that could not be written.")),
       staleness_(metrics.Histogram(
           "parley_staleness_steps",
           "Updates of a slice between what a worker pulled and its push (bounded and async).",
@@ -76,7 +78,8 @@ void ShardMetrics::OnPhase(LockedShard::Phase phase, absl::Duration spent) {
   (phase == LockedShard::Phase::kApply ? apply_ : reduce_).Observe(absl::ToDoubleSeconds(spent));
 }
 
-void ShardMetrics::OnCheckpoint(uint64_t step, absl::Duration spent) {
+void ShardMetrics::OnCheckpoint(uint64_t step, absl::Duration spent, bool written) {
+  if (!written) return checkpoint_failures_.Increment();
   checkpoint_.Observe(absl::ToDoubleSeconds(spent));
   checkpoint_step_.Set(static_cast<double>(step));
 }

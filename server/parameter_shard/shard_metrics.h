@@ -18,7 +18,7 @@ class ShardMetrics {
 
   void Update(const LockedShard::News& news);
   void OnPhase(LockedShard::Phase phase, absl::Duration spent);
-  void OnCheckpoint(uint64_t step, absl::Duration spent);
+  void OnCheckpoint(uint64_t step, absl::Duration spent, bool written);
 
  private:
   // A counter that follows a count of the core.
@@ -36,6 +36,7 @@ class ShardMetrics {
   prometheus::Histogram& reduce_;
   prometheus::Histogram& apply_;
   prometheus::Histogram& checkpoint_;
+  prometheus::Counter& checkpoint_failures_;
   prometheus::Histogram& staleness_;
   StalenessCounts staleness_shown_;
 };

@@ -26,6 +26,10 @@ const char* SignalName(int signal) {
   }
 }
 
+bool Same(const CheckpointOrder& a, const CheckpointOrder& b) {
+  return a.step() == b.step() && a.directory() == b.directory();
+}
+
 }  // namespace
 
 ShardProcess::ShardProcess(Surroundings surroundings)
@@ -34,6 +38,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
       files_(surroundings.files),
       runtime_(surroundings.runtime),
       timers_(runtime_->MakeTimers()),
+      disk_(runtime_->MakeTimers()),
       liveness_(Liveness(job_)),
       metrics_(*surroundings.metrics),
       caller_(timers_, runtime_->DrawIncarnation()),
@@ -60,6 +65,7 @@ ShardProcess::~ShardProcess() { Stop(); }
 
 void ShardProcess::Stop() {
   outgoing_->Stop();
+  disk_->Stop();
   timers_->Stop();
   membership_.reset();
   shard_.Stop();
@@ -150,8 +156,8 @@ void ShardProcess::TellWaits(WaitsReply& reply) {
   for (Wait& wait : outgoing_->Waits(now)) *reply.add_waits() = std::move(wait);
   absl::MutexLock lock(&mu_);
   if (!order_.has_value() || reply.step() < order_->step()) return;
-  // Its own work; the core, which knows nothing of files, says that it waits for the end.
-  reply.clear_waits();
+  // Its own work; at the end the core, which knows nothing of files, says that it waits for that.
+  if (reply.step() == order_->step()) reply.clear_waits();
   Wait* const wait = reply.add_waits();
   wait->set_what(absl::StrCat("writing its file of the checkpoint ", order_->directory()));
   wait->set_seconds(std::max(0.0, absl::ToDoubleSeconds(now - ordered_at_)));
@@ -215,15 +221,16 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
     if (generation_ != 0) outgoing_->ReportAgain();
     generation_ = state.generation();
   }
-  if (state.has_checkpoint() && (state.checkpoint().step() != written_step_ ||
-                                 state.checkpoint().directory() != written_folder_)) {
+  if (!state.has_checkpoint() || !Same(state.checkpoint(), begun_)) {
     absl::MutexLock lock(&mu_);
     if (!order_.has_value()) ordered_at_ = timers_->Now();
-    order_ = state.checkpoint();
+    order_.reset();  // the former one was given up
+    if (state.has_checkpoint()) order_ = state.checkpoint();
   }
   if (!state.has_view()) return absl::OkStatus();
   const ClusterView& view = state.view();
   if (absl::Status status = shard_.SetView(view, timers_->Now()); !status.ok()) return status;
+  shard_.FollowCheckpoints(state.checkpoints_asked(), state.checkpoint_ended(), timers_->Now());
   if (view.start_from().empty() || loaded_epoch_ == view.job_epoch()) return absl::OkStatus();
 
   auto routing = Routing::Make(view, membership_->ordinal());
@@ -278,36 +285,48 @@ void ShardProcess::WriteOrderedCheckpoint() {
   std::shared_ptr<const Routing> routing;
   {
     absl::MutexLock lock(&mu_);
-    if (!order_.has_value() || routing_ == nullptr) return;
+    if (!order_.has_value() || routing_ == nullptr || writing_) return;
     order = *order_;
     routing = routing_;
   }
-  const absl::Time begin = timers_->Now();
-  ReportCheckpointFileRequest report;
-  report.set_step(order.step());
   absl::StatusOr<std::vector<SliceSnapshot>> slices = shard_.Snapshot(order.step());
   // Not decided here yet: the news that it is brings us back.
   if (absl::IsUnavailable(slices.status())) return;
+  {
+    absl::MutexLock lock(&mu_);
+    writing_ = true;
+  }
+  begun_ = order;
+  disk_->RunAt(absl::InfinitePast(), [this, order, routing, slices = std::move(slices)] {
+    WriteCheckpoint(order, *routing, slices);
+  });
+}
+
+void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& routing,
+                                   const absl::StatusOr<std::vector<SliceSnapshot>>& slices) {
+  const absl::Time begin = timers_->Now();
+  ReportCheckpointFileRequest report;
+  report.set_step(order.step());
   absl::Status status = slices.status();
   if (slices.ok()) {
-    auto file = WriteCheckpointFile(*files_, order.directory(), *routing, *slices);
+    auto file = WriteCheckpointFile(*files_, order.directory(), routing, *slices);
     status = file.status();
     if (file.ok()) {
       *report.mutable_file() = *file;
-      for (const auto& [tensor, steps] : OptimizerSteps(*routing, *slices)) {
+      for (const auto& [tensor, steps] : OptimizerSteps(routing, *slices)) {
         (*report.mutable_optimizer_steps())[tensor] = steps;
       }
     }
   }
   {
     absl::MutexLock lock(&mu_);
-    order_.reset();
+    writing_ = false;
+    if (order_.has_value() && Same(*order_, order)) order_.reset();
+    mail_.wrote = true;
   }
-  written_step_ = order.step();
-  written_folder_ = order.directory();
   const absl::Duration spent = timers_->Now() - begin;
+  metrics_.OnCheckpoint(order.step(), spent, status.ok());
   if (status.ok()) {
-    metrics_.OnCheckpoint(order.step(), spent);
     log_->Info("wrote its part of the checkpoint",
                {{"file", absl::StrCat(order.directory(), "/", report.file().name())},
                 {"bytes", absl::StrCat(report.file().bytes())},

@@ -87,9 +87,10 @@ class ShardProcess {
     int signal = 0;
     bool news = false;
     bool stayed = false;  // long enough for those that ask for the cause
+    bool wrote = false;   // the disk is free
     bool empty() const {
       return !state.has_value() && !cause.has_value() && error.empty() && signal == 0 && !news &&
-             !stayed;
+             !stayed && !wrote;
     }
   };
 
@@ -101,9 +102,14 @@ class ShardProcess {
   void AwaitMail();
   absl::Status FollowState(const WatchReply& state);
   void ReportReadyOnce();
+  // Begins to write, once the version is there and nothing else is being written.
   void WriteOrderedCheckpoint();
   std::optional<End> Failed(const FirstCause& cause);
   std::optional<End> FailWith(const std::string& reason, bool preempted);
+
+  // On the disk's thread.
+  void WriteCheckpoint(const CheckpointOrder& order, const Routing& routing,
+                       const absl::StatusOr<std::vector<SliceSnapshot>>& slices);
 
   // From any thread.
   // Says with which step each view comes into force: the step leader alone knows.
@@ -117,6 +123,7 @@ class ShardProcess {
   FileSystem* const files_;
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<Timers> timers_;
+  const std::shared_ptr<Timers> disk_;  // its thread writes files; nobody waits for it
   const absl::Duration liveness_;
   ShardMetrics metrics_;
   RetryingCaller caller_;
@@ -133,13 +140,13 @@ class ShardProcess {
   // To be written as soon as the version is there.
   std::optional<CheckpointOrder> order_ ABSL_GUARDED_BY(mu_);
   absl::Time ordered_at_ ABSL_GUARDED_BY(mu_);
+  bool writing_ ABSL_GUARDED_BY(mu_) = false;  // order_, or one that was given up meanwhile
 
   // Main thread only.
   std::optional<uint64_t> loaded_epoch_;    // job_epoch whose checkpoint is loaded
   std::optional<uint64_t> reported_ready_;  // job_epoch
   uint64_t generation_ = 0;                 // of the coordinator whose state came last
-  uint64_t written_step_ = 0;
-  std::string written_folder_;
+  CheckpointOrder begun_;                   // the last one whose writing has begun
   std::optional<End> end_;  // of a failed job, while this process still answers those that ask
 };
 

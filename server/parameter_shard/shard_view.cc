@@ -71,6 +71,9 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   verdicts_.clear();
   evaluation_.reset();
   kept_.clear();
+  marks_.reset();
+  checkpoint_version_ = 0;
+  checkpoint_.clear();
   table_ = std::make_unique<ParameterTable>(job_, *routing_);
   decided_.Start(routing_->view());
   gate_.reset();
@@ -80,6 +83,7 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
     StartClocks(now);
   } else if (routing_->is_leader()) {
     gate_.emplace(GateOptions(job_, *routing_));
+    marks_.emplace(job_);
   }
   OpenStep(routing_->view().view_epoch(), now);
   // No verdict names the view of the first step, and the leader's first one may be another.

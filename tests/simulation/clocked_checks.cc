@@ -39,25 +39,34 @@ void ClockedChecks::OnAdvance(const std::string& shard, const AdvanceRequest& re
   ++happened_["barrier"];
 }
 
+std::optional<std::vector<float>> ClockedChecks::NamedValues(uint64_t version) const {
+  const auto named = named_.find(version);
+  if (named == named_.end()) return std::nullopt;
+  std::vector<float> all;
+  for (size_t tensor = 0; tensor < model_.tensors(); ++tensor) {
+    // One slice for each tensor, with the same number: they are small.
+    std::vector<float> values(model_.size(tensor), 0);
+    for (const auto& [shard, sums] : named->second) {
+      const auto sum = sums.find(static_cast<uint32_t>(tensor));
+      if (sum != sums.end()) values = sum->second;
+    }
+    for (const float value : values) all.push_back(model_.IsBuffer(tensor) ? value : 0 - value);
+  }
+  return all;
+}
+
 std::optional<std::string> ClockedChecks::CheckNamed(const Session& session,
                                                      const std::vector<float>& expected) const {
-  const auto named = named_.find(session.version());
-  if (named == named_.end()) {
+  const auto named = NamedValues(session.version());
+  if (!named.has_value()) {
     return absl::StrCat("version ", session.version(), ", which no barrier has named");
   }
   size_t element = 0;
   for (size_t tensor = 0; tensor < model_.tensors(); ++tensor) {
-    const absl::Span<const std::byte> values = session.parameter(tensor);
-    // One slice for each tensor, with the same number: they are small.
-    std::vector<float> replay(values.size() / sizeof(float), 0);
-    for (const auto& [shard, sums] : named->second) {
-      const auto sum = sums.find(static_cast<uint32_t>(tensor));
-      if (sum != sums.end()) replay = sum->second;
-    }
-    for (size_t i = 0; i < replay.size(); ++i, ++element) {
+    for (size_t i = 0; i < model_.size(tensor); ++i, ++element) {
       float value = 0;
-      std::memcpy(&value, values.data() + i * sizeof(float), sizeof(float));
-      const float applied = model_.IsBuffer(tensor) ? replay[i] : -replay[i];
+      std::memcpy(&value, session.parameter(tensor).data() + i * sizeof(float), sizeof(float));
+      const float applied = (*named)[element];
       if (value != applied) {
         return absl::StrCat(value, " for element ", element, " of version ", session.version(),
                             ", the applied pushes make ", applied);
@@ -69,12 +78,6 @@ std::optional<std::string> ClockedChecks::CheckNamed(const Session& session,
     }
   }
   return std::nullopt;
-}
-
-std::set<uint64_t> ClockedChecks::named() const {
-  std::set<uint64_t> versions;
-  for (const auto& [version, sums] : named_) versions.insert(version);
-  return versions;
 }
 
 uint64_t ClockedChecks::AppliedBy(const std::map<uint64_t, Verdict>& verdicts) const {

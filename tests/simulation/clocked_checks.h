@@ -41,8 +41,9 @@ class ClockedChecks final : public ShardObserver {
   uint64_t applied() const { return names_.size(); }
   uint64_t AppliedBy(const std::map<uint64_t, Verdict>& verdicts) const;
 
-  // The versions that barriers have named: each is to be evaluated.
-  std::set<uint64_t> named() const;
+  // What the pushes applied until a barrier make of all elements of all tensors; nothing where no
+  // barrier has named the version.
+  std::optional<std::vector<float>> NamedValues(uint64_t version) const;
 
   const std::vector<std::string>& broken() const { return broken_; }
   const std::map<std::string, int>& happened() const { return happened_; }

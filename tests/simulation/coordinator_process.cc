@@ -21,6 +21,7 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
   options.liveness = Liveness(job);
   options.stall_timeout = StallTimeout(job);
   options.autonomy = Autonomy(job);
+  options.checkpoint_period = CheckpointPeriod(job);
   options.job_directory = "/job";
   options.checkpoint_directory = "/job/checkpoints";
   return options;

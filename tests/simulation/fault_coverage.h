@@ -68,6 +68,7 @@ inline constexpr std::string_view kAtTheBound = "at the bound";
 inline constexpr std::string_view kIdle = "some without lease";
 inline constexpr std::string_view kBarrier = "barrier";
 // In each mode:
+inline constexpr std::string_view kCheckpoint = "checkpoint";  // is being written
 inline constexpr std::string_view kAfterTraining = "after training";
 // The worker that it concerns:
 inline constexpr std::string_view kJoining = "joining";

@@ -110,8 +110,13 @@ void JobSimulation::CheckEvaluations(const CoordinatorState& recorded) {
     ordered[verdict.evaluation().version()] = verdict.evaluation().epoch();
   }
   if (IsClocked(options_.job)) {
+    // The barriers at the end of a data epoch, and of the job.
     uint64_t epoch = 0;
-    for (const uint64_t version : clocked_.named()) ordered[version] = ++epoch;
+    for (const auto& [version, position] : PositionsAfter(verdicts_, options_.samples)) {
+      if (position.used_size() == 0 || version == verdicts_.rbegin()->first) {
+        ordered[version] = ++epoch;
+      }
+    }
   }
   evaluations_ordered_ = static_cast<int>(ordered.size());
   if (!verdicts_.empty() && ordered.count(verdicts_.rbegin()->first) == 0) {
@@ -170,6 +175,9 @@ void JobSimulation::CheckEnd() {
       Broken(absl::StrCat("the checkpoint is not whole: ", manifest.status().ToString()));
     }
   }
+  checkpoints_.End(PositionsAfter(verdicts_, options_.samples));
+  for (const std::string& what : checkpoints_.broken()) Broken(what);
+  if (checkpoints_.whole() != 0) happened_["checkpoint"] = static_cast<int>(checkpoints_.whole());
   for (const std::string& what : clocked_.broken()) Broken(what);
   for (const auto& [what, times] : clocked_.happened()) happened_[what] += times;
   for (const auto& coordinator : coordinators_) {

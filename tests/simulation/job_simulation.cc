@@ -30,6 +30,12 @@ JobSimulation::JobSimulation(Options options)
       replay_(options_.job, options_.model, options_.samples),
       open_calls_(options_.job, [this](const std::string& shard) { return Look(shard); }),
       leases_(Liveness(options_.job)),
+      checkpoints_(options_.model,
+                   [this](uint64_t version) -> std::optional<std::vector<float>> {
+                     if (IsClocked(options_.job)) return clocked_.NamedValues(version);
+                     const std::vector<float>* const replayed = replay_.At(version);
+                     return replayed == nullptr ? std::nullopt : std::optional(*replayed);
+                   }),
       clocked_(options_.model,
                [this](const std::string& shard) { return LowestContributor(shard); }),
       contributions_(options_.job, options_.model, options_.samples,
@@ -39,6 +45,7 @@ JobSimulation::JobSimulation(Options options)
   network_.Tell([this](std::string_view fault, const std::string& from, const std::string& to) {
     MetMessage(fault, from, to);
   });
+  files_.OnCommitted([this](const std::string& folder) { checkpoints_.Look(files_, folder); });
   (void)files_.CreateDirectories("/job");
   (void)files_.SyncDirectory("/");
   StartCoordinator("coordinator started");

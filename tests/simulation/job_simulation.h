@@ -17,6 +17,7 @@
 #include "proto/coordinator_log.pb.h"
 #include "proto/job.pb.h"
 #include "server/parameter_shard/shard_process.h"
+#include "tests/simulation/checkpoint_checks.h"
 #include "tests/simulation/clocked_checks.h"
 #include "tests/simulation/contribution_checks.h"
 #include "tests/simulation/coordinator_load.h"
@@ -194,6 +195,7 @@ class JobSimulation {
   VerdictReplay replay_;
   OpenCalls open_calls_;
   LeaseChecks leases_;
+  CheckpointChecks checkpoints_;
   ClockedChecks clocked_;                 // in bounded and async
   ContributionChecks contributions_;      // in bounded and async
   std::map<uint64_t, Verdict> verdicts_;  // by step, APPLY and SKIP, as any worker heard them

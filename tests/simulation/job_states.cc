@@ -16,6 +16,11 @@ bool LosesWorkers(const JobSimulation::Options& options) {
   return options.kills + options.long_stops + options.isolations > 0;
 }
 
+// While it trains.
+bool HasCheckpoints(const JobConfig& job) {
+  return job.checkpoint().every_steps() != 0 || !job.checkpoint().every().empty();
+}
+
 // Then a worker is killed only now and then, too seldom for all that can come of it to be met.
 bool CoordinatorGoes(const JobSimulation::Options& options) {
   return options.coordinator_kills > 0;
@@ -58,6 +63,7 @@ std::vector<std::string_view> JobSimulation::StatesOf(const Options& options) {
   add(ClockBound(options.job).has_value(), {kAtTheBound});
   add(clocked, {kIdle, kBarrier});
   add(loses_many, {kEntersParked});
+  add(HasCheckpoints(options.job), {kCheckpoint});
   add(true, {kAfterTraining, kJoining, kPulling, kComputing, kCompleting, kEvaluating, kFinishing});
   return states;
 }
@@ -85,6 +91,10 @@ std::vector<std::string_view> JobSimulation::States(const Worker* worker) {
     if (holds) states.push_back(name);
   };
   add(open_calls_.Count(leader, ShardObserver::Verb::kEnter) > 0, kEntersParked);
+  const CoordinatorProcess* const ruler = Ruler();
+  add(ruler != nullptr &&
+          ruler->core().Read([](const CoordinatorCore& core) { return core.checkpoint().busy(); }),
+      kCheckpoint);
   if (IsClocked(options_.job)) {
     add(state->barrier, kBarrier);
     add(pulls > 0 && !state->barrier, kAtTheBound);

@@ -39,7 +39,9 @@ class LeaseChecks::Listener final : public ForwardingCoordinator<LeaseChecks::Li
   template <class Request, class Reply>
   void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
                absl::Time deadline, Done<Reply> done) {
-    if constexpr (!std::is_same_v<Request, GetStatusRequest>) {
+    constexpr bool is_operators = std::is_same_v<Request, GetStatusRequest> ||
+                                  std::is_same_v<Request, AskForCheckpointRequest>;
+    if constexpr (!is_operators) {
       checks_->heard_[request.header().member()] = clock_();
     }
     (to_.get()->*method)(request, deadline, std::move(done));

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/consistency.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -25,7 +26,16 @@ JobConfig SimulatedJob(const std::string& rest) {
   const absl::StatusOr<JobConfig> job = LoadJob(path, {});
   std::remove(path.c_str());
   EXPECT_TRUE(job.ok()) << job.status();
-  return job.ok() ? *job : JobConfig();
+  if (!job.ok()) return JobConfig();
+  JobConfig simulated = *job;
+  Checkpoint& checkpoint = *simulated.mutable_checkpoint();
+  if (IsClocked(simulated)) {
+    checkpoint.set_every("20s");
+  } else {
+    checkpoint.set_every_steps(7);
+  }
+  checkpoint.set_keep_last(2);
+  return simulated;
 }
 
 }  // namespace parley

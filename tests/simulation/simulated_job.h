@@ -8,8 +8,9 @@
 namespace parley {
 
 // The job that simulations run, as LoadJob gives it: two samples to a contribution, liveness 10 s,
-// no checkpoint, and what `rest` says of it in the job file's language: at least the optimizer, and
-// steps or epochs. A test fails where that is no job.
+// checkpoints (every 7 steps, in bounded and async every 20 s) but none at the end, and what `rest`
+// says of it in the job file's language: at least the optimizer, and steps or epochs. A test fails
+// where that is no job.
 JobConfig SimulatedJob(const std::string& rest);
 
 }  // namespace parley

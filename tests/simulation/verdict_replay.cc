@@ -16,6 +16,22 @@ const std::vector<uint64_t>& EpochOrders::Of(uint64_t epoch) {
   return orders_.emplace(epoch, EpochOrder(seed_, epoch, samples_, shuffle_)).first->second;
 }
 
+std::map<uint64_t, DataPosition> PositionsAfter(const std::map<uint64_t, Verdict>& verdicts,
+                                                uint64_t samples) {
+  std::map<uint64_t, DataPosition> positions;
+  DataPosition position;
+  for (const auto& [step, verdict] : verdicts) {
+    std::vector<SampleRange> ranges;
+    for (const Share& share : verdict.shares()) {
+      ranges.insert(ranges.end(), share.ranges().begin(), share.ranges().end());
+    }
+    // What is wrong with ranges is found elsewhere.
+    if (!ranges.empty()) MarkUsed(position, verdict.data_epoch(), ranges, samples).IgnoreError();
+    positions[step] = position;
+  }
+  return positions;
+}
+
 VerdictReplay::VerdictReplay(const JobConfig& job, SimulatedModel model, uint64_t samples)
     : model_(std::move(model)),
       mean_(!SumsContributions(job)),

@@ -41,6 +41,10 @@ class EpochOrders {
   std::map<uint64_t, std::vector<uint64_t>> orders_;
 };
 
+// The data position after each of these verdicts, which are all of a job, by step.
+std::map<uint64_t, DataPosition> PositionsAfter(const std::map<uint64_t, Verdict>& verdicts,
+                                                uint64_t samples);
+
 // What the parameters of a simulated job must be at each version, from its verdicts alone: each
 // step is computed once, with the operations of the shards in the order of the steps.
 class VerdictReplay {

@@ -23,6 +23,10 @@ class WitnessedFiles final : public FileSystem {
   explicit WitnessedFiles(std::function<void(std::string)> broken) : broken_(std::move(broken)) {}
 
   MemoryFileSystem& memory() { return files_; }
+  // Called with the folder of each checkpoint that gets its manifest.
+  void OnCommitted(std::function<void(const std::string& folder)> committed) {
+    committed_ = std::move(committed);
+  }
   // The machine that holds the files has crashed and started again.
   void Restart(uint64_t seed) {
     linked_.clear();
@@ -36,7 +40,12 @@ class WitnessedFiles final : public FileSystem {
     return files_.Open(path);
   }
   absl::Status Rename(const std::string& from, const std::string& to) override {
-    return files_.Rename(from, to);
+    const absl::Status renamed = files_.Rename(from, to);
+    const std::string manifest = "/manifest.json";
+    if (renamed.ok() && committed_ && absl::EndsWith(to, manifest)) {
+      committed_(to.substr(0, to.size() - manifest.size()));
+    }
+    return renamed;
   }
   absl::Status Link(const std::string& from, const std::string& to) override {
     const absl::Status linked = files_.Link(from, to);
@@ -44,6 +53,9 @@ class WitnessedFiles final : public FileSystem {
     return linked;
   }
   absl::Status Remove(const std::string& path) override { return files_.Remove(path); }
+  absl::Status RemoveDirectory(const std::string& path) override {
+    return files_.RemoveDirectory(path);
+  }
   absl::Status CreateDirectories(const std::string& path) override {
     return files_.CreateDirectories(path);
   }
@@ -82,6 +94,7 @@ class WitnessedFiles final : public FileSystem {
   }
 
   const std::function<void(std::string)> broken_;
+  std::function<void(const std::string&)> committed_;
   MemoryFileSystem files_;
   std::vector<std::string> linked_;         // and not synced yet
   std::map<uint64_t, uint64_t> by_number_;  // generations

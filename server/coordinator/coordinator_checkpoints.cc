@@ -1,0 +1,173 @@
+// When checkpoints are written, and what becomes of them.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/first_cause.h"
+
+namespace parley {
+
+void CoordinatorCore::SaveOrEnd(absl::Time now) {
+  if (life_.phase() != SAVING || checkpoint_.busy()) return;
+  const bool is_whole = checkpoint_.whole_step() == progress_.step() && progress_.step() != 0 &&
+                        !checkpoint_.whole_folder().empty();
+  if (!options_.job.checkpoint().at_end() || is_whole) {
+    Enter(FINISHED, now);
+    return;
+  }
+  BeginCheckpoint(progress_.step(), progress_.position(), now);
+}
+
+void CoordinatorCore::BeginCheckpoint(uint64_t version, const DataPosition& position,
+                                      absl::Time now) {
+  Manifest manifest;
+  manifest.set_format(1);
+  manifest.set_job_name(options_.job.name());
+  manifest.set_step(version);
+  manifest.set_job_epoch(job_epoch_);
+  manifest.set_view_epoch(view_.view_epoch());
+  *manifest.mutable_tensors() = view_.tensors();
+  *manifest.mutable_data_position() = position;
+  manifest.set_seed(options_.job.seed());
+  *manifest.mutable_job() = options_.job;
+  file_work_.push_back(checkpoint_.Begin(options_.checkpoint_directory, members_.places(SHARD),
+                                         std::move(manifest), now));
+  Change();
+}
+
+void CoordinatorCore::FollowMark(const CheckpointMark& mark, absl::Time now) {
+  // One that is due while another is being written is told again with the next verdict.
+  if (mark.version() <= checkpoint_.ended() || checkpoint_.busy() ||
+      mark.version() > progress_.step() || !InPhase({PREPARING, TRAINING}).ok()) {
+    return;
+  }
+  BeginCheckpoint(mark.version(), mark.position(), now);
+}
+
+void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
+                                   Replies& replies) {
+  // What could not be removed now is old the next time too.
+  if (work.kind == FileWork::Kind::kRemoveOld || work.kind == FileWork::Kind::kAbandon) return;
+  if (!result.ok()) {
+    const bool commits = work.kind == FileWork::Kind::kCommit;
+    const std::string why = absl::StrCat("the checkpoint ", work.folder, " could not be ",
+                                         commits ? "committed: " : "begun: ", result.message());
+    GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now);
+    TellWatchers(replies);
+    return;
+  }
+  last_event_ = checkpoint_moved_at_ = now;
+  Change();
+  ++revision_;  // the order goes out, or how it has ended
+  if (work.kind == FileWork::Kind::kCreateFolder) {
+    checkpoint_.FolderIsThere();
+  } else {
+    checkpoint_.Committed(now);
+    const Checkpoint& checkpoint = options_.job.checkpoint();
+    FileWork remove;
+    remove.kind = FileWork::Kind::kRemoveOld;
+    remove.folder = options_.checkpoint_directory;
+    remove.keep = {checkpoint.keep_last(), checkpoint.keep_every_steps(), view_.start_from()};
+    file_work_.push_back(std::move(remove));
+    SaveOrEnd(now);
+  }
+  TellWatchers(replies);
+}
+
+void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
+  const bool was_last = life_.phase() == SAVING && options_.job.checkpoint().at_end() &&
+                        checkpoint_.busy() && checkpoint_.step() == progress_.step();
+  if (auto work = checkpoint_.GiveUp(cause.text())) file_work_.push_back(*std::move(work));
+  Change();
+  ++revision_;
+  if (was_last) {
+    EndJob(std::move(cause), now);
+  } else {
+    SaveOrEnd(now);
+  }
+}
+
+absl::StatusOr<ReportCheckpointFileReply> CoordinatorCore::ReportCheckpointFile(
+    const ReportCheckpointFileRequest& request, absl::Time now, Replies& replies) {
+  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
+  if (!caller.ok()) return caller.status();
+  const Member& member = (*caller)->member;
+  if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING, FINISHED}); !status.ok()) {
+    return status;
+  }
+  if (!request.error().empty()) {
+    if (checkpoint_.order() && request.step() == checkpoint_.step() &&
+        !checkpoint_.reported(member.ordinal())) {
+      const std::string why = absl::StrCat("the checkpoint of step ", request.step(),
+                                           " could not be written: ", request.error());
+      GiveUpCheckpoint(ReportedBy(member, why, /*preempted=*/false, progress_.step()), now);
+      TellWatchers(replies);
+    }
+    return ReportCheckpointFileReply();
+  }
+  // Of one that was given up meanwhile.
+  if (!checkpoint_.busy() && request.step() <= checkpoint_.ended()) {
+    return ReportCheckpointFileReply();
+  }
+  const bool is_new = !checkpoint_.reported(member.ordinal());
+  if (absl::Status status = checkpoint_.Add(member, request); !status.ok()) return status;
+  if (is_new) Change();
+  last_event_ = checkpoint_moved_at_ = now;
+  if (auto work = checkpoint_.CommitIfComplete()) {
+    file_work_.push_back(*std::move(work));
+    ++revision_;  // the order is off
+    TellWatchers(replies);
+  }
+  return ReportCheckpointFileReply();
+}
+
+absl::StatusOr<AskForCheckpointReply> CoordinatorCore::AskForCheckpoint(
+    const AskForCheckpointRequest& request, absl::Time now, Replies& replies) {
+  if (generation_ == 0) return absl::UnavailableError("the coordinator is starting; try again");
+  if (absl::Status status = OfThisJob(request.job()); !status.ok()) return status;
+  if (absl::Status status = InPhase({TRAINING}); !status.ok()) return status;
+  AskNow(now);
+  AskForCheckpointReply reply;
+  reply.set_step(progress_.step());
+  reply.set_failed(checkpoint_.failed());
+  TellWatchers(replies);
+  return reply;
+}
+
+void CoordinatorCore::AskNow(absl::Time now) {
+  ++checkpoints_asked_;
+  ++revision_;
+  asked_at_ = now;
+}
+
+void CoordinatorCore::AskIfDue(absl::Time now) {
+  if (options_.checkpoint_period == absl::ZeroDuration() || life_.phase() != TRAINING ||
+      checkpoint_.busy()) {
+    return;
+  }
+  const absl::Time last = std::max({asked_at_, checkpoint_.began(), training_since_});
+  if (now - last >= options_.checkpoint_period) AskNow(now);
+}
+
+void CoordinatorCore::EndSlowCheckpoint(absl::Time now) {
+  if (life_.phase() != TRAINING || !checkpoint_.order() ||
+      now - std::max(checkpoint_moved_at_, resumed_at_) < options_.stall_timeout) {
+    return;
+  }
+  std::vector<std::string> who;
+  for (uint32_t shard = 0; shard < members_.places(SHARD); ++shard) {
+    const Caller* holder = members_.Holder(SHARD, shard);
+    if (!checkpoint_.reported(shard) && holder != nullptr) who.push_back(Describe(holder->member));
+  }
+  const std::string why =
+      absl::StrCat("gave up the checkpoint of step ", checkpoint_.step(), ": since ",
+                   FormatUtc(checkpoint_moved_at_),
+                   " these have not written their files: ", absl::StrJoin(who, ", "));
+  GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now);
+}
+
+}  // namespace parley
