@@ -14,6 +14,7 @@
 #include "client/parley/final_table.h"
 #include "client/parley/job_run.h"
 #include "client/parley/programs.h"
+#include "client/parley/start_text.h"
 #include "client/parley/status_query.h"
 #include "common/checkpoint/manifest.h"
 #include "common/file_system.h"
@@ -89,6 +90,10 @@ int Run(const Options& options) {
   if (!start.ok()) {
     return Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
                 std::string(start.status().message()));
+  }
+  if (start->from) {
+    const absl::Status fits = CheckModelStart(*start->from, described.model);
+    if (!fits.ok()) return Exit(kWrongUsage, std::string(fits.message()));
   }
   if (auto status = WriteJob(*files, out, options.job, job); !status.ok()) {
     return Exit(kWrongUsage, std::string(status.message()));

@@ -99,7 +99,7 @@ absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder
     }
     const auto written = (*writer)->Finish();
     if (!written.ok()) return written.status();
-    *manifest.add_files() = DescribeShardFile(shard, *written);
+    *manifest.add_files() = DescribeShardFile(shard, 1, *written);
   }
   return CommitCheckpoint(files, folder, std::move(manifest));
 }

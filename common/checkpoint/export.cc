@@ -78,13 +78,18 @@ absl::Status ExportCheckpoint(FileSystem& files, const std::string& path, const 
   std::vector<TensorSpec> model;
   std::vector<TensorSpec> optimizer;
   std::map<std::string, float> steps;
+  const bool sgd = manifest.job().optimizer().has_sgd();
   for (const TensorSpec& tensor : manifest.tensors()) {
     model.push_back(tensor);
+    const auto count = manifest.optimizer_steps().find(tensor.name());
+    const bool counted = count != manifest.optimizer_steps().end();
+    // Before its first step a tensor has no momentum_buffer in PyTorch, which starts it with the
+    // gradient itself; zeros would be dampened. The other optimizers begin with what is here.
+    if (sgd && counted && count->second == 0) continue;
     for (const std::string& state : (*checkpoint)->StatesOf(tensor.name())) {
       optimizer.push_back(*(*checkpoint)->Find(StateName(tensor.name(), state)));
     }
-    const auto count = manifest.optimizer_steps().find(tensor.name());
-    if (count == manifest.optimizer_steps().end() || manifest.job().optimizer().has_sgd()) continue;
+    if (!counted || sgd) continue;
     TensorSpec step;
     step.set_name(StateName(tensor.name(), kStep));
     step.set_dtype(F32);

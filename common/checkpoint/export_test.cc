@@ -103,6 +103,19 @@ TEST_F(Export, ADamagedTensorIsNotExported) {
   EXPECT_FALSE(files_->Exists(out_ + "/model.safetensors"));
 }
 
+TEST_F(Export, SgdHasNoMomentumBeforeATensorsFirstStep) {
+  ModelForTest model(4);
+  model.manifest.mutable_job()->mutable_optimizer()->mutable_sgd()->set_rate(1);
+  (*model.manifest.mutable_optimizer_steps())["fc1.weight"] = 0;
+  (*model.manifest.mutable_optimizer_steps())["fc1.bias"] = 1;
+  ASSERT_TRUE(WriteCheckpointForTest(*files_, root_ + "/step-00000123", model, 2, 1).ok());
+  ASSERT_TRUE(ExportCheckpoint(*files_, root_, out_).ok());
+  const auto optimizer = Open("optimizer.safetensors");
+  EXPECT_EQ(optimizer->Find("fc1.weight.exp_avg"), nullptr);  // whatever the name of the state
+  EXPECT_NE(optimizer->Find("fc1.bias.exp_avg"), nullptr);
+  EXPECT_NE(Open("model.safetensors")->Find("fc1.weight"), nullptr);
+}
+
 TEST_F(Export, NoCheckpointIsNotFoundAndMakesNothing) {
   EXPECT_EQ(ExportCheckpoint(*files_, root_, out_).code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(std::filesystem::exists(out_));

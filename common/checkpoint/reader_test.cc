@@ -52,7 +52,7 @@ class Checkpoint : public testing::Test {
     const auto written = (*writer)->Finish();
     ASSERT_TRUE(written.ok());
     Manifest manifest = model_.manifest;
-    *manifest.add_files() = DescribeShardFile(0, *written);
+    *manifest.add_files() = DescribeShardFile(0, 1, *written);
     ASSERT_TRUE(CommitCheckpoint(*files_, folder_, manifest).ok());
   }
 

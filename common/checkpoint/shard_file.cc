@@ -4,9 +4,10 @@
 
 namespace parley {
 
-CheckpointFile DescribeShardFile(uint32_t shard, const SafetensorsWriter::Written& written) {
+CheckpointFile DescribeShardFile(uint32_t shard, uint64_t job_epoch,
+                                 const SafetensorsWriter::Written& written) {
   CheckpointFile file;
-  file.set_name(ShardFileName(shard));
+  file.set_name(ShardFileName(shard, job_epoch));
   file.set_bytes(written.bytes);
   file.set_crc32(written.crc32);
   file.set_shard(shard);

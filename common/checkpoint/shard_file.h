@@ -9,7 +9,8 @@
 namespace parley {
 
 // What the manifest says of the file that a shard has written.
-CheckpointFile DescribeShardFile(uint32_t shard, const SafetensorsWriter::Written& written);
+CheckpointFile DescribeShardFile(uint32_t shard, uint64_t job_epoch,
+                                 const SafetensorsWriter::Written& written);
 
 }  // namespace parley
 

@@ -38,6 +38,7 @@ class Checker {
     Consistencies();
     Members();
     Length();
+    StartIsRight();
     Computing();
     Checkpoints();
     Times();
@@ -264,6 +265,13 @@ class Checker {
             "epochs and steps are both given; give one of them");
     Require(!job_.has_epochs() || job_.epochs() > 0, "epochs", "must be at least 1");
     Require(!job_.has_steps() || job_.steps() > 0, "steps", "must be at least 1");
+  }
+
+  void StartIsRight() {
+    Require(!job_.checkpoint().ignore_unexpected() || !job_.checkpoint().start_from().empty(),
+            "checkpoint.ignore_unexpected",
+            "is about the weights that checkpoint.start_from names, and it names none: must be "
+            "false or left out");
   }
 
   void Computing() {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "common/checkpoint/weights_file.h"
 
 namespace parley {
 namespace {
@@ -51,11 +52,23 @@ absl::Status Abandon(FileSystem& files, const FileWork& work) {
 }  // namespace
 
 absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start_from) {
+  StartPoint start;
+  const auto is_file = WeightsFile::IsMeantBy(files, start_from);
+  if (!is_file.ok()) return is_file.status();
+  if (*is_file) {
+    const auto file = WeightsFile::Open(files, start_from);
+    if (!file.ok()) return file.status();
+    start.folder = start_from;
+    start.weights = (*file)->weights();
+    return start;
+  }
   auto folder = ResolveCheckpoint(files, start_from);
   if (!folder.ok()) return folder.status();
   auto manifest = ReadManifest(files, *folder);
   if (!manifest.ok()) return manifest.status();
-  return StartPoint{*std::move(folder), *std::move(manifest)};
+  start.folder = *std::move(folder);
+  start.manifest = *std::move(manifest);
+  return start;
 }
 
 absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
@@ -63,8 +76,10 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
   if (!files.Exists(checkpoint_directory)) return absl::OkStatus();
   auto names = files.List(checkpoint_directory);
   if (!names.ok()) return names.status();
+  // Weights are nobody's earlier run.
+  const bool goes_on = start && !start->weights;
   // Numbers have leading zeros: names in order are steps in order.
-  const std::string first_allowed = start ? StepFolderName(start->manifest.step() + 1) : "";
+  const std::string first_allowed = goes_on ? StepFolderName(start->manifest.step() + 1) : "";
   for (const std::string& name : *names) {
     if (!absl::StartsWith(name, "step-") || name < first_allowed ||
         !IsWhole(files, absl::StrCat(checkpoint_directory, "/", name))) {
@@ -72,11 +87,11 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
     }
     return absl::FailedPreconditionError(absl::StrCat(
         checkpoint_directory, " holds a checkpoint of an earlier run, ", name,
-        start ? absl::StrCat(", later than step ", start->manifest.step(),
-                             " from which this job starts: start from that one, or move it away")
-              : std::string(": to go on from it set checkpoint.start_from to this directory; to "
-                            "begin anew choose another checkpoint.directory or --out, or move it "
-                            "away")));
+        goes_on ? absl::StrCat(", later than step ", start->manifest.step(),
+                               " from which this job starts: start from that one, or move it away")
+                : std::string(": to go on from it set checkpoint.start_from to this directory; to "
+                              "begin anew choose another checkpoint.directory or --out, or move it "
+                              "away")));
   }
   return absl::OkStatus();
 }

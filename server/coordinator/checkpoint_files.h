@@ -14,8 +14,9 @@ namespace parley {
 
 // What the coordinator does with the files of checkpoints; the core only says what and when.
 
-// The manifest of a job's checkpoint.start_from (absolute), as ResolveCheckpoint takes it. The
-// codes of ReadManifest.
+// What a job's checkpoint.start_from (absolute) is: the manifest of a checkpoint, as
+// ResolveCheckpoint takes it, or the header of a file of weights. The codes of ReadManifest and
+// WeightsFile::Open.
 absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start_from);
 
 // FAILED_PRECONDITION, with what to do, if the directory holds checkpoints of an earlier run that

@@ -163,5 +163,31 @@ TEST(CoordinatorTest, ACheckpointOfAnotherModelIsRefused) {
   EXPECT_NE(status.message().find("fc2.weight"), absl::string_view::npos);
 }
 
+TEST(CoordinatorTest, AJobStartsFromWeightsAtStep0WithAllItsData) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 1);
+  StartPoint start;
+  start.folder = "/w/model.safetensors";
+  start.weights.emplace().path = start.folder;
+  const RegisterModelRequest model = CoordinatorFixture::Model();
+  start.weights->tensors.assign(model.tensors().begin(), model.tensors().end());
+  options.start = start;
+  CoordinatorFixture job(options);
+  job.Gather();
+  const ClusterView& view = (*job.workers[0]->watched)->view();
+  EXPECT_EQ(view.start_from(), "/w/model.safetensors");
+  EXPECT_EQ(view.start_version(), 0u);
+  EXPECT_EQ(view.first_step(), 1u);
+  EXPECT_EQ(view.data_position().epoch(), 0u);
+  EXPECT_EQ(view.data_position().used_size(), 0);
+  ASSERT_TRUE(job.Ready(*job.shards[0], 0).ok());
+  EXPECT_EQ(job.NextVerdict().step(), 1u);
+
+  options.start->weights->tensors[0].set_dtype(F64);
+  CoordinatorFixture other(options);
+  const absl::Status status = other.Register(other.StartAndJoin(WORKER));
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("another shape or type (1)"), absl::string_view::npos) << status;
+}
+
 }  // namespace
 }  // namespace parley

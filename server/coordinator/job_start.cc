@@ -10,20 +10,33 @@
 
 namespace parley {
 
+absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const JobConfig& job) {
+  const Checkpoint& checkpoint = job.checkpoint();
+  if (checkpoint.start_from().empty()) return std::nullopt;
+  auto start = LoadStart(files, checkpoint.start_from());
+  if (!start.ok()) {
+    // Another code than that of a coordinator that answers, whatever the reason.
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoint.start_from: ", start.status().message()));
+  }
+  if (start->weights) {
+    start->weights->ignore_unexpected = checkpoint.ignore_unexpected();
+  } else if (checkpoint.ignore_unexpected()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint.ignore_unexpected: is for a file of weights, but checkpoint.start_from, ",
+        start->folder, ", is a checkpoint, all of which a job goes on with: leave it out"));
+  }
+  return *std::move(start);
+}
+
 absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
                                        const std::string& directory, bool goes_on) {
   JobStart start;
   start.checkpoint_directory =
       (std::filesystem::path(directory) / job.checkpoint().directory()).lexically_normal().string();
-  if (!job.checkpoint().start_from().empty()) {
-    auto from = LoadStart(files, job.checkpoint().start_from());
-    if (!from.ok()) {
-      // Another code than that of a coordinator that answers, whatever the reason.
-      return absl::InvalidArgumentError(
-          absl::StrCat("checkpoint.start_from: ", from.status().message()));
-    }
-    start.from = *std::move(from);
-  }
+  auto from = ReadStart(files, job);
+  if (!from.ok()) return from.status();
+  start.from = *std::move(from);
   if (job.checkpoint().at_end() && !goes_on) {
     const absl::Status clear = CheckNoEarlierRun(files, start.checkpoint_directory, start.from);
     if (!clear.ok()) return clear;

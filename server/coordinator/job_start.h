@@ -19,6 +19,10 @@ struct JobStart {
   std::optional<StartPoint> from;    // checkpoint.start_from
 };
 
+// What the job's checkpoint.start_from is; nothing where it has none. INVALID_ARGUMENT, with the
+// field's name, where it cannot be read or checkpoint.ignore_unexpected is not for it.
+absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const JobConfig& job);
+
 // Whether what the job starts from can be read, and no checkpoint of an earlier run is in its way;
 // that of a run which `goes_on` (the log says so) is its own. `directory`: the job's, absolute.
 // Writes nothing. INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and FileSystem.

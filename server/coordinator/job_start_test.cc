@@ -8,8 +8,10 @@
 #include <memory>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "common/safetensors/writer.h"
 #include "server/coordinator/job_log.h"
 
 namespace parley {
@@ -129,6 +131,39 @@ TEST_F(JobStartTest, WhatCannotBeStartedFromIsNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(status.message(), "checkpoint.start_from: ")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), path_ + "/nowhere")) << status;
+}
+
+TEST_F(JobStartTest, WeightsAreNoEarlierRun) {
+  const std::string path = path_ + "/model.safetensors";
+  job_.mutable_checkpoint()->set_start_from(path);
+  ASSERT_TRUE(WriteFileAtomically(*files_, path, "no header").ok());
+  absl::Status status = Check(path_ + "/new").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "checkpoint.start_from: " + path)) << status;
+
+  auto writer = SafetensorsWriter::Create(*files_, path, {});
+  ASSERT_TRUE(writer.ok() && (*writer)->Finish().ok());
+  auto start = Check(path_ + "/new");
+  ASSERT_TRUE(start.ok()) << start.status();
+  ASSERT_TRUE(start->from->weights.has_value());
+  EXPECT_EQ(start->from->folder, path);
+  EXPECT_FALSE(start->from->weights->ignore_unexpected);
+  job_.mutable_checkpoint()->set_ignore_unexpected(true);
+  EXPECT_TRUE(Check(path_ + "/new")->from->weights->ignore_unexpected);
+
+  for (const uint64_t step : {0, 30}) {
+    status = Check(FinishedRun(absl::StrCat("after-", step), step)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << step;
+  }
+}
+
+TEST_F(JobStartTest, OfACheckpointNothingIsLeftOut) {
+  job_.mutable_checkpoint()->set_start_from(FinishedRun("first", 30) + "/checkpoints");
+  EXPECT_TRUE(Check(path_ + "/new").ok());
+  job_.mutable_checkpoint()->set_ignore_unexpected(true);
+  const absl::Status status = Check(path_ + "/new").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "checkpoint.ignore_unexpected: ")) << status;
 }
 
 }  // namespace

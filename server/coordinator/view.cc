@@ -20,9 +20,11 @@ uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0);
 
 }  // namespace
 
-absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model) {
+absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model,
+                        size_t most_listed) {
   const std::string what = absl::StrCat("cannot start from the checkpoint ", start.folder, ": ");
   const std::vector<TensorSpec> here(model.tensors().begin(), model.tensors().end());
+  if (start.weights) return CheckWeights(*start.weights, here, most_listed);
   const std::vector<TensorSpec> there(start.manifest.tensors().begin(),
                                       start.manifest.tensors().end());
   if (auto difference = Difference(here, there)) {

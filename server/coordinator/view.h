@@ -1,27 +1,33 @@
 #ifndef PARLEY_SERVER_COORDINATOR_VIEW_H_
 #define PARLEY_SERVER_COORDINATOR_VIEW_H_
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/checkpoint/weights.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 
 namespace parley {
 
-// The checkpoint that a job starts from.
+// What a job starts from: a checkpoint, or a file of weights.
 struct StartPoint {
-  std::string folder;  // absolute, with a whole checkpoint
-  Manifest manifest;
+  std::string folder;              // absolute, with a whole checkpoint; or the file
+  Manifest manifest;               // of weights: empty, which is step 0 and all data to come
+  std::optional<Weights> weights;  // where it is a file
 };
 
 // INVALID_ARGUMENT, in words, if a model and its data cannot go on from a checkpoint: other
-// tensors, or a data position beyond the set.
-absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model);
+// tensors, or a data position beyond the set; or if weights are no start for it, with all names
+// (see CheckWeights).
+absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& model,
+                        size_t most_listed = kMostListedBytes);
 
 // The step with which the job ends if so many contributors take part in every step from this data
 // position and version on.

@@ -86,5 +86,25 @@ TEST(ViewTest, ADataPositionBeyondTheSetIsRefused) {
   EXPECT_EQ(CheckStart(start, model).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(ViewTest, WeightsAreComparedByNameWhateverTheOrder) {
+  RegisterModelRequest model;
+  StartPoint start;
+  start.folder = "/w/model.safetensors";
+  start.weights.emplace().path = start.folder;
+  for (const char* name : {"a", "b"}) {
+    TensorSpec* tensor = model.add_tensors();
+    tensor->set_name(name);
+    tensor->set_dtype(F32);
+    start.weights->tensors.insert(start.weights->tensors.begin(), *tensor);
+  }
+  EXPECT_TRUE(CheckStart(start, model).ok());
+  model.mutable_tensors(1)->set_name("c");
+  const absl::Status status = CheckStart(start, model);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* word : {"/w/model.safetensors", "'c' F32", "'b' F32"}) {
+    EXPECT_NE(status.message().find(word), absl::string_view::npos) << status;
+  }
+}
+
 }  // namespace
 }  // namespace parley

@@ -12,6 +12,7 @@
 #include "common/safetensors/header.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
+#include "server/parameter_shard/weights_io.h"
 
 namespace parley {
 namespace {
@@ -72,6 +73,7 @@ absl::Status LoadSlice(
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {
+  if (AreWeights(files, folder)) return LoadWeights(files, folder, routing, start);
   auto reader = CheckpointReader::Open(files, folder);
   if (!reader.ok()) return reader.status();
   if ((*reader)->manifest().step() != routing.view().start_version()) {
@@ -109,7 +111,8 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
     }
   }
   SortForSafetensors(tensors);
-  const std::string path = absl::StrCat(folder, "/", ShardFileName(routing.shard(), routing.view().job_epoch()));
+  const std::string path =
+      absl::StrCat(folder, "/", ShardFileName(routing.shard(), routing.view().job_epoch()));
   auto writer = SafetensorsWriter::Create(files, path, tensors);
   if (!writer.ok()) return writer.status();
   for (const TensorSpec& tensor : tensors) {
@@ -120,7 +123,7 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   if (!written.ok()) return written.status();
   // What is reported must not be lost in a crash, and so neither must its name.
   if (absl::Status synced = files.SyncDirectory(folder); !synced.ok()) return synced;
-  return DescribeShardFile(routing.shard(), *written);
+  return DescribeShardFile(routing.shard(), routing.view().job_epoch(), *written);
 }
 
 std::map<std::string, uint64_t> OptimizerSteps(const Routing& routing,

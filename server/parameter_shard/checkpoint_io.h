@@ -23,7 +23,8 @@ namespace parley {
 // `folder`, however that one was cut. What was read is checked by the files' sums before the last
 // slice is started, so that a shard whose slices are all there has what was written: DataLoss names
 // the damaged file and what was found. The codes of common/checkpoint's reader; InvalidArgument
-// also where a tensor is missing or has another shape or type; and whatever `start` returns.
+// also where a tensor is missing or has another shape or type; and whatever `start` returns. Where
+// `folder` is a file instead, LoadWeights (weights_io.h).
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start);
