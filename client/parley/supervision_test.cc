@@ -178,5 +178,31 @@ TEST_F(SupervisionTest, AFinishedJobWhoseProcessStaysHasFailed) {
   Expect(kFailed, "shard-1 had to be ended: still there 30s after worker-0 had finished");
 }
 
+TEST_F(SupervisionTest, WhoWasKilledIsStartedAgainSoOften) {
+  supervision_ = Supervision({.patience = absl::Seconds(30), .max_restarts = 2}, kStart);
+  const ChildExit killed{.signal = SIGKILL};
+  EXPECT_FALSE(supervision_.Restarts(killed)) << "members still gather";
+  Saw(TRAINING);
+  EXPECT_FALSE(supervision_.Restarts({.code = 1})) << "it has said why, and would again";
+  EXPECT_TRUE(supervision_.Restarts(killed));
+  Saw(PREPARING);
+  EXPECT_TRUE(supervision_.Restarts(killed));
+  EXPECT_EQ(supervision_.restarts(), 2u);
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
+  // Then the run ends with what happened.
+  EXPECT_FALSE(supervision_.Restarts(killed));
+  Killed("shard-1");
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
+  Expect(kFailed, absl::StrCat("shard-1 was ended by SIGKILL; its log is ", kLog));
+}
+
+TEST_F(SupervisionTest, NobodyIsStartedForAJobThatIsOver) {
+  supervision_ = Supervision({.patience = absl::Seconds(30), .max_restarts = 2}, kStart);
+  for (const Phase phase : {FINISHED, FAILED}) {
+    Saw(phase);
+    EXPECT_FALSE(supervision_.Restarts({.signal = SIGKILL}));
+  }
+}
+
 }  // namespace
 }  // namespace parley

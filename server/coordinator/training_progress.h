@@ -88,9 +88,10 @@ class WorkersFinished {
   // INVALID_ARGUMENT if another worker ended with another step. Repeating it changes nothing.
   absl::Status Add(const Member& worker, const FinishRequest& request);
 
-  // There are steps to do again. Seconds stay.
+  // There are steps to do again; each will tell the seconds of all its steps then.
   void RollBack() {
     last_step_.clear();
+    seconds_.clear();
     begun_ = false;
   }
 

@@ -110,6 +110,7 @@ class ShardProcessTest : public ::testing::Test {
     state.set_phase(SAVING);
     state.mutable_checkpoint()->set_step(step);
     state.mutable_checkpoint()->set_directory(folder);
+    state.mutable_checkpoint()->set_job_epoch(view_.job_epoch());
     Tell(state);
   }
   void TellFailure(uint64_t member, bool preempted = false) {

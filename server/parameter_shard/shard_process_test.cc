@@ -113,11 +113,28 @@ TEST_F(ShardProcessTest, ParkedCallsEndAtTheirDeadlineThoughNobodyElseCalls) {
 TEST_F(ShardProcessTest, AViewThatItCannotFollowEndsIt) {
   Join();
   ClusterView view = view_;
-  view.mutable_members()->DeleteSubrange(0, 1);  // this shard
+  view.mutable_slices(0)->set_shard(9);
   TellView(view);
   ASSERT_TRUE(place_.failed.has_value());
   ExpectFailedWith(place_.failed->reason());
   EXPECT_TRUE(coordinator().ready.empty());
+}
+
+TEST_F(ShardProcessTest, OneThatHasComeForALostShardWaitsForTheViewThatNamesIt) {
+  Join();
+  ClusterView before = view_;
+  before.mutable_members(0)->set_id(77);  // the lost one
+  TellView(before);
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_TRUE(absl::IsUnavailable(Pull(0))) << "it has taken nothing of that view";
+  ClusterView now = view_;
+  now.set_job_epoch(view_.job_epoch() + 1);
+  now.set_view_epoch(view_.view_epoch() + 1);
+  view_ = now;
+  TellView(now);
+  Initialize();
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_EQ(coordinator().ready.front().header().job_epoch(), now.job_epoch());
 }
 
 TEST_F(ShardProcessTest, ACheckpointToStartFromThatIsNotThereEndsItWithTheFoldersName) {

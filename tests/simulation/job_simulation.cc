@@ -257,7 +257,8 @@ void JobSimulation::Train(Worker& worker) {
       if (!verdict.ok()) return verdict.status();
       if (verdict->outcome() == Verdict::STALE) {
         ++happened_["came late or back"];
-        if (NobodyIsLost() && options_.job.consistency().sync().backup() == 0) {
+        if (NobodyIsLost() && options_.shard_kills == 0 &&
+            options_.job.consistency().sync().backup() == 0) {
           Broken(absl::StrCat(worker.process->name(), " is told that step ", plan->step,
                               " does not count for it, where nobody is late or lost"));
         }

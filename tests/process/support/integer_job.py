@@ -48,8 +48,8 @@ class IntegerJob:
         if proxy:
             wait_for("the coordinator's address", (self.out / "coordinator.address").exists, 60)
             self.coordinator = proxy.front("coordinator", lambda: self.serving("coordinator")["address"])
-        for i in range(shards):
-            self._start(f"shard-{i}", "parley-shard", self._member_flags(f"shard-{i}"))
+        for _ in range(shards):
+            self.start_shard()
         for _ in range(workers):
             self.start_worker()
 
@@ -70,6 +70,11 @@ class IntegerJob:
         self.ruler = f"coordinator-{sum(n.startswith('coordinator') for n in self.processes)}"
         self._start(self.ruler, "parley-coordinator", [f"--out={self.out}"])
         return self.ruler
+
+    def start_shard(self):
+        name = f"shard-{sum(n.startswith('shard') for n in self.processes)}"
+        self._start(name, "parley-shard", self._member_flags(name))
+        return name
 
     def start_worker(self):
         name = f"worker-{sum(n.startswith('worker') for n in self.processes)}"
