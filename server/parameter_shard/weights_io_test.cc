@@ -74,6 +74,9 @@ class CountingFiles final : public FileSystem {
     return files_->Link(from, to);
   }
   absl::Status Remove(const std::string& path) override { return files_->Remove(path); }
+  absl::Status RemoveDirectory(const std::string& path) override {
+    return files_->RemoveDirectory(path);
+  }
   absl::Status CreateDirectories(const std::string& path) override {
     return files_->CreateDirectories(path);
   }
