@@ -75,11 +75,9 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     remove.folder = options_.checkpoint_directory;
     remove.keep = {checkpoint.keep_last(), checkpoint.keep_every_steps(), view_.start_from()};
     file_work_.push_back(std::move(remove));
-    if (going_back_ || !lost_shards_.empty()) {
-      GoBackIfShardsAreThere(now);
-    } else {
-      SaveOrEnd(now);
-    }
+    // Where the last one is whole, a shard that was lost meanwhile is needed no more.
+    SaveOrEnd(now);
+    GoBackIfShardsAreThere(now);
   }
   TellWatchers(replies);
 }

@@ -37,7 +37,7 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
   auto from = ReadStart(files, job);
   if (!from.ok()) return from.status();
   start.from = *std::move(from);
-  if (job.checkpoint().at_end() && !goes_on) {
+  if (!goes_on) {
     const absl::Status clear = CheckNoEarlierRun(files, start.checkpoint_directory, start.from);
     if (!clear.ok()) return clear;
   }

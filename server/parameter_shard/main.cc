@@ -30,6 +30,8 @@ Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeou
   options.liveness = Liveness(daemon.job());
   options.autonomy = Autonomy(daemon.job());
   options.join_timeout = join_timeout;
+  // It may have come for one whose lease is not over yet.
+  options.wait_for_place = daemon.job().max_restarts() != 0;
   return options;
 }
 

@@ -26,6 +26,10 @@ const char* SignalName(int signal) {
   }
 }
 
+uint64_t EpochOf(const std::shared_ptr<const Routing>& routing) {
+  return routing == nullptr ? 0 : routing->view().job_epoch();
+}
+
 bool Same(const CheckpointOrder& a, const CheckpointOrder& b) {
   return a.step() == b.step() && a.directory() == b.directory() && a.job_epoch() == b.job_epoch();
 }
@@ -234,9 +238,10 @@ void ShardProcess::HandleNews() {
   metrics_.Update(news);
   Post([&](Mail& mail) {
     mu_.AssertHeld();
-    routing_ = news.routing;
     // The main thread is not woken for each step.
-    mail.news = mail.news || ready_ != news.ready || order_.has_value();
+    mail.news = mail.news || ready_ != news.ready || order_.has_value() ||
+                EpochOf(routing_) != EpochOf(news.routing);
+    routing_ = news.routing;
     ready_ = news.ready;
     if (!news.error.empty()) mail.error = news.error;
   });

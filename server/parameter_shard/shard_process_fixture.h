@@ -209,7 +209,7 @@ class ShardProcessTest : public ::testing::Test {
 
   FakeCoordinator& coordinator() { return *peers_.coordinator; }
 
-  const ClusterView view_ = MakeView({});
+  ClusterView view_ = MakeView({});
   ManualTimers timers_;
   FakeConnector peers_;
   Log log_{LogFormat::kText, "shard"};

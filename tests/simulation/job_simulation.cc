@@ -180,6 +180,7 @@ void JobSimulation::StartShard(const std::string& name, int port) {
       member.coordinator = "file:/job/coordinator.address";
       member.resolve = [this] { return CoordinatorAddress(); };
       member.address = shard.process->address();
+      member.wait_for_place = options_.job.max_restarts() != 0;
       member.liveness = Liveness(options_.job);
       member.autonomy = Autonomy(options_.job);
       member.runtime = runtime;
