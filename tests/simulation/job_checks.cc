@@ -182,6 +182,10 @@ void JobSimulation::CheckEnd() {
     if (shard->killed) continue;
     if (shard->end.has_value() && shard->end->code == kFinished) continue;
     if (shard->end.has_value() && CameTooLate(shard->end->last_line)) continue;
+    // As a worker that comes when the job is over.
+    if (shard->end.has_value() && shard->end->last_line.find("is FINISHED") != std::string::npos) {
+      continue;
+    }
     Broken(absl::StrCat(shard->process->name(), " ended with ",
                         shard->end.has_value() ? shard->end->last_line : "nothing"));
   }
