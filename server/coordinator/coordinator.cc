@@ -134,6 +134,12 @@ void CoordinatorCore::SaveIfAllHaveFinished(absl::Time now) {
 
 void CoordinatorCore::EndJob(FirstCause cause, absl::Time now) {
   if (!Enter(FAILED, now)) return;  // another cause was first, or the job has finished
+  if (preemption_ && !cause.preempted()) {
+    // That somebody was told to end was first. Whoever was told so may go before the checkpoint is
+    // whole, and be missed.
+    cause = PreemptedCause(
+        absl::StrCat("no checkpoint could be written: ", cause.text(), "; ", LastWhole()));
+  }
   cause_ = std::move(cause);
 }
 

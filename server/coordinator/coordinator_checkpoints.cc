@@ -74,6 +74,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     remove.keep = {checkpoint.keep_last(), checkpoint.keep_every_steps(), view_.start_from()};
     file_work_.push_back(std::move(remove));
     SaveOrEnd(now);
+    EndPreempted(now);
   }
   TellWatchers(replies);
 }
@@ -88,6 +89,7 @@ void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
     EndJob(std::move(cause), now);
   } else {
     SaveOrEnd(now);
+    EndPreempted(now);
   }
 }
 
@@ -140,6 +142,7 @@ absl::StatusOr<AskForCheckpointReply> CoordinatorCore::AskForCheckpoint(
 
 void CoordinatorCore::AskNow(absl::Time now) {
   ++checkpoints_asked_;
+  Change();
   ++revision_;
   asked_at_ = now;
 }

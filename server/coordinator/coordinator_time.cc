@@ -15,6 +15,8 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     resumed_at_ = now;
   }
   last_tick_ = now;
+  // Whoever was told to end has no time to find out who is cut off.
+  if (generation_ != 0 && now >= preemption_end()) EndPreempted(now);
   if (generation_ != 0 && !life_.ended() && !IsAlone(now)) {
     EndLeases(now, replies);
     // Before stalls: who stands still may only wait for the replacement.

@@ -25,6 +25,7 @@ class Reporter {
 
  private:
   void ReportCheckpoints(const InProcessCoordinator& coordinator);
+  void ReportPreemption(const InProcessCoordinator& coordinator);
   void WriteTargets(const std::vector<Member>& members);
 
   Daemon& daemon_;
@@ -35,6 +36,7 @@ class Reporter {
   Phase phase_ = PHASE_UNSPECIFIED;
   uint64_t checkpoints_written_ = 0;
   uint64_t checkpoints_failed_ = 0;
+  std::string preemption_;
   bool written_ = false;
   bool failed_to_write_ = false;
 };
