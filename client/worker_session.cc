@@ -67,6 +67,7 @@ absl::Status WorkerSession::JoinJob() {
   member.metrics_address = options_.metrics_address;
   member.liveness = liveness_;
   member.autonomy = Autonomy(options_.job);
+  member.preemption_grace = PreemptionGrace(options_.job);
   member.join_timeout = again ? std::max(patience_, options_.join_timeout) : options_.join_timeout;
   // A place may be that of a lost member, this one's own former one too.
   member.wait_for_place =

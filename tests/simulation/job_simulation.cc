@@ -178,6 +178,7 @@ void JobSimulation::StartShard(int ordinal) {
       member.address = shard.process->address();
       member.liveness = Liveness(options_.job);
       member.autonomy = Autonomy(options_.job);
+      member.preemption_grace = PreemptionGrace(options_.job);
       member.runtime = runtime;
       return Membership::Join(std::move(member), *shard.connector, std::move(listener));
     });
