@@ -1,5 +1,6 @@
 #include "client/parley/job_run.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #include <map>
@@ -13,7 +14,7 @@
 namespace parley {
 namespace {
 
-// Between SIGTERM and SIGKILL.
+// Between SIGINT and SIGKILL.
 constexpr absl::Duration kGrace = absl::Seconds(3);
 
 Supervision::Limits LimitsFor(const JobConfig& job) {
@@ -21,7 +22,8 @@ Supervision::Limits LimitsFor(const JobConfig& job) {
   return {.patience = 3 * Liveness(job),
           .first_answer = absl::Minutes(1) + 2 * Liveness(job),
           .spare_workers = job.cluster().workers() - job.cluster().min_workers(),
-          .autonomy = Autonomy(job)};
+          .autonomy = Autonomy(job),
+          .preemption_grace = PreemptionGrace(job)};
 }
 
 }  // namespace
@@ -60,11 +62,23 @@ JobRun::Result JobRun::Run() {
       break;
     }
     poller_.Ask(now);
-    if (const int signal = signals_.Wait(PollInterval())) supervision_.Signalled(signal);
+    if (const int signal = signals_.Wait(PollInterval())) {
+      if (supervision_.Signalled(signal, absl::Now())) Preempt(signal);
+    }
   }
   if (auto status = poller_.Take()) See(*status, absl::Now());
   display_.End();
   return {supervision_.Result(), status_};
+}
+
+void JobRun::Preempt(int signal) {
+  display_.Say(absl::StrCat(SignalName(signal), ": the job goes on until a checkpoint is whole, ",
+                            absl::FormatDuration(PreemptionGrace(job_)), " at most"));
+  // Not SIGTERM: whoever has sent it to this process may have sent it to all of them (Slurm does),
+  // and a second one ends a process at once.
+  children_.Signal(SIGUSR1, [this](const std::string& name) {
+    return name == "coordinator" || supervision_.coordinator_is_away();
+  });
 }
 
 absl::Status JobRun::Start(const std::string& name, const std::string& program,

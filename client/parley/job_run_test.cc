@@ -166,6 +166,29 @@ TEST_F(JobRunTest, AnInterruptEndsEvenThoseThatIgnoreTerm) {
   ExpectAllGone();
 }
 
+TEST_F(JobRunTest, AfterSigtermTheCoordinatorIsToldAndTheJobEndsByItself) {
+  job_.set_preemption_grace("20s");
+  JobRun::Programs programs = Programs(
+      "trap '' USR1; while [ ! -e end ]; do sleep 0.02; done; echo it is saved >&2; exit 75");
+  programs.coordinator = Program("coordinator",
+                                 "trap '> end; echo it is saved >&2; exit 75' USR1\n"
+                                 "echo 127.0.0.1:1 > coordinator.address\n"
+                                 "while :; do sleep 0.02; done");
+  bool sent = false;
+  const auto result = Run(programs, [&] {
+    GetStatusReply status = Joined();
+    if (status.phase() == TRAINING && !sent) {
+      sent = true;
+      kill(getpid(), SIGTERM);
+    }
+    return status;
+  });
+  EXPECT_TRUE(sent);
+  EXPECT_EQ(result.outcome.code, kPreempted);
+  EXPECT_EQ(result.outcome.last_line, "it is saved");
+  ExpectAllGone();
+}
+
 TEST_F(JobRunTest, WhoFailsBeforeTheJobIsUpGivesStatusAndLastLine) {
   JobRun::Programs programs = Programs("sleep 1000");
   programs.shard = Program("shard", "echo cannot listen on 127.0.0.1:80 >&2; exit 2");
