@@ -142,7 +142,8 @@ class CoordinatorCore {
 
   // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
   // for `liveness`, and somebody was heard of in that time; or for so long after that): the process
-  // may go. Where it hears nobody of those that have not left, it waits for `autonomy` more.
+  // may go. Where it hears nobody of those that have not left, it waits for `autonomy` more. One
+  // whose job was told to end goes soon after preemption_grace.
   bool MayExit(absl::Time now) const;
 
   // Rises when the set of members changes: targets.json is to be written anew.

@@ -29,8 +29,8 @@ void CoordinatorCore::Preempt(LoggedPreemption preemption, absl::Time now) {
   const bool has_trained = life_.phase() == TRAINING || life_.phase() == SAVING;
   preemption_ = std::move(preemption);
   if (!has_trained || options_.preemption_grace == absl::ZeroDuration()) {
-    // PreemptedCause says who; there is nothing else to say.
     EndJob(PreemptedCause(""), now);
+    preemption_.reset();  // nothing goes on for it
     return;
   }
   preemption_->set_end_unix_micros(absl::ToUnixMicros(now + options_.preemption_grace));

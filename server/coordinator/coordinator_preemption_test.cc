@@ -168,6 +168,16 @@ TEST_F(CoordinatorPreemptionTest, WithoutTimeTheJobEndsAndSaysWhatThereIs) {
               "/job/checkpoints/step-00000001; last decided step 2");
 }
 
+TEST_F(CoordinatorPreemptionTest, TheCoordinatorDoesNotWaitLongForThoseThatStay) {
+  job_.Train();
+  ASSERT_TRUE(Preempt(*job_.workers[1]).ok());
+  job_.Pass(absl::Milliseconds(26500));
+  ASSERT_EQ(job_.core.phase(), FAILED);
+  EXPECT_FALSE(job_.core.MayExit(job_.now));
+  job_.Pass(absl::Seconds(1));
+  EXPECT_TRUE(job_.core.MayExit(job_.now));
+}
+
 TEST_F(CoordinatorPreemptionTest, EvenWhereItHearsNobody) {
   job_.Train();
   ASSERT_TRUE(Preempt(*job_.workers[1]).ok());

@@ -8,6 +8,12 @@
 #include "server/coordinator/view_change.h"
 
 namespace parley {
+namespace {
+
+// How long after preemption_grace the coordinator still waits for members to leave.
+constexpr absl::Duration kAfterGrace = absl::Seconds(2);
+
+}  // namespace
 
 void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   if (now - last_tick_ > options_.liveness / 2) {
@@ -78,6 +84,8 @@ void CoordinatorCore::EndWait(absl::Time now) {
 
 bool CoordinatorCore::MayExit(absl::Time now) const {
   if (!life_.ended()) return false;
+  // Who was told to end has no time for those that are still at work; they have mostly heard it.
+  if (life_.phase() == FAILED && now >= preemption_end() + kAfterGrace) return true;
   if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) {
     // A member that is silent now may be dead. But where no member at all is heard of, it is this
     // coordinator that is cut off, and nobody knows the cause; they have as long to ask when they
