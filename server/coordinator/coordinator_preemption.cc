@@ -34,7 +34,8 @@ void CoordinatorCore::Preempt(LoggedPreemption preemption, absl::Time now) {
     return;
   }
   preemption_->set_end_unix_micros(absl::ToUnixMicros(now + options_.preemption_grace));
-  preemption_->set_after_step(progress_.step());
+  // Of the newest that has begun. A barrier in bounded and async may be at progress_.step().
+  preemption_->set_after_step(checkpoint_.busy() ? checkpoint_.step() : checkpoint_.ended());
   Change();
   ++revision_;
   // In SAVING the last checkpoint is being written, and the job finishes.

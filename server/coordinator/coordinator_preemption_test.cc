@@ -139,6 +139,19 @@ TEST_F(CoordinatorPreemptionTest, OneThatIsBeingWrittenIsNotEnough) {
   EXPECT_THAT(Cause(), HasSubstr("start_from=/job/checkpoints/step-00000002;"));
 }
 
+TEST_F(CoordinatorPreemptionTest, ABarrierMayBeAtTheStepThatIsKnown) {
+  job_.Train();
+  Decide();
+  ASSERT_TRUE(Preempt(*job_.workers[1]).ok());
+  mark_.set_version(1);
+  JobProgress progress;
+  progress.set_step(1);
+  *progress.mutable_mark() = mark_;
+  ASSERT_TRUE(job_.Report(*job_.shards[0], {}, progress).ok());
+  Write(1);
+  EXPECT_THAT(Cause(), HasSubstr("start_from=/job/checkpoints/step-00000001;"));
+}
+
 TEST_F(CoordinatorPreemptionTest, NorIsItsFailureTheEnd) {
   job_.Train();
   Decide(/*mark=*/true);
