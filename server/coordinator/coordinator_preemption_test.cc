@@ -184,7 +184,7 @@ TEST_F(CoordinatorPreemptionTest, WithoutTimeTheJobEndsAndSaysWhatThereIs) {
 TEST_F(CoordinatorPreemptionTest, TheCoordinatorDoesNotWaitLongForThoseThatStay) {
   job_.Train();
   ASSERT_TRUE(Preempt(*job_.workers[1]).ok());
-  job_.Pass(absl::Milliseconds(26500));
+  job_.Pass(absl::Milliseconds(25500));
   ASSERT_EQ(job_.core.phase(), FAILED);
   EXPECT_FALSE(job_.core.MayExit(job_.now));
   job_.Pass(absl::Seconds(1));

@@ -11,7 +11,8 @@ namespace parley {
 namespace {
 
 // How long after preemption_grace the coordinator still waits for members to leave.
-constexpr absl::Duration kAfterGrace = absl::Seconds(2);
+// Its own end takes 2 s more, and Slurm leaves 5 s after the default.
+constexpr absl::Duration kAfterGrace = absl::Seconds(1);
 
 }  // namespace
 

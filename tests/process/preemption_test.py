@@ -151,10 +151,33 @@ def a_second_sigterm_ends_at_once(where, runs):
     assert worker.wait(5) == 75
 
 
+def without_time_all_end_and_say_so(where, runs):
+    hand = ByHand(small_job(where, epochs=100000, extra='preemption_grace: "3s"\n'))
+    runs.append(hand)
+    wait_for("step 3", lambda: hand.step() >= 3, 120)
+    stopped = hand.processes.pop("shard-1")  # it neither trains nor writes
+    stopped.send_signal(signal.SIGSTOP)
+    try:
+        hand.processes["shard-0"].send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        codes = hand.wait_for_end(3 + 8)
+        took = time.monotonic() - began
+        assert took >= 3 and set(codes.values()) == {75}, (took, codes)
+        causes = {last_line(log) for name, log in hand.logs().items() if name != "shard-1"}
+        assert len(causes) == 1, causes
+        cause = causes.pop()
+        assert "preempted by SIGTERM; no checkpoint could be written within 3s; there is none; " in cause, cause
+        print(f"all others ended after {took:.1f} s: {cause}")
+    finally:
+        stopped.kill()
+        stopped.wait()
+
+
 main(
     sigterm_to_parley_run,
     tell("worker-1", signal.SIGTERM),
     tell("shard-1", signal.SIGUSR1),
     tell("coordinator", signal.SIGTERM),
     a_second_sigterm_ends_at_once,
+    without_time_all_end_and_say_so,
 )
