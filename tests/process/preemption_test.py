@@ -14,7 +14,7 @@ from support.jobs import Run, alive, last_line, main, small_job, wait_for
 from support.programs import program
 
 GRACE = 20  # seconds
-EPOCHS = 12  # of 15 steps: 600 samples, 2 workers with 20 each
+EPOCHS = 8  # of 15 steps: 600 samples, 2 workers with 20 each
 EXTRA = f'preemption_grace: "{GRACE}s"\nconsistency {{ sync {{ deterministic: true }} }}\n'
 
 
@@ -98,7 +98,7 @@ def tell(victim, number):
         job = small_job(where, epochs=EPOCHS, extra=EXTRA)
         hand = ByHand(job)
         runs.append(hand)
-        step = random.randint(5, 80)
+        step = random.randint(5, 50)
         wait_for(f"step {step}", lambda: hand.step() >= step, 120)
         hand.processes[victim].send_signal(number)
         began = time.monotonic()
@@ -121,7 +121,7 @@ def tell(victim, number):
 def sigterm_to_parley_run(where, runs):
     run = Run(small_job(where, epochs=EPOCHS, extra=EXTRA))
     runs.append(run)
-    run.wait_for_step(random.randint(5, 80))
+    run.wait_for_step(random.randint(5, 50))
     pids = run.pids()
     run.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
