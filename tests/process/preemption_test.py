@@ -173,6 +173,20 @@ def without_time_all_end_and_say_so(where, runs):
         stopped.wait()
 
 
+def without_a_coordinator_a_member_goes_by_itself(where, runs):
+    hand = ByHand(small_job(where, epochs=100000, extra='preemption_grace: "2s"\n'))
+    runs.append(hand)
+    wait_for("step 3", lambda: hand.step() >= 3, 120)
+    hand.processes["coordinator"].kill()
+    for name in ("shard-1", "worker-0"):
+        hand.processes[name].send_signal(signal.SIGUSR1)
+    for name in ("shard-1", "worker-0"):
+        assert hand.processes[name].wait(10) == 75, hand.processes[name].returncode
+        cause = last_line(hand.logs()[name])
+        assert f"(pid {hand.processes[name].pid}): preempted by SIGUSR1, and the coordinator at " in cause, cause
+    print(cause)
+
+
 main(
     sigterm_to_parley_run,
     tell("worker-1", signal.SIGTERM),
@@ -180,4 +194,5 @@ main(
     tell("coordinator", signal.SIGTERM),
     a_second_sigterm_ends_at_once,
     without_time_all_end_and_say_so,
+    without_a_coordinator_a_member_goes_by_itself,
 )
