@@ -331,6 +331,10 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(job->checkpoint().directory(), "checkpoints");
   EXPECT_EQ(Liveness(*job), absl::Seconds(10));
   EXPECT_EQ(StallTimeout(*job), absl::Minutes(10));
+  EXPECT_EQ(PreemptionGrace(*job), absl::Seconds(25));
+  const auto at_once = Load(std::string(kGood) + "preemption_grace: \"0s\"\n");
+  ASSERT_TRUE(at_once.ok()) << at_once.status();
+  EXPECT_EQ(PreemptionGrace(*at_once), absl::ZeroDuration());
   const auto adamw = Load(kGood, {"optimizer.adamw={rate: 1}"});
   ASSERT_TRUE(adamw.ok()) << adamw.status();
   EXPECT_EQ(adamw->optimizer().adamw().weight_decay(), 0.01);
