@@ -11,8 +11,9 @@ namespace parley {
 namespace {
 
 // How long after preemption_grace the coordinator still waits for members to leave.
-// Its own end takes 2 s more, and Slurm leaves 5 s after the default.
-constexpr absl::Duration kAfterGrace = absl::Seconds(1);
+// Its own end takes up to 3 s more, in which it still answers at first, and Slurm leaves 5 s after
+// the default.
+constexpr absl::Duration kAfterGrace = absl::Milliseconds(500);
 
 }  // namespace
 
