@@ -44,6 +44,12 @@ void MemberState::Tick(absl::Time now) {
   if (now - last_tick_ > options_.liveness / 2) grace_until_ = now + options_.liveness / 4;
   last_tick_ = std::max(last_tick_, now);
   if (over() || ended_) return;
+  if (preemption_.has_value() && now >= preemption_->until) {
+    FailWith(absl::StrCat(preemption_->reason, ", and the coordinator at ", options_.coordinator,
+                          " has not ended the job in time"),
+             /*preempted=*/true);
+    return;
+  }
   if (fenced()) {
     if (now >= status_deadline()) OnStatus(absl::DeadlineExceededError(""), now);
     return;
@@ -116,6 +122,8 @@ void MemberState::OnRefusal(const absl::Status& status, absl::Time now) {
   // Once the job has finished, its coordinator may go, and with it what it knew of us.
   if (ended_ || fenced()) return;
   if (ActionFor(status.code()) != RetryAction::kGiveUp) return;
+  // To find out whether it could join anew is of no use any more.
+  if (preemption_.has_value()) return FailWith(preemption_->reason, /*preempted=*/true);
   fence_ = status;
   fenced_at_ = now;
 }
@@ -173,6 +181,13 @@ void MemberState::OnStatus(const absl::StatusOr<GetStatusReply>& reply, absl::Ti
 void MemberState::Progress(uint64_t last_decided_step, uint64_t job_epoch) {
   if (job_epoch < this->job_epoch()) return;
   last_decided_step_ = std::max(last_decided_step_, last_decided_step);
+}
+
+bool MemberState::Preempt(const std::string& reason, absl::Time until) {
+  if (over() || ended_ || preemption_.has_value()) return false;
+  preemption_ = {reason, until};
+  if (fenced()) FailWith(reason, /*preempted=*/true);
+  return true;
 }
 
 void MemberState::FailWith(const std::string& reason, bool preempted) {

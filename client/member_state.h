@@ -30,6 +30,8 @@ namespace parley {
 //   fenced -> member     a heartbeat succeeded: it was a former coordinator that did not know it
 //   fenced -> expelled   the job goes on without this member, which may join anew
 //   fenced -> failed     it told the first cause, or nothing within liveness / 4
+//   any -> failed        this process was preempted, and the job has not ended in time; or it is
+//                        fenced after that
 //   any -> ended         the job has finished, or this member has left: nothing is lost any more
 class MemberState {
  public:
@@ -90,6 +92,10 @@ class MemberState {
   // This process cannot go on and the coordinator has not said what counts.
   void FailWith(const std::string& reason, bool preempted);
 
+  // This process was told to end, and the job may go on until then. False: it was before, or there
+  // is no job any more.
+  bool Preempt(const std::string& reason, absl::Time until);
+
   // This member leaves.
   void Leave() { left_ = true; }
 
@@ -134,6 +140,11 @@ class MemberState {
   bool ended_ = false;  // the job has finished
   bool left_ = false;
   bool expelled_ = false;
+  struct Preemption {
+    std::string reason;
+    absl::Time until;
+  };
+  std::optional<Preemption> preemption_;
   std::optional<FirstCause> failure_;
 };
 

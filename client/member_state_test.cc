@@ -302,6 +302,58 @@ TEST(MemberState, WhereTheJobGoesBackTheLastDecidedStepDoesToo) {
   EXPECT_EQ(state.failure()->last_decided_step(), 11);
 }
 
+TEST(MemberState, APreemptedOneIsAMemberUntilTheCoordinatorEndsTheJob) {
+  MemberState state = MakeState(SHARD, 1);
+  EXPECT_TRUE(state.Preempt("preempted by SIGTERM", kStart + 2 * kLiveness));
+  EXPECT_FALSE(state.Preempt("preempted by SIGUSR1", kStart)) << "the first one counts";
+  for (absl::Time now = kStart; now < kStart + 1.9 * kLiveness; now += kLiveness / 4) {
+    state.OnHeartbeat(absl::OkStatus(), now, now);
+    state.Tick(now);
+  }
+  EXPECT_FALSE(state.failure().has_value());
+  WatchReply failed = WithView(4);
+  failed.set_phase(FAILED);
+  failed.mutable_cause()->set_text("preempted, and saved");
+  EXPECT_FALSE(state.OnWatch(failed, kStart + 1.9 * kLiveness));
+  EXPECT_EQ(state.failure()->text(), "preempted, and saved");
+}
+
+TEST(MemberState, APreemptedOneDoesNotWaitForTheCoordinatorForEver) {
+  MemberState state = MakeAutonomous(WORKER, 0);
+  EXPECT_TRUE(state.Preempt("preempted by SIGTERM", kStart + 2 * kLiveness));
+  PassSilently(state, kStart, kStart + 1.9 * kLiveness);
+  EXPECT_FALSE(state.failure().has_value());
+  PassSilently(state, kStart + 1.9 * kLiveness, kStart + 2 * kLiveness);
+  ASSERT_TRUE(state.failure().has_value());
+  EXPECT_TRUE(state.failure()->preempted());
+  EXPECT_NE(state.failure()->text().find("preempted by SIGTERM, and the coordinator at h:1 has not "
+                                         "ended the job in time; last decided step 0"),
+            std::string::npos)
+      << state.failure()->text();
+}
+
+TEST(MemberState, APreemptedOneThatIsFencedGoes) {
+  for (const bool before : {true, false}) {
+    MemberState::Options options;
+    options.liveness = kLiveness;
+    options.may_rejoin = true;
+    options.self = "worker 0 at h:20 (pid 6)";
+    MemberState state(options, kStart);
+    if (before) {
+      EXPECT_TRUE(state.Preempt("preempted by SIGTERM", kStart + kLiveness));
+    }
+    state.OnHeartbeat(absl::AbortedError("silent for 10s"), kStart, kStart);
+    if (!before) {
+      EXPECT_TRUE(state.Preempt("preempted by SIGTERM", kStart + kLiveness));
+    }
+    EXPECT_FALSE(state.expelled());
+    ASSERT_TRUE(state.failure().has_value());
+    EXPECT_EQ(state.failure()->text(),
+              "worker 0 at h:20 (pid 6): preempted by SIGTERM; last decided step 0");
+    EXPECT_TRUE(state.failure()->preempted());
+  }
+}
+
 TEST(MemberState, AReasonOfItsOwnNamesTheMemberAndTheStep) {
   MemberState state = MakeState(WORKER, 0);
   state.Progress(3, 0);

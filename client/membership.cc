@@ -33,6 +33,7 @@ class DrivenMembership final : public Membership {
   FirstCause Fail(const std::string& reason, bool preempted) override {
     return driver_->Fail(reason, preempted);
   }
+  void Preempt(const std::string& reason) override { driver_->Preempt(reason); }
   std::optional<FirstCause> failure() const override { return driver_->failure(); }
   void Leave() override { driver_->Leave(); }
 

@@ -9,6 +9,10 @@
 namespace parley {
 namespace {
 
+// How much later than preemption_grace a preempted member goes by itself: the coordinator's word
+// may be on its way. Less than what Slurm leaves of its 30 s.
+constexpr absl::Duration kAfterGrace = absl::Seconds(2);
+
 MemberState::Options StateOptions(const Membership::Options& options,
                                   const MembershipDriver::Joined& joined, bool may_rejoin) {
   MemberState::Options state;
@@ -250,29 +254,44 @@ void MembershipDriver::CheckFailure() {
       [self = shared_from_this(), cause = *state_.failure()] { self->listener_.on_failed(cause); });
 }
 
+void MembershipDriver::SendFail(const std::string& reason, bool preempted, bool checkpoint_first,
+                                absl::Time deadline) {
+  RetryOptions retry;
+  retry.what =
+      absl::StrCat("telling the coordinator at ", joined_.coordinator_address, " of the failure");
+  retry.deadline = deadline;
+  retry.attempt_timeout = options_.liveness / 4;
+  retry.refresh_timeout = options_.liveness / 4;
+  caller_.Call<FailReply>(
+      retry,
+      [self = shared_from_this(), reason, preempted, checkpoint_first](absl::Time until,
+                                                                       Done<FailReply> done) {
+        FailRequest request;
+        *request.mutable_header() = self->header();
+        request.set_reason(reason);
+        request.set_preempted(preempted);
+        request.set_checkpoint_first(checkpoint_first);
+        self->coordinator_->Fail(request, until, std::move(done));
+      },
+      [](const absl::StatusOr<FailReply>&) {});
+}
+
+void MembershipDriver::Preempt(const std::string& reason) {
+  const absl::Time until = timers_->Now() + options_.preemption_grace + kAfterGrace;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!state_.Preempt(reason, until)) return;
+  }
+  // Once it is answered it is in the coordinator's log, and so counts for the next one too.
+  SendFail(reason, /*preempted=*/true, /*checkpoint_first=*/true, until);
+}
+
 FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
   // A coordinator that is away is waited for, so that all hear of the same cause; a process that
   // was told to go has no time for that.
   const absl::Time deadline =
       timers_->Now() + options_.liveness + (preempted ? absl::ZeroDuration() : options_.autonomy);
-  if (!failure().has_value()) {
-    RetryOptions retry;
-    retry.what =
-        absl::StrCat("telling the coordinator at ", joined_.coordinator_address, " of the failure");
-    retry.deadline = deadline;
-    retry.attempt_timeout = options_.liveness / 4;
-    retry.refresh_timeout = options_.liveness / 4;
-    caller_.Call<FailReply>(
-        retry,
-        [self = shared_from_this(), reason, preempted](absl::Time until, Done<FailReply> done) {
-          FailRequest request;
-          *request.mutable_header() = self->header();
-          request.set_reason(reason);
-          request.set_preempted(preempted);
-          self->coordinator_->Fail(request, until, std::move(done));
-        },
-        [](const absl::StatusOr<FailReply>&) {});  // the cause that counts comes by the Watch
-  }
+  if (!failure().has_value()) SendFail(reason, preempted, /*checkpoint_first=*/false, deadline);
   absl::MutexLock lock(&mu_);
   (void)options_.runtime->Await(
       mu_,

@@ -43,6 +43,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   std::shared_ptr<CoordinatorClient> coordinator() const { return coordinator_; }
   void Progress(uint64_t last_decided_step, uint64_t job_epoch);
   FirstCause Fail(const std::string& reason, bool preempted);
+  void Preempt(const std::string& reason);
   std::optional<FirstCause> failure() const;
   void Leave();
 
@@ -52,6 +53,9 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void Pump();
   void SendHeartbeat();
   void LookForCoordinator();
+  // Tells the coordinator until `deadline`; the cause that counts comes by the Watch.
+  void SendFail(const std::string& reason, bool preempted, bool checkpoint_first,
+                absl::Time deadline);
   void OpenWatch();
   void AskLeader(const std::string& address, absl::Time deadline);
   void AskStatus();

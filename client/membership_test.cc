@@ -80,6 +80,16 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     return failed_with_;
   }
 
+  int fails() const {
+    absl::MutexLock lock(&mu_);
+    return fails_;
+  }
+  void AwaitFails(int count) {
+    absl::MutexLock lock(&mu_);
+    auto enough = [this, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return fails_ >= count; };
+    mu_.Await(absl::Condition(&enough));
+  }
+
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
     absl::MutexLock lock(&mu_);
     connected_.push_back(address);
@@ -137,6 +147,9 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     {
       absl::MutexLock lock(&mu_);
       failed_with_ = request.reason();
+      ++fails_;
+      // The job goes on.
+      if (request.preempted() && request.checkpoint_first()) return done(FailReply());
     }
     WatchReply failed;
     failed.set_phase(FAILED);
@@ -181,6 +194,7 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   int leaves_ ABSL_GUARDED_BY(mu_) = 0;
   std::string failed_with_ ABSL_GUARDED_BY(mu_);
+  int fails_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 WatchReply Training() {
@@ -293,6 +307,35 @@ TEST_F(MembershipTest, AnAddressFileThatComesLaterIsFound) {
   auto membership = Join(absl::Seconds(10), "file:" + path);
   ASSERT_TRUE(membership.ok()) << membership.status();
   EXPECT_EQ(service_.connected(), std::vector<std::string>{"h:99"});
+}
+
+TEST_F(MembershipTest, APreemptedOneTellsOfItOnceAndHearsOfTheEndLikeOthers) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  (*membership)->Preempt("preempted by SIGTERM");
+  (*membership)->Preempt("preempted by SIGUSR1");
+  service_.AwaitFails(1);
+  EXPECT_EQ(service_.failed_with(), "preempted by SIGTERM");
+  EXPECT_FALSE((*membership)->failure().has_value());
+  service_.Publish(Training());
+  AwaitStates(1);
+  WatchReply failed;
+  failed.set_phase(FAILED);
+  failed.mutable_cause()->set_text("preempted, and saved");
+  service_.Publish(failed);
+  EXPECT_EQ(AwaitFailure(), "preempted, and saved");
+  EXPECT_EQ(service_.fails(), 1);
+}
+
+TEST_F(MembershipTest, APreemptedOneThatDoesNotReachTheCoordinatorTriesUntilItDoes) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_down(true);
+  (*membership)->Preempt("preempted by SIGTERM");
+  EXPECT_EQ(service_.fails(), 0);
+  service_.set_down(false);
+  service_.AwaitFails(1);
+  EXPECT_FALSE((*membership)->failure().has_value());
 }
 
 TEST_F(MembershipTest, AFailureOfItsOwnComesBackAsTheCauseThatCounts) {

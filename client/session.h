@@ -145,6 +145,10 @@ class Session {
   // the cause that counts.
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
+  // This process was told to end ("preempted by SIGTERM"): the job goes on, with this worker too,
+  // until a checkpoint is whole, and fails then. Does not wait; any thread.
+  virtual void Preempt(const std::string& reason) = 0;
+
   // Why the job failed, if it has.
   virtual std::optional<FirstCause> failure() const = 0;
 

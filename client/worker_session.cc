@@ -87,11 +87,12 @@ absl::Status WorkerSession::JoinJob() {
   member.metrics_address = options_.metrics_address;
   member.liveness = liveness_;
   member.autonomy = Autonomy(options_.job);
+  member.preemption_grace = PreemptionGrace(options_.job);
   member.join_timeout = again ? std::max(patience_, options_.join_timeout) : options_.join_timeout;
   // A place may be that of a lost member, this one's own former one too.
-  member.wait_for_place =
-      again || options_.job.cluster().min_workers() < options_.job.cluster().workers() ||
-      options_.job.max_restarts() != 0;
+  member.wait_for_place = again ||
+                          options_.job.cluster().min_workers() < options_.job.cluster().workers() ||
+                          options_.job.max_restarts() != 0;
   member.runtime = runtime_;
   member.resolve = options_.resolve;
   Membership::Listener listener;

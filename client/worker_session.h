@@ -73,6 +73,7 @@ class WorkerSession final : public Session {
   absl::Status ReportEvaluation(const Evaluation& part) override;
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
+  void Preempt(const std::string& reason) override { membership()->Preempt(reason); }
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
   Epochs epochs() const override;

@@ -23,7 +23,7 @@ std::string NameOf(int signal) {
 
 }  // namespace
 
-void Preemption::BreakOffBy(std::function<void(const std::string&)> leave) {
+void Preemption::BreakOffBy(Leave leave) {
   std::string signal;
   {
     absl::MutexLock lock(&mu_);
@@ -32,25 +32,34 @@ void Preemption::BreakOffBy(std::function<void(const std::string&)> leave) {
     signal = signal_;
     ++leaving_;
   }
-  Leave(leave, signal);
+  Run(leave, signal);
+}
+
+void Preemption::GoOnAfter(Leave tell) {
+  absl::MutexLock lock(&mu_);
+  tell_ = std::move(tell);
 }
 
 void Preemption::Signal(int signal) {
-  std::string name = NameOf(signal);
-  std::function<void(const std::string&)> leave;
+  const std::string name = NameOf(signal);
+  Leave run;
   {
     absl::MutexLock lock(&mu_);
     if (over_ || !signal_.empty()) return;
-    signal_ = name;
-    if (!leave_) return;
-    leave = leave_;
+    if (tell_ && signal != SIGINT) {
+      if (std::exchange(told_, true)) return;
+      run = tell_;
+    } else {
+      signal_ = name;
+      if (!leave_) return;
+      run = leave_;
+    }
     ++leaving_;
   }
-  Leave(leave, name);
+  Run(run, name);
 }
 
-void Preemption::Leave(const std::function<void(const std::string&)>& leave,
-                       const std::string& signal) {
+void Preemption::Run(const Leave& leave, const std::string& signal) {
   leave(signal);
   absl::MutexLock lock(&mu_);
   --leaving_;

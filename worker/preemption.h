@@ -9,14 +9,20 @@
 
 namespace parley {
 
-// What a signal to go (SIGTERM, SIGINT, SIGUSR1) means for a worker, by what it is doing: during
-// the steps the running one is finished first; before them there is nothing to finish. Thread-safe.
+// What a signal to go (SIGTERM, SIGINT, SIGUSR1) means for a worker, by what it is doing. SIGTERM
+// and SIGUSR1 of one that has joined a job with a preemption_grace: it goes on as it was, and the
+// job ends by itself when a checkpoint is whole. Else, and for SIGINT: during the steps the running
+// one is finished first; before them there is nothing to finish. Thread-safe.
 class Preemption {
  public:
   // The worker does something that a signal may break off, from now until StepsBegin or the next
   // call: `leave(name of the signal)` runs on the signals' thread. At once if a signal has come
   // already.
   void BreakOffBy(std::function<void(const std::string& signal)> leave);
+
+  // From now on SIGTERM and SIGUSR1 only call `tell(name of the signal)`, the first of them, on the
+  // signals' thread; `tell` must not wait.
+  void GoOnAfter(std::function<void(const std::string& signal)> tell);
 
   // From the signals' thread.
   void Signal(int signal);
@@ -25,19 +31,24 @@ class Preemption {
   // text. The first call says that the steps begin.
   std::string AskedBeforeStep();
 
-  // No signal matters any more: waits for a `leave` that is running, and lets no other begin.
+  // No signal matters any more: waits for a `leave` or `tell` that is running, and lets no other
+  // begin.
   void Over();
 
  private:
+  using Leave = std::function<void(const std::string&)>;
+
   bool NobodyLeaves() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return leaving_ == 0; }
   // Runs leave(signal) outside the lock.
-  void Leave(const std::function<void(const std::string&)>& leave, const std::string& signal);
+  void Run(const Leave& leave, const std::string& signal);
 
   absl::Mutex mu_;
   bool over_ ABSL_GUARDED_BY(mu_) = false;
-  int leaving_ ABSL_GUARDED_BY(mu_) = 0;  // calls of `leave` that run
+  bool told_ ABSL_GUARDED_BY(mu_) = false;
+  int leaving_ ABSL_GUARDED_BY(mu_) = 0;  // calls of `leave` and `tell` that run
   std::string signal_ ABSL_GUARDED_BY(mu_);
-  std::function<void(const std::string&)> leave_ ABSL_GUARDED_BY(mu_);
+  Leave leave_ ABSL_GUARDED_BY(mu_);
+  Leave tell_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -36,6 +36,33 @@ TEST(PreemptionTest, DuringTheStepsTheTrainerAsksForIt) {
   EXPECT_EQ(preemption.AskedBeforeStep(), "SIGINT");
 }
 
+TEST(PreemptionTest, OneThatHasJoinedGoesOnAfterSigtermAndTellsOfItOnce) {
+  Preemption preemption;
+  std::string told, left;
+  preemption.BreakOffBy([&](const std::string& signal) { left += signal; });
+  preemption.GoOnAfter([&](const std::string& signal) { told += signal; });
+  preemption.Signal(SIGUSR1);
+  EXPECT_EQ(told, "SIGUSR1");
+  preemption.Signal(SIGTERM);
+  EXPECT_EQ(told, "SIGUSR1");
+  EXPECT_EQ(left, "");
+  EXPECT_EQ(preemption.AskedBeforeStep(), "") << "it trains on";
+}
+
+TEST(PreemptionTest, SigintEndsEvenOneThatGoesOnForACheckpoint) {
+  Preemption preemption;
+  int told = 0;
+  preemption.GoOnAfter([&](const std::string&) { ++told; });
+  EXPECT_EQ(preemption.AskedBeforeStep(), "");
+  preemption.Signal(SIGTERM);
+  preemption.Signal(SIGINT);
+  EXPECT_EQ(preemption.AskedBeforeStep(), "SIGINT");
+  EXPECT_EQ(told, 1);
+  preemption.Over();
+  preemption.Signal(SIGTERM);
+  EXPECT_EQ(told, 1);
+}
+
 TEST(PreemptionTest, AfterTheEndNothingIsBrokenOff) {
   Preemption preemption;
   bool left = false;

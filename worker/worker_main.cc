@@ -15,6 +15,7 @@
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
 #include "worker/fit.h"
+#include "worker/last_moment.h"
 #include "worker/models/network.h"
 #include "worker/preemption.h"
 #include "worker/trainer.h"
@@ -52,6 +53,10 @@ int DescribeWorkload(const std::string& job_file) {
   std::printf("%s\n", description->c_str());
   return kFinished;
 }
+
+// How long after preemption_grace a worker still waits for its training thread; its membership has
+// given up the coordinator before.
+constexpr absl::Duration kLastWord = absl::Seconds(3);
 
 // How the job ended for this worker, by its first cause.
 int ExitWith(Daemon& daemon, const FirstCause& cause) {
@@ -92,6 +97,19 @@ int Train(Daemon& daemon, Preemption& preemption) {
   daemon.Joined((*session)->ordinal());
   daemon.TellWaits([&](WaitsReply& reply) { (*session)->TellWaits(reply); });
   const absl::Cleanup tell_no_more = [&] { daemon.TellWaits(nullptr); };  // before the session goes
+  LastMoment last_moment([&] {
+    const std::optional<FirstCause> cause = (*session)->failure();
+    const std::string own = "preempted; the step took longer than the job has time";
+    std::_Exit(cause ? ExitWith(daemon, *cause) : daemon.Exit(kPreempted, own));
+  });
+  if (const absl::Duration grace = PreemptionGrace(daemon.job()); grace > absl::ZeroDuration()) {
+    preemption.GoOnAfter([&, grace](const std::string& signal) {
+      daemon.log().Warning("told to end: goes on until a checkpoint is whole",
+                           {{"signal", signal}, {"at_most", absl::FormatDuration(grace)}});
+      (*session)->Preempt("preempted by " + signal);
+      last_moment.SetIn(grace + kLastWord);
+    });
+  }
   preemption.BreakOffBy([&](const std::string& signal) {
     (*session)->Fail("preempted by " + signal, /*preempted=*/true);
   });

@@ -48,8 +48,14 @@ std::vector<size_t> Children::Reap() {
   return ended;
 }
 
+void Children::Signal(int signal, const std::function<bool(const std::string& name)>& whom) {
+  for (Child& child : children_) {
+    if (!child.exit && whom(child.name)) child.process.Signal(signal);
+  }
+}
+
 void Children::End(absl::Duration grace, SignalInbox& signals) {
-  for (Child& child : children_) child.process.Signal(SIGTERM);
+  for (Child& child : children_) child.process.Signal(SIGINT);
   absl::Time kill_at = absl::Now() + grace;
   while (Reap(), !AllEnded()) {
     if (absl::Now() >= kill_at) {

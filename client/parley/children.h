@@ -2,6 +2,7 @@
 #define PARLEY_CLIENT_PARLEY_CHILDREN_H_
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -36,8 +37,11 @@ class Children {
   // Notes who has ended; the indices of those that had not at the call before.
   std::vector<size_t> Reap();
 
-  // SIGTERM to all that run, and SIGKILL to those that still do after `grace`. Returns when all are
-  // gone. A signal that comes meanwhile ends the grace.
+  // To those that run and that `whom` names.
+  void Signal(int signal, const std::function<bool(const std::string& name)>& whom);
+
+  // SIGINT, which our programs end at once by, to all that run, and SIGKILL to those that still do
+  // after `grace`. Returns when all are gone. A signal that comes meanwhile ends the grace.
   void End(absl::Duration grace, SignalInbox& signals);
 
   bool AllEnded() const;

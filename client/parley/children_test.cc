@@ -132,12 +132,12 @@ TEST_F(ChildrenTest, AProgramThatIsNotThereIsNamed) {
   EXPECT_NE(status.message().find(folder_ + "/nothing"), absl::string_view::npos) << status;
 }
 
-TEST_F(ChildrenTest, WhoIgnoresTermIsKilledAfterTheGrace) {
+TEST_F(ChildrenTest, WhoIgnoresItIsKilledAfterTheGrace) {
   Children children;
   NamedPipe pipe(folder_ + "/pipe");
   const std::string work = pipe.Hold() + "while :; do sleep 0.1; done";
-  Start(children, "stubborn", "trap '' TERM; " + work);
-  Start(children, "polite", "trap 'exit 75' TERM; " + work);
+  Start(children, "stubborn", "trap '' INT; " + work);
+  Start(children, "polite", "trap 'exit 75' INT; " + work);
   ASSERT_NE(pipe.ReadLine(), "");
   ASSERT_NE(pipe.ReadLine(), "");
   const absl::Time began = absl::Now();
@@ -153,7 +153,7 @@ TEST_F(ChildrenTest, TheGoingObjectTakesAllWithIt) {
   pid_t pid = 0;
   {
     Children children;
-    Start(children, "stubborn", "trap '' TERM; " + pipe.Hold() + "sleep 1000");
+    Start(children, "stubborn", "trap '' INT; " + pipe.Hold() + "sleep 1000");
     ASSERT_NE(pipe.ReadLine(), "");
     pid = children.all()[0].process.pid();
     ASSERT_TRUE(Runs(pid));

@@ -1,5 +1,6 @@
 #include "client/parley/job_run.h"
 
+#include <signal.h>
 #include <stdio.h>
 
 #include <map>
@@ -14,7 +15,7 @@
 namespace parley {
 namespace {
 
-// Between SIGTERM and SIGKILL.
+// Between SIGINT and SIGKILL.
 constexpr absl::Duration kGrace = absl::Seconds(3);
 
 Supervision::Limits LimitsFor(const JobConfig& job) {
@@ -23,7 +24,8 @@ Supervision::Limits LimitsFor(const JobConfig& job) {
           .first_answer = absl::Minutes(1) + 2 * Liveness(job),
           .spare_workers = job.cluster().workers() - job.cluster().min_workers(),
           .autonomy = Autonomy(job),
-          .max_restarts = job.max_restarts()};
+          .max_restarts = job.max_restarts(),
+          .preemption_grace = PreemptionGrace(job)};
 }
 
 }  // namespace
@@ -52,7 +54,9 @@ JobRun::Result JobRun::Run() {
       break;
     }
     poller_.Ask(now);
-    if (const int signal = signals_.Wait(PollInterval())) supervision_.Signalled(signal);
+    if (const int signal = signals_.Wait(PollInterval())) {
+      if (supervision_.Signalled(signal, absl::Now())) Preempt(signal);
+    }
   }
   if (auto status = poller_.Take()) See(*status, absl::Now());
   display_.End();
@@ -92,6 +96,16 @@ absl::Status JobRun::Restart(const Children::Child& child) {
       absl::StrCat(out_, "/", child.name, ".restart-", supervision_.restarts(), ".log");
   return children_.Start(child.name, log,
                          {program, absl::StrCat("--job=", out_, "/job.textproto"), where});
+}
+
+void JobRun::Preempt(int signal) {
+  display_.Say(absl::StrCat(SignalName(signal), ": the job goes on until a checkpoint is whole, ",
+                            absl::FormatDuration(PreemptionGrace(job_)), " at most"));
+  // Not SIGTERM: whoever has sent it to this process may have sent it to all of them (Slurm does),
+  // and a second one ends a process at once.
+  children_.Signal(SIGUSR1, [this](const std::string& name) {
+    return name == "coordinator" || supervision_.coordinator_is_away();
+  });
 }
 
 absl::Status JobRun::Start(const std::string& name, const std::string& program,

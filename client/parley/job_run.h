@@ -41,6 +41,8 @@ class JobRun {
   Result Run();
 
  private:
+  // Tells the job to end by itself.
+  void Preempt(int signal);
   absl::Status Start(const std::string& name, const std::string& program,
                      std::vector<std::string> arguments);
   // Shards and workers, once the coordinator answers: whatever is wrong with the job's directory or

@@ -166,6 +166,26 @@ TEST_F(JobRunTest, AnInterruptEndsEvenThoseThatIgnoreTerm) {
   ExpectAllGone();
 }
 
+TEST_F(JobRunTest, AfterSigtermTheCoordinatorIsToldAndTheJobEndsByItself) {
+  job_.set_preemption_grace("20s");
+  JobRun::Programs programs = Programs(
+      "trap '' USR1; while [ ! -e end ]; do sleep 0.02; done; echo it is saved >&2; exit 75");
+  programs.coordinator = Program("coordinator",
+                                 "trap '> end; echo it is saved >&2; exit 75' USR1\n"
+                                 "echo 127.0.0.1:1 > coordinator.address\n"
+                                 "while :; do sleep 0.02; done");
+  int trained = 0;
+  const auto result = Run(programs, [&] {
+    GetStatusReply status = Joined();
+    // At the first answer nobody has seen yet that it trains.
+    if (status.phase() == TRAINING && ++trained == 2) kill(getpid(), SIGTERM);
+    return status;
+  });
+  EXPECT_EQ(result.outcome.code, kPreempted);
+  EXPECT_EQ(result.outcome.last_line, "it is saved");
+  ExpectAllGone();
+}
+
 TEST_F(JobRunTest, WhoFailsBeforeTheJobIsUpGivesStatusAndLastLine) {
   JobRun::Programs programs = Programs("sleep 1000");
   programs.shard = Program("shard", "echo cannot listen on 127.0.0.1:80 >&2; exit 2");

@@ -72,6 +72,14 @@ std::string CheckpointFolder(FileSystem& files, const std::string& folder, const
   return job.checkpoint().at_end() && latest.ok() ? *latest : "";
 }
 
+// After a job that has not finished.
+void SayHowToGoOn(ProgressDisplay& display, const std::string& out, const GetStatusReply& last) {
+  if (last.checkpoint_directory().empty()) return;
+  display.Say(
+      absl::StrCat("step ", last.checkpoint_step(), " is saved; to go on from it: parley run ", out,
+                   "/job.textproto --set checkpoint.start_from=", last.checkpoint_directory()));
+}
+
 int Run(const Options& options) {
   SignalInbox signals;  // before any other thread
   const DescribedJob described = DescribeJob(options.job, signals);
@@ -105,6 +113,7 @@ int Run(const Options& options) {
   JobRun run(job, *programs, out, *files, *connector, signals, display);
   const JobRun::Result result = run.Run();
   if (result.outcome.code != kFinished) {
+    SayHowToGoOn(display, out, result.status);
     return Exit(result.outcome.code, result.outcome.last_line);
   }
   const std::string table = FinalTable(

@@ -24,6 +24,7 @@ std::string StatusText(const GetStatusReply& status) {
   AddRow(text, "job", status.job());
   AddRow(text, "phase", absl::AsciiStrToLower(Phase_Name(status.phase())));
   if (status.has_cause()) AddRow(text, "first cause", status.cause().text());
+  if (!status.preemption().empty()) AddRow(text, "told to end", status.preemption());
   if (!status.what_is_missing().empty()) AddRow(text, "missing", status.what_is_missing());
   if (status.phase() != GATHERING && status.phase() != PREPARING) {
     GetStatusReply training = status;

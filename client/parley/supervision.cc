@@ -12,6 +12,10 @@
 namespace parley {
 namespace {
 
+// How much longer than preemption_grace the processes may be there: the coordinator ends the job at
+// that time, and a member that it does not reach goes 2 s later.
+constexpr absl::Duration kAfterGrace = absl::Seconds(3);
+
 // Whose last line to believe first: the coordinator composes the first cause; where it is lost,
 // the step leader does.
 int Rank(const std::string& name) {
@@ -69,10 +73,19 @@ void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
   if (!up || wrong_usage) decided_ = Of(ended_.back());
 }
 
-void Supervision::Signalled(int signal) {
-  if (decided_ || cause_) return;
-  Failed(signal == SIGINT ? kFailed : kPreempted,
-         absl::StrCat("interrupted by ", SignalName(signal)));
+bool Supervision::Signalled(int signal, absl::Time now) {
+  if (decided_ || cause_) return false;
+  const bool trains = phase_ == TRAINING || phase_ == SAVING;
+  const bool again = signal == SIGTERM && std::exchange(terminated_, true);
+  if (signal == SIGINT || again || !trains || limits_.preemption_grace == absl::ZeroDuration()) {
+    Failed(signal == SIGINT ? kFailed : kPreempted,
+           absl::StrCat("interrupted by ", SignalName(signal)));
+    return false;
+  }
+  if (!preempted_by_.empty()) return false;
+  preempted_by_ = SignalName(signal);
+  preempted_at_ = now;
+  return true;
 }
 
 void Supervision::Failed(ExitCode code, const std::string& why) {
@@ -82,6 +95,10 @@ void Supervision::Failed(ExitCode code, const std::string& why) {
 bool Supervision::MustEnd(const std::vector<std::string>& running, absl::Time now) {
   if (running.empty()) return false;
   if (decided_) return true;
+  if (now >= preempted_at_ + limits_.preemption_grace + kAfterGrace) {
+    if (!cause_) Failed(kPreempted, absl::StrCat("interrupted by ", preempted_by_));
+    return true;
+  }
   if (!phase_ && now - started_ >= limits_.first_answer) {
     Failed(kFailed, absl::StrCat("the coordinator has not answered within ",
                                  absl::FormatDuration(limits_.first_answer), " of its start"));

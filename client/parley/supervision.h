@@ -22,14 +22,17 @@ namespace parley {
 // that the job can spare (min_workers) may go while it is up; so may the coordinator of a job with
 // `autonomy`, which the operator may start again. Who was ended by a signal while the job is up is
 // started again, so often in all as `max_restarts` says.
+// `autonomy`, which the operator may start again. On SIGTERM and SIGUSR1 a job that is up has its
+// preemption_grace and a little more; a second SIGTERM, and any SIGINT, ends it at once.
 class Supervision {
  public:
   struct Limits {
     absl::Duration patience;      // from the first process that ended to the last
     absl::Duration first_answer;  // of the coordinator, from its start
     uint32_t spare_workers = 0;   // that the job goes on without: workers - min_workers
-    absl::Duration autonomy = absl::ZeroDuration();  // of the job without its coordinator
-    uint32_t max_restarts = 0;                       // of processes that a signal has ended, in all
+    absl::Duration autonomy = absl::ZeroDuration();          // of the job without its coordinator
+    uint32_t max_restarts = 0;                               // of processes that a signal has ended
+    absl::Duration preemption_grace = absl::ZeroDuration();  // of a job that is told to end
   };
   struct Outcome {
     ExitCode code = kFinished;
@@ -46,7 +49,9 @@ class Supervision {
   // last_line: of its stderr. log: where that is, for people.
   void ChildEnded(const std::string& name, const ChildExit& exit, const std::string& last_line,
                   const std::string& log, absl::Time now);
-  void Signalled(int signal);
+  // True: the job is up and may end by itself, with a checkpoint, if the coordinator (or, where
+  // that is away, everybody else) is told.
+  bool Signalled(int signal, absl::Time now);
   // The run itself cannot go on.
   void Failed(ExitCode code, const std::string& why);
 
@@ -79,6 +84,9 @@ class Supervision {
   uint32_t lost_workers_ = 0;
   uint32_t restarts_ = 0;
   absl::Time first_end_ = absl::InfiniteFuture();
+  std::string preempted_by_;  // name of the signal
+  bool terminated_ = false;   // by SIGTERM
+  absl::Time preempted_at_ = absl::InfiniteFuture();
   std::optional<Outcome> decided_;  // by something else than the first cause
 };
 

@@ -162,13 +162,71 @@ TEST_F(SupervisionTest, ACoordinatorThatNeverAnswersIsNotWaitedFor) {
 
 TEST_F(SupervisionTest, SignalsEndTheRunAtOnce) {
   Saw(TRAINING);
-  supervision_.Signalled(SIGINT);
+  EXPECT_FALSE(supervision_.Signalled(SIGINT, now_));
   EXPECT_TRUE(supervision_.MustEnd(others_, now_));
   Expect(kFailed, "interrupted by SIGINT");
   Supervision another({absl::Seconds(30), absl::Seconds(60)}, kStart);
-  another.Signalled(SIGUSR1);
+  EXPECT_FALSE(another.Signalled(SIGUSR1, now_));
   EXPECT_EQ(another.Result().code, kPreempted);
   EXPECT_EQ(another.Result().last_line, "interrupted by SIGUSR1");
+}
+
+class PreemptedSupervisionTest : public SupervisionTest {
+ protected:
+  PreemptedSupervisionTest() {
+    supervision_ = Supervision({.patience = absl::Seconds(30),
+                                .first_answer = absl::Seconds(60),
+                                .preemption_grace = absl::Seconds(10)},
+                               kStart);
+  }
+};
+
+TEST_F(PreemptedSupervisionTest, AJobThatTrainsEndsByItself) {
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_)) << "it is to be told";
+  EXPECT_FALSE(supervision_.Signalled(SIGUSR1, now_)) << "once";
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(12)));
+  SawCause(true);
+  Expect(kPreempted, kCause);
+}
+
+TEST_F(PreemptedSupervisionTest, NotForEver) {
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGUSR1, now_));
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(12)));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(13)));
+  Expect(kPreempted, "interrupted by SIGUSR1");
+}
+
+TEST_F(PreemptedSupervisionTest, ASecondSigtermEndsItAtOnce) {
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_));
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_));
+  EXPECT_FALSE(supervision_.Signalled(SIGTERM, now_));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
+  Expect(kPreempted, "interrupted by SIGTERM");
+}
+
+TEST_F(PreemptedSupervisionTest, SoDoesCtrlC) {
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_));
+  EXPECT_FALSE(supervision_.Signalled(SIGINT, now_));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
+  Expect(kFailed, "interrupted by SIGINT");
+}
+
+TEST_F(PreemptedSupervisionTest, BeforeItTrainsThereIsNothingToWaitFor) {
+  Saw(PREPARING);
+  EXPECT_FALSE(supervision_.Signalled(SIGTERM, now_));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
+}
+
+TEST_F(PreemptedSupervisionTest, OneThatFinishesInTimeHasFinished) {
+  Saw(SAVING);
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_));
+  Saw(FINISHED);
+  for (const char* name : {"worker-0", "shard-0", "coordinator"}) Ended(name, 0, "served");
+  Expect(kFinished, "");
 }
 
 TEST_F(SupervisionTest, AFinishedJobWhoseProcessStaysHasFailed) {

@@ -328,6 +328,8 @@ class Checker {
         "autonomy",
         absl::StrCat("must be at least liveness, ", job_.liveness(),
                      ", or \"0s\": the job then ends with its coordinator, not ", job_.autonomy()));
+    DurationIsRight(job_.preemption_grace(), absl::ZeroDuration(), absl::Hours(24),
+                    "preemption_grace");
   }
 
   const JobSource& source_;

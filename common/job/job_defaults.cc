@@ -144,6 +144,7 @@ void FillInDefaults(JobConfig& job) {
     PARLEY_DEFAULT(job, autonomy, absl::FormatDuration(6 * liveness));
   }
   PARLEY_DEFAULT(job, max_restarts, 0);
+  PARLEY_DEFAULT(job, preemption_grace, "25s");
 }
 
 #undef PARLEY_DEFAULT

@@ -80,6 +80,7 @@ absl::Duration CheckpointPeriod(const JobConfig& job) {
   return DurationOf(job.checkpoint().every());
 }
 absl::Duration Autonomy(const JobConfig& job) { return DurationOf(job.autonomy()); }
+absl::Duration PreemptionGrace(const JobConfig& job) { return DurationOf(job.preemption_grace()); }
 
 absl::Duration Patience(const JobConfig& job) {
   const absl::Duration patience = StallTimeout(job) + Liveness(job);

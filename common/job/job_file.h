@@ -25,6 +25,7 @@ absl::Duration Liveness(const JobConfig& job);
 absl::Duration StallTimeout(const JobConfig& job);
 absl::Duration CheckpointPeriod(const JobConfig& job);  // zero: none by time
 absl::Duration Autonomy(const JobConfig& job);
+absl::Duration PreemptionGrace(const JobConfig& job);  // zero: it ends at once
 
 // How long a member goes on trying a call. The coordinator sees more than one member does and
 // speaks first where a step gets nowhere, also one that comes back at the last moment.

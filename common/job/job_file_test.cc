@@ -257,6 +257,15 @@ const std::vector<WrongJob>& WrongJobs() {
       {"autonomy", "", "autonomy: \"9s\"", {"textproto:11: autonomy: ", "at least liveness, 10s"}},
       {"negative autonomy", "", "autonomy: \"-1s\"", {"textproto:11: autonomy: ", "at least 0"}},
       {"autonomy for ever", "", "autonomy: \"inf\"", {"textproto:11: autonomy: ", "at most 168h"}},
+      {"negative grace",
+       "",
+       "preemption_grace: \"-1s\"",
+       {"textproto:11: preemption_grace: ", "at least 0"}},
+      {"grace without a unit", "", "preemption_grace: \"25\"", {"preemption_grace: '25'"}},
+      {"grace for ever",
+       "",
+       "preemption_grace: \"25h\"",
+       {"textproto:11: preemption_grace: ", "at most 24h"}},
       {"epochs and steps", "", "steps: 5", {"textproto:11: steps: epochs and steps"}},
       {"neither", "epochs: 1", "", {"epochs: is missing", "steps"}},
       {"zero epochs", "epochs: 1", "epochs: 0", {"textproto:10: epochs: ", "at least 1"}},
@@ -326,6 +335,10 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(job->checkpoint().directory(), "checkpoints");
   EXPECT_EQ(Liveness(*job), absl::Seconds(10));
   EXPECT_EQ(StallTimeout(*job), absl::Minutes(10));
+  EXPECT_EQ(PreemptionGrace(*job), absl::Seconds(25));
+  const auto at_once = Load(std::string(kGood) + "preemption_grace: \"0s\"\n");
+  ASSERT_TRUE(at_once.ok()) << at_once.status();
+  EXPECT_EQ(PreemptionGrace(*at_once), absl::ZeroDuration());
   const auto adamw = Load(kGood, {"optimizer.adamw={rate: 1}"});
   ASSERT_TRUE(adamw.ok()) << adamw.status();
   EXPECT_EQ(adamw->optimizer().adamw().weight_decay(), 0.01);

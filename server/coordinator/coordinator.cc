@@ -112,7 +112,8 @@ void CoordinatorCore::TrainIfShardsAreReady(absl::Time now) {
   // Nothing depends on contributor 0 more than on others from now on.
   if (!WaitsForReplacement()) vacancies_.clear();
   // There is to be something to go back to.
-  if (options_.job.max_restarts() != 0 && GoesBackTo().folder.empty()) AskNow(now);
+  const bool has_none = options_.job.max_restarts() != 0 && GoesBackTo().folder.empty();
+  if (has_none || preemption_) AskNow(now);
   SaveIfAllHaveFinished(now);
 }
 
@@ -136,6 +137,12 @@ void CoordinatorCore::SaveIfAllHaveFinished(absl::Time now) {
 
 void CoordinatorCore::EndJob(FirstCause cause, absl::Time now) {
   if (!Enter(FAILED, now)) return;  // another cause was first, or the job has finished
+  if (preemption_ && !cause.preempted()) {
+    // That somebody was told to end was first. Whoever was told so may go before the checkpoint is
+    // whole, and be missed.
+    cause = PreemptedCause(
+        absl::StrCat("no checkpoint could be written: ", cause.text(), "; ", LastWhole()));
+  }
   cause_ = std::move(cause);
 }
 

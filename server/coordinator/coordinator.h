@@ -58,6 +58,7 @@ class CoordinatorCore {
     absl::Duration stall_timeout = absl::Minutes(10);
     absl::Duration autonomy = absl::ZeroDuration();  // of members without their coordinator
     absl::Duration checkpoint_period = absl::ZeroDuration();  // zero: none by time
+    absl::Duration preemption_grace = absl::ZeroDuration();   // zero: it ends the job at once
     std::string job_directory;                                // absolute
     std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
     std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
@@ -122,6 +123,13 @@ class CoordinatorCore {
   // The coordinator's own process cannot go on (its signal, its disk).
   void FailItself(const std::string& reason, bool preempted, absl::Time now, Replies& replies);
 
+  // The coordinator's own process was told to end ("preempted by SIGTERM"); as Fail of a member
+  // with checkpoint_first (coordinator_preemption.cc).
+  void PreemptItself(const std::string& reason, absl::Time now, Replies& replies);
+  // Who was told to end and how, while the job goes on for a checkpoint; else empty.
+  std::string preemption() const;
+  absl::Time preemption_end() const;  // until when it does; infinite where nobody was told to end
+
   // What the owner has to do with files, in order; after each it calls FileWorkDone, once.
   std::vector<FileWork> TakeFileWork();
   void FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
@@ -134,7 +142,8 @@ class CoordinatorCore {
 
   // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
   // for `liveness`, and somebody was heard of in that time; or for so long after that): the process
-  // may go. Where it hears nobody of those that have not left, it waits for `autonomy` more.
+  // may go. Where it hears nobody of those that have not left, it waits for `autonomy` more. One
+  // whose job was told to end goes soon after preemption_grace.
   bool MayExit(absl::Time now) const;
 
   // Rises when the set of members changes: targets.json is to be written anew.
@@ -187,6 +196,15 @@ class CoordinatorCore {
   void EndSlowCheckpoint(absl::Time now);
   void EndJob(FirstCause cause, absl::Time now);
   void FailMember(const Member& member, const std::string& reason, bool preempted, absl::Time now);
+
+  // Somebody was told to end (coordinator_preemption.cc).
+  void Preempt(LoggedPreemption preemption, absl::Time now);
+  void PreemptMember(const Member& member, const std::string& reason, absl::Time now);
+  // The checkpoint that the job goes on for is whole or given up, or the time for it is over.
+  void EndPreempted(absl::Time now);
+  FirstCause PreemptedCause(const std::string& outcome) const;
+  // The last whole checkpoint that there is, for people.
+  std::string LastWhole() const;
 
   // Who takes part (coordinator_view.cc).
   void MakeViewIfAllAreHere(absl::Time now);
@@ -276,6 +294,7 @@ class CoordinatorCore {
   uint64_t checkpoints_asked_ = 0;
   absl::Time checkpoint_moved_at_ = absl::InfinitePast();  // its folder, or a file of it, was there
   absl::Time asked_at_ = absl::InfinitePast();             // for the last one by time
+  std::optional<LoggedPreemption> preemption_;  // the first one; the job goes on for a checkpoint
   std::optional<FirstCause> cause_;
   Watchers watchers_;
   uint64_t revision_ = 1;

@@ -203,6 +203,8 @@ absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl
     // Its model may be another one, say. That is no reason to end the job of others.
     members_.Release(**caller);
     Change();
+  } else if (request.preempted() && request.checkpoint_first()) {
+    PreemptMember((*caller)->member, request.reason(), now);
   } else {
     FailMember((*caller)->member, request.reason(), request.preempted(), now);
   }

@@ -77,6 +77,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     file_work_.push_back(std::move(remove));
     // Where the last one is whole, a shard that was lost meanwhile is needed no more.
     SaveOrEnd(now);
+    EndPreempted(now);
     GoBackIfShardsAreThere(now);
   }
   TellWatchers(replies);
@@ -93,6 +94,7 @@ void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
     EndJob(std::move(cause), now);
   } else {
     SaveOrEnd(now);
+    EndPreempted(now);
   }
 }
 
@@ -145,6 +147,7 @@ absl::StatusOr<AskForCheckpointReply> CoordinatorCore::AskForCheckpoint(
 
 void CoordinatorCore::AskNow(absl::Time now) {
   ++checkpoints_asked_;
+  Change();
   ++revision_;
   asked_at_ = now;
 }

@@ -74,6 +74,7 @@ void CoordinatorCore::GoBack(absl::Time now) {
   members_.RollBack(to.version);
   ready_shards_.assign(ready_shards_.size(), false);
   checkpoints_asked_ = 0;
+  if (preemption_) preemption_->set_after_step(to.version);
   view_changed_at_ = last_event_ = now;
   Enter(PREPARING, now);
 }

@@ -67,6 +67,7 @@ class Walk {
     options.job.mutable_checkpoint()->set_at_end(random() % 4 != 0);
     options.job.set_epochs(1 + random() % 2);
     if (random() % 2 == 0) options.autonomy = absl::Minutes(1);
+    options.preemption_grace = absl::Seconds(25);
     return options;
   }
 
@@ -230,6 +231,9 @@ class Walk {
       if (random_() % 8 == 0) {
         auto request = From<FailRequest>(worker);
         request.set_reason("gives up");
+        // Told to end: then the job goes on for a checkpoint.
+        request.set_preempted(random_() % 4 != 0);
+        request.set_checkpoint_first(request.preempted());
         (void)Call("fail", &CoordinatorCore::Fail, request);
       } else if (core_->phase() == FINISHED || core_->phase() == FAILED) {
         (void)Call("leave", &CoordinatorCore::Leave, From<LeaveRequest>(worker));

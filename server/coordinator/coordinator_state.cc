@@ -38,6 +38,8 @@ CoordinatorState CoordinatorCore::DurableState() const {
   checkpoint_.Write(state);
   state.set_revision(revision_);
   state.set_over(closed_ && life_.ended());
+  if (preemption_) *state.mutable_preemption() = *preemption_;
+  state.set_checkpoints_asked(checkpoints_asked_);
   return state;
 }
 
@@ -60,6 +62,8 @@ absl::Status CoordinatorCore::Restore(const CoordinatorState& state) {
   if (absl::Status status = RestoreView(state); !status.ok()) return status;
   finished_.Read(state);
   if (state.has_cause()) cause_ = state.cause();
+  if (state.has_preemption()) preemption_ = state.preemption();
+  checkpoints_asked_ = state.checkpoints_asked();
   if (state.has_checkpoint()) {
     // Of a failed job too: what its shards have written is as good as it was.
     auto work = checkpoint_.Read(state.checkpoint(), members_.places(SHARD));

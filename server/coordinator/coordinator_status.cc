@@ -152,6 +152,7 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_job_epoch(job_epoch_);
   reply.set_view_epoch(view_.view_epoch());
   reply.set_generation(generation_);
+  reply.set_preemption(preemption());
   reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
   return reply;
 }

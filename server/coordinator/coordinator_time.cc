@@ -8,6 +8,14 @@
 #include "server/coordinator/view_change.h"
 
 namespace parley {
+namespace {
+
+// How long after preemption_grace the coordinator still waits for members to leave.
+// Its own end takes up to 3 s more, in which it still answers at first, and Slurm leaves 5 s after
+// the default.
+constexpr absl::Duration kAfterGrace = absl::Milliseconds(500);
+
+}  // namespace
 
 void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   if (now - last_tick_ > options_.liveness / 2) {
@@ -15,6 +23,8 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     resumed_at_ = now;
   }
   last_tick_ = now;
+  // Whoever was told to end has no time to find out who is cut off.
+  if (generation_ != 0 && now >= preemption_end()) EndPreempted(now);
   if (generation_ != 0 && !life_.ended() && !IsAlone(now)) {
     EndLeases(now, replies);
     GoBackIfShardsAreThere(now);
@@ -85,6 +95,8 @@ void CoordinatorCore::EndWait(absl::Time now) {
 
 bool CoordinatorCore::MayExit(absl::Time now) const {
   if (!life_.ended()) return false;
+  // Who was told to end has no time for those that are still at work; they have mostly heard it.
+  if (life_.phase() == FAILED && now >= preemption_end() + kAfterGrace) return true;
   if (life_.phase() == FAILED && now - ended_at_ >= options_.liveness) {
     // A member that is silent now may be dead. But where no member at all is heard of, it is this
     // coordinator that is cut off, and nobody knows the cause; they have as long to ask when they

@@ -227,6 +227,13 @@ void InProcessCoordinator::FailItself(const std::string& reason, bool preempted)
   Announce(replies);
 }
 
+void InProcessCoordinator::PreemptItself(const std::string& reason) {
+  Replies replies;
+  absl::MutexLock lock(&mu_);
+  core_.PreemptItself(reason, clock_(), replies);
+  Announce(replies);
+}
+
 void InProcessCoordinator::Close() {
   Replies replies;
   absl::MutexLock lock(&mu_);

@@ -53,6 +53,7 @@ class InProcessCoordinator final : public CoordinatorClient {
   void Open(uint64_t generation, const std::string& address);
   void Tick();
   void FailItself(const std::string& reason, bool preempted);
+  void PreemptItself(const std::string& reason);
   void Close();
   absl::Status Restore(const CoordinatorState& state);
 

@@ -92,7 +92,9 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
   const absl::Duration period = Liveness(daemon.job()) / 20;
   Ticker ticker(period, [&] { coordinator.Tick(); });
   daemon.OnSignal([&](int signal) {
-    coordinator.FailItself(absl::StrCat("preempted by ", SignalName(signal)), /*preempted=*/true);
+    const std::string reason = absl::StrCat("preempted by ", SignalName(signal));
+    if (signal == SIGINT) return coordinator.FailItself(reason, /*preempted=*/true);
+    coordinator.PreemptItself(reason);
   });
   while (true) {
     reporter.Report(coordinator);
@@ -160,6 +162,7 @@ int Main(int argc, char** argv) {
   options.stall_timeout = StallTimeout(job);
   options.autonomy = Autonomy(job);
   options.checkpoint_period = CheckpointPeriod(job);
+  options.preemption_grace = PreemptionGrace(job);
   options.job_directory = path.string();
   options.checkpoint_directory = std::move(start->checkpoint_directory);
   options.start = std::move(start->from);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/coordinator/first_cause.h"
 #include "server/coordinator/targets.h"
 #include "server/coordinator/view_change.h"
 
@@ -41,6 +42,7 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
   epoch_ = epoch;
   ReportGoingBack(coordinator);
   ReportCheckpoints(coordinator);
+  ReportPreemption(coordinator);
   if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
   phase_ = phase;
 }
@@ -81,6 +83,17 @@ void Reporter::ReportCheckpoints(const InProcessCoordinator& coordinator) {
   }
   checkpoints_failed_ = failed;
   checkpoints_written_ = written;
+}
+
+void Reporter::ReportPreemption(const InProcessCoordinator& coordinator) {
+  const auto [who, end] = coordinator.Read([](const CoordinatorCore& core) {
+    return std::pair(core.preemption(), core.preemption_end());
+  });
+  if (!who.empty() && who != preemption_) {
+    daemon_.log().Warning("told to end: the job goes on until a checkpoint is whole",
+                          {{"who", who}, {"until", FormatUtc(end)}});
+  }
+  preemption_ = who;
 }
 
 void Reporter::WriteTargets(const std::vector<Member>& members) {

@@ -26,6 +26,7 @@ class Reporter {
  private:
   void ReportGoingBack(const InProcessCoordinator& coordinator);
   void ReportCheckpoints(const InProcessCoordinator& coordinator);
+  void ReportPreemption(const InProcessCoordinator& coordinator);
   void WriteTargets(const std::vector<Member>& members);
 
   Daemon& daemon_;
@@ -38,6 +39,7 @@ class Reporter {
   uint64_t steps_lost_ = 0;
   uint64_t checkpoints_written_ = 0;
   uint64_t checkpoints_failed_ = 0;
+  std::string preemption_;
   bool written_ = false;
   bool failed_to_write_ = false;
 };

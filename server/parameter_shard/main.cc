@@ -29,6 +29,7 @@ Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeou
   options.metrics_address = daemon.metrics().address();
   options.liveness = Liveness(daemon.job());
   options.autonomy = Autonomy(daemon.job());
+  options.preemption_grace = PreemptionGrace(daemon.job());
   options.join_timeout = join_timeout;
   // It may have come for one whose lease is not over yet.
   options.wait_for_place = daemon.job().max_restarts() != 0;

@@ -177,7 +177,15 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
   }
   if (mail.cause.has_value()) return Failed(*mail.cause);
   if (mail.signal != 0) {
-    return FailWith(absl::StrCat("received ", SignalName(mail.signal)), /*preempted=*/true);
+    const std::string reason = absl::StrCat("preempted by ", SignalName(mail.signal));
+    // Ctrl-C, or no time for a checkpoint.
+    if (mail.signal == SIGINT || PreemptionGrace(job_) == absl::ZeroDuration()) {
+      return FailWith(reason, /*preempted=*/true);
+    }
+    log_->Warning("told to end: goes on until a checkpoint is whole",
+                  {{"signal", SignalName(mail.signal)},
+                   {"at_most", absl::FormatDuration(PreemptionGrace(job_))}});
+    membership_->Preempt(reason);
   }
   if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
   if (mail.state.has_value()) {

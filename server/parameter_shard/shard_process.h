@@ -70,7 +70,8 @@ class ShardProcess {
   // Adds what this process waits for, for `parley why-stuck`. Any thread, until Stop.
   void TellWaits(WaitsReply& reply);
 
-  // The process is told to end; any thread, before Run too.
+  // The process is told to end; any thread, before Run too. SIGTERM and SIGUSR1: when the job has
+  // written a checkpoint, for which it goes on; SIGINT: at once.
   void OnSignal(int signal);
 
   // After Run: no thread uses the surroundings from here on, and no call stays parked, so that the

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "client/manual_timers.h"
 #include "server/parameter_shard/fake_peers.h"
@@ -23,6 +24,7 @@ inline constexpr absl::Duration kLiveness = absl::Seconds(10);
 struct Place {
   Membership::Listener listener;
   std::optional<FailRequest> failed;
+  std::vector<std::string> preempted;
   uint64_t last_progress = 0;
   int leaves = 0;
 };
@@ -55,6 +57,7 @@ class FakeMembership final : public Membership {
     cause.set_preempted(preempted);
     return cause;
   }
+  void Preempt(const std::string& reason) override { place_->preempted.push_back(reason); }
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override { ++place_->leaves; }
 
@@ -67,10 +70,14 @@ class FakeMembership final : public Membership {
 // One shard's process with one worker, in virtual time; everything around it is the test's.
 class ShardProcessTest : public ::testing::Test {
  protected:
+  explicit ShardProcessTest(const std::string& preemption_grace = "25s")
+      : process_{{Job(preemption_grace), &log_, &metrics_, &peers_, files_.get(),
+                  std::make_shared<ManualRuntime>(&timers_)}} {}
   ~ShardProcessTest() override { process_.Stop(); }
 
-  static JobConfig Job() {
+  static JobConfig Job(const std::string& preemption_grace) {
     JobConfig job = SummingJob();
+    job.set_preemption_grace(preemption_grace);
     job.set_liveness("10s");
     job.set_stall_timeout("60s");
     return job;
@@ -216,8 +223,7 @@ class ShardProcessTest : public ::testing::Test {
   Metrics metrics_;
   const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
   Place place_;
-  ShardProcess process_{
-      {Job(), &log_, &metrics_, &peers_, files_.get(), std::make_shared<ManualRuntime>(&timers_)}};
+  ShardProcess process_;
   std::optional<ShardProcess::End> end_;
 };
 

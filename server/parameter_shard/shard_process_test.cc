@@ -160,16 +160,53 @@ TEST_F(ShardProcessTest, ARefusedVerdictEndsIt) {
   ExpectFailedWith("the coordinator refused a verdict: that was step 1 already");
 }
 
-TEST_F(ShardProcessTest, ASignalIsAPreemptionWithItsName) {
+TEST_F(ShardProcessTest, CtrlCIsAPreemptionAtOnce) {
+  Train();
+  process_.OnSignal(SIGINT);
+  Pass();
+  ASSERT_TRUE(place_.failed.has_value());
+  EXPECT_EQ(place_.failed->reason(), "preempted by SIGINT");
+  EXPECT_TRUE(place_.failed->preempted());
+  EXPECT_TRUE(place_.preempted.empty());
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_EQ(end_->code, kPreempted);
+  EXPECT_EQ(place_.leaves, 1);
+}
+
+TEST_F(ShardProcessTest, AfterSigtermItTellsTheCoordinatorAndServesAndWritesUntilTheEnd) {
+  const std::string folder = ::testing::TempDir() + "/preempted";
+  std::filesystem::create_directories(folder);
+  Train();
+  process_.OnSignal(SIGTERM);
+  Pass();
+  EXPECT_THAT(place_.preempted, ::testing::ElementsAre("preempted by SIGTERM"));
+  EXPECT_FALSE(place_.failed.has_value());
+  DoStep(1);
+  EXPECT_EQ(Pull(1), absl::OkStatus());
+  TellCheckpoint(1, folder);
+  ASSERT_EQ(coordinator().files.size(), 1u);
+  EXPECT_EQ(coordinator().files.front().error(), "");
+  EXPECT_FALSE(end_.has_value());
+  TellFailure(/*member=*/1, /*preempted=*/true);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_EQ(end_->code, kPreempted);
+  EXPECT_EQ(end_->last_line, "what failed first");
+  EXPECT_EQ(place_.leaves, 1);
+}
+
+class ShardWithoutGraceTest : public ShardProcessTest {
+ protected:
+  ShardWithoutGraceTest() : ShardProcessTest("0s") {}
+};
+
+TEST_F(ShardWithoutGraceTest, AnySignalIsAPreemptionAtOnce) {
   Train();
   process_.OnSignal(SIGUSR1);
   Pass();
   ASSERT_TRUE(place_.failed.has_value());
-  EXPECT_EQ(place_.failed->reason(), "received SIGUSR1");
-  EXPECT_TRUE(place_.failed->preempted());
+  EXPECT_EQ(place_.failed->reason(), "preempted by SIGUSR1");
   ASSERT_TRUE(end_.has_value());
   EXPECT_EQ(end_->code, kPreempted);
-  EXPECT_EQ(place_.leaves, 1);
 }
 
 TEST_F(ShardProcessTest, WhenTheJobHasFinishedItLeavesAndHasNoLastLine) {

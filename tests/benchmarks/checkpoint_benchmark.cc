@@ -2,7 +2,8 @@
 // what it changes is copied first, against a memcpy of the same bytes into warm memory; and how
 // fast the file is written and loaded, against dd with the same size.
 //
-//   bazel run -c opt //tests/benchmarks:checkpoint_benchmark -- [--mib=1024] [--turns=5] [--dir=DIR]
+//   bazel run -c opt //tests/benchmarks:checkpoint_benchmark -- [--mib=1024] [--turns=5]
+//   [--dir=DIR]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -43,7 +44,10 @@ void Shell(const std::string& command) {
 class Benchmark {
  public:
   Benchmark(uint64_t mib, int turns, std::string directory)
-      : bytes_(mib << 20), turns_(turns), directory_(std::move(directory)), cluster_(Job(), View()) {}
+      : bytes_(mib << 20),
+        turns_(turns),
+        directory_(std::move(directory)),
+        cluster_(Job(), View()) {}
 
   void Run() {
     std::printf("a shard with %.0f MiB of parameters and as much momentum, %d turns\n",
@@ -129,13 +133,13 @@ class Benchmark {
         file = *std::move(written);
       }));
       Commit(*files, folder, file);
-      reads.push_back(SecondsOf(
-          [&] { Shell(absl::StrCat("dd if=", directory_, "/dd of=/dev/null bs=4M 2>/dev/null")); }));
+      reads.push_back(SecondsOf([&] {
+        Shell(absl::StrCat("dd if=", directory_, "/dd of=/dev/null bs=4M 2>/dev/null"));
+      }));
       loads.push_back(SecondsOf([&] {
-        const absl::Status loaded = LoadCheckpoint(*files, folder, *AtStep(1),
-                                                   [](uint32_t, const SliceStart&) {
-                                                     return absl::OkStatus();
-                                                   });
+        const absl::Status loaded =
+            LoadCheckpoint(*files, folder, *AtStep(1),
+                           [](uint32_t, const SliceStart&) { return absl::OkStatus(); });
         if (!loaded.ok()) {
           std::fprintf(stderr, "%s\n", loaded.ToString().c_str());
           std::exit(1);

@@ -28,6 +28,6 @@ def end_by(number, allowed, expected):
 
 main(
     end_by(signal.SIGINT, 5, 1),
-    end_by(signal.SIGTERM, 5, 75),
+    end_by(signal.SIGTERM, 20, 75),  # it writes a checkpoint first
     end_by(signal.SIGKILL, 5, -signal.SIGKILL),
 )

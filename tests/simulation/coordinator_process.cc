@@ -22,6 +22,7 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
   options.stall_timeout = StallTimeout(job);
   options.autonomy = Autonomy(job);
   options.checkpoint_period = CheckpointPeriod(job);
+  options.preemption_grace = PreemptionGrace(job);
   options.job_directory = "/job";
   options.checkpoint_directory = "/job/checkpoints";
   return options;

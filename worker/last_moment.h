@@ -1,0 +1,36 @@
+#ifndef PARLEY_WORKER_LAST_MOMENT_H_
+#define PARLEY_WORKER_LAST_MOMENT_H_
+
+#include <functional>
+#include <thread>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+
+namespace parley {
+
+// When a preempted worker goes at the latest, whatever its training thread computes: a step may
+// take longer than the job has time. Owns the thread that waits for it. SetIn is called by one
+// thread.
+class LastMoment {
+ public:
+  // go: ends the process; on a thread of its own.
+  explicit LastMoment(std::function<void()> go) : go_(std::move(go)) {}
+  LastMoment(const LastMoment&) = delete;
+  LastMoment& operator=(const LastMoment&) = delete;
+  // The worker has gone in time: `go` is not called any more.
+  ~LastMoment();
+
+  // Once.
+  void SetIn(absl::Duration time);
+
+ private:
+  const std::function<void()> go_;
+  absl::Notification gone_;
+  std::thread thread_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_LAST_MOMENT_H_
