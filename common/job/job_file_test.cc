@@ -253,7 +253,7 @@ const std::vector<WrongJob>& WrongJobs() {
        "",
        "consistency { sync { lost_worker: WAIT\nbackup: 1 } }",
        {"textproto:12: consistency.sync.backup: ", "lost_worker is WAIT"}},
-      {"max_restarts", "", "max_restarts: 3", {"textproto:11: max_restarts: ", "release"}},
+      {"max_restarts", "", "max_restarts: 2000000", {"textproto:11: max_restarts: ", "1000000"}},
       {"autonomy", "", "autonomy: \"9s\"", {"textproto:11: autonomy: ", "at least liveness, 10s"}},
       {"negative autonomy", "", "autonomy: \"-1s\"", {"textproto:11: autonomy: ", "at least 0"}},
       {"autonomy for ever", "", "autonomy: \"inf\"", {"textproto:11: autonomy: ", "at most 168h"}},

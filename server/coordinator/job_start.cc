@@ -37,7 +37,10 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
   auto from = ReadStart(files, job);
   if (!from.ok()) return from.status();
   start.from = *std::move(from);
-  if (!goes_on) {
+  const Checkpoint& checkpoint = job.checkpoint();
+  const bool writes = checkpoint.at_end() || checkpoint.every_steps() != 0 ||
+                      !checkpoint.every().empty() || job.max_restarts() != 0;
+  if (writes && !goes_on) {
     const absl::Status clear = CheckNoEarlierRun(files, start.checkpoint_directory, start.from);
     if (!clear.ok()) return clear;
   }

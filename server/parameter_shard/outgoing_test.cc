@@ -208,7 +208,8 @@ TEST_F(OutgoingTest, ANewCoordinatorIsToldWhereTheJobIsAlsoIfAllVerdictsWereTold
 TEST_F(OutgoingTest, WhatMayPassIsSentAgainAndTheNextMessageWaitsForIt) {
   for (StatusCode code :
        {StatusCode::kUnavailable, StatusCode::kDeadlineExceeded, StatusCode::kCancelled,
-        StatusCode::kUnknown, StatusCode::kResourceExhausted, StatusCode::kFailedPrecondition}) {
+        StatusCode::kUnknown, StatusCode::kResourceExhausted, StatusCode::kFailedPrecondition,
+        StatusCode::kAborted}) {  // the job has gone back, or this shard is fenced: its state tells
     SendDecide(1, 1);
     SendDecide(1, 2);
     for (int attempt = 0; attempt < 3; ++attempt) {
@@ -228,9 +229,9 @@ TEST_F(OutgoingTest, WhatMayPassIsSentAgainAndTheNextMessageWaitsForIt) {
 
 TEST_F(OutgoingTest, WhatIsRefusedForGoodIsNotSentAgainAndTheErrorSaysByWhom) {
   const std::vector<StatusCode> codes = {
-      StatusCode::kAborted,          StatusCode::kInvalidArgument, StatusCode::kNotFound,
-      StatusCode::kPermissionDenied, StatusCode::kUnauthenticated, StatusCode::kInternal,
-      StatusCode::kDataLoss,         StatusCode::kUnimplemented};
+      StatusCode::kInvalidArgument, StatusCode::kNotFound, StatusCode::kPermissionDenied,
+      StatusCode::kUnauthenticated, StatusCode::kInternal, StatusCode::kDataLoss,
+      StatusCode::kUnimplemented};
   for (StatusCode code : codes) {
     errors_.clear();
     outgoing_ = MakeOutgoing();

@@ -162,6 +162,7 @@ std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   membership_ = *std::move(membership);
   log_->Info("joined", {{"member", absl::StrCat(membership_->member())},
                         {"ordinal", absl::StrCat(membership_->ordinal())}});
+  outgoing()->SetCoordinator(membership_->coordinator(), [this] { return HeaderOf(0); });
   shard_.Start(membership_->ordinal());
   TickAgain();
   return std::nullopt;

@@ -52,7 +52,7 @@ JOB_FILES = [
     ("epochs and steps", None, "steps: 5", ["epochs", "steps"]),
     ("a bad duration", 'liveness: "10s"', 'liveness: "soon"', ["liveness", "job.textproto:9"]),
     ("a rate below zero", "rate: 0.001", "rate: -1", ["rate"]),
-    ("a later release's restarts", None, "max_restarts: 3", ["max_restarts"]),
+    ("restarts without end", None, "max_restarts: 2000000", ["max_restarts"]),
     ("an autonomy that is none", None, 'autonomy: "3s"', ["autonomy", "liveness"]),
     ("a minimum that is never reached", "shards: 2", "shards: 2 min_workers: 3", ["min_workers", "job.textproto:7"]),
     ("an option of another mode", None, "consistency { async {} } learning_rate { linear_scaling: true }", ["linear_scaling", "async"]),
