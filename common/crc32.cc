@@ -1,5 +1,6 @@
 #include "common/crc32.h"
 
+#include <libdeflate.h>
 #include <zlib.h>
 
 #include "absl/strings/ascii.h"
@@ -8,9 +9,8 @@
 namespace parley {
 
 uint32_t Crc32(uint32_t crc, absl::Span<const std::byte> bytes) {
-  if (bytes.empty()) return crc;  // zlib starts anew where it gets a null pointer
-  return static_cast<uint32_t>(
-      crc32_z(crc, reinterpret_cast<const Bytef*>(bytes.data()), bytes.size()));
+  if (bytes.empty()) return crc;  // it starts anew where it gets a null pointer
+  return libdeflate_crc32(crc, bytes.data(), bytes.size());
 }
 
 uint32_t Crc32(uint32_t crc, std::string_view text) {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/parley/units.h"
+#include "common/job/checkpoints.h"
 #include "common/job/consistency.h"
 #include "common/job/data_division.h"
 #include "common/job/optimizer_settings.h"
@@ -20,12 +21,13 @@ namespace {
 struct ShardMemory {
   uint64_t slices = 0;
   uint64_t values = 0;
-  uint64_t sums = 0;    // of contributions to the open step
-  uint64_t state = 0;   // of the optimizer
-  uint64_t kept = 0;    // of the version that is evaluated
-  uint64_t pulled = 0;  // what workers have pulled, to compensate delays
+  uint64_t sums = 0;        // of contributions to the open step
+  uint64_t state = 0;       // of the optimizer
+  uint64_t kept = 0;        // of the version that is evaluated
+  uint64_t pulled = 0;      // what workers have pulled, to compensate delays
+  uint64_t checkpoint = 0;  // of the version that is being written
 
-  uint64_t all() const { return 2 * values + sums + state + kept + pulled; }
+  uint64_t all() const { return 2 * values + sums + state + kept + pulled + checkpoint; }
 };
 
 uint64_t Elements(const Slice& slice) { return slice.end() - slice.begin(); }
@@ -104,7 +106,9 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
     if (model.test_samples > 0) shard.kept += bytes;
     shard.sums += contributions * bytes;
     if (!tensor.buffer()) shard.pulled += pulled * bytes;
-    shard.state += StateBytes(job, tensor, slice);
+    const uint64_t state = StateBytes(job, tensor, slice);
+    shard.state += state;
+    if (CheckpointsWhileTraining(job)) shard.checkpoint += bytes + state;
     rows[slice.shard()] += SliceRow(tensor, slice);
   }
   for (uint32_t i = 0; i < shards; ++i) {
@@ -115,9 +119,11 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
   text += "\nmemory for tensors, beside what a process needs anyway\n";
   for (uint32_t i = 0; i < shards; ++i) {
     absl::StrAppendFormat(
-        &text, "  shard %-4d %10s: two versions %s, open step %s, optimizer %s, evaluation %s\n", i,
-        BytesText(memory[i].all()), BytesText(2 * memory[i].values), BytesText(memory[i].sums),
-        BytesText(memory[i].state), BytesText(memory[i].kept));
+        &text,
+        "  shard %-4d %10s: two versions %s, open step %s, optimizer %s, evaluation %s, "
+        "checkpoint %s\n",
+        i, BytesText(memory[i].all()), BytesText(2 * memory[i].values), BytesText(memory[i].sums),
+        BytesText(memory[i].state), BytesText(memory[i].kept), BytesText(memory[i].checkpoint));
     if (pulled == 0) continue;
     absl::StrAppendFormat(&text,
                           "  %20s of it %s: what %d workers have pulled (delay_compensation)\n", "",

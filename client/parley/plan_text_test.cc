@@ -61,7 +61,10 @@ TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAre
   // 1,049,600 parameters and 262,144 elements of a buffer, 4 bytes each; Adam has two states.
   ExpectWords(*PlanText(job, Model()),
               {"two versions 10.0 MiB, open step 5.00 MiB, optimizer 8.01 MiB, "
-               "evaluation 5.00 MiB"});
+               "evaluation 5.00 MiB, checkpoint 0 B"});
+  job.mutable_checkpoint()->set_every_steps(10);
+  ExpectWords(*PlanText(job, Model()), {"36.0 MiB", "checkpoint 13.0 MiB"});
+  job.mutable_checkpoint()->clear_every_steps();
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);
   ExpectWords(*PlanText(job, Model()), {"open step 10.0 MiB"});
   job.mutable_consistency()->mutable_sync()->set_deterministic(false);

@@ -1,5 +1,6 @@
 #include "server/parameter_shard/buffer.h"
 
+#include <cstring>
 #include <new>
 #include <utility>
 
@@ -39,6 +40,14 @@ std::shared_ptr<Buffer> BufferPool::Take(size_t bytes) {
     absl::MutexLock lock(&free->mu);
     free->by_size[released->size()].push_back(std::unique_ptr<Buffer>(released));
   });
+}
+
+void BufferPool::Reserve(size_t bytes) {
+  if (bytes == 0) return;
+  auto buffer = std::make_unique<Buffer>(bytes);
+  std::memset(buffer->data(), 0, bytes);
+  absl::MutexLock lock(&free_->mu);
+  free_->by_size[bytes].push_back(std::move(buffer));
 }
 
 size_t BufferPool::free_buffers() const {

@@ -62,6 +62,10 @@ class BufferPool {
   // Contents are not defined.
   std::shared_ptr<Buffer> Take(size_t bytes);
 
+  // Makes a buffer of this size, and touches its memory, for a later taker: so that nobody has to
+  // wait for the system to give it then.
+  void Reserve(size_t bytes);
+
   size_t free_buffers() const;
 
  private:

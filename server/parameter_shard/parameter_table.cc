@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/checkpoints.h"
 #include "common/job/consistency.h"
 
 namespace parley {
@@ -63,7 +64,8 @@ Counted Counted::From(const Verdict& verdict) {
 
 ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing)
     : apart_(job.consistency().sync().deterministic() || job.consistency().sync().backup() > 0),
-      sum_(SumsContributions(job)) {
+      sum_(SumsContributions(job)),
+      checkpoints_(CheckpointsWhileTraining(job)) {
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
     slices_.emplace(std::piecewise_construct, std::forward_as_tuple(id),
@@ -80,6 +82,11 @@ TableSlice* ParameterTable::Find(uint32_t slice) {
 bool ParameterTable::ready() const {
   return std::all_of(slices_.begin(), slices_.end(),
                      [](const auto& entry) { return entry.second.set(); });
+}
+
+void ParameterTable::ReserveForCheckpoints() const {
+  if (!checkpoints_) return;
+  for (const auto& [id, slice] : slices_) slice.ReserveForSnapshot();
 }
 
 std::vector<uint32_t> ParameterTable::NotSet() const {

@@ -50,6 +50,8 @@ class ParameterTable {
   // All slices have their start values.
   bool ready() const;
   std::vector<uint32_t> NotSet() const;
+  // When all are: a job that writes checkpoints while it trains has the memory for what they keep.
+  void ReserveForCheckpoints() const;
 
   // That every part that counts is there, or was declared `none`, and nothing is in a sum that does
   // not count: else the result would silently miss or hold something. Internal, naming who and
@@ -75,7 +77,8 @@ class ParameterTable {
   float Divisor(const Counted& counted) const;
 
   const bool apart_;
-  const bool sum_;   // reduction: SUM
+  const bool sum_;  // reduction: SUM
+  const bool checkpoints_;
   BufferPool pool_;  // before slices_, which use it
   std::map<uint32_t, TableSlice> slices_;
 };

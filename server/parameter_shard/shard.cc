@@ -54,6 +54,7 @@ absl::StatusOr<InitializeReply> Shard::Initialize(const InitializeRequest& reque
 
 void Shard::OnSliceStarted(absl::Time now, Replies& replies) {
   if (!table_->ready()) return;
+  if (!std::exchange(reserved_, true)) table_->ReserveForCheckpoints();
   opened_ = now;
   if (clocked_ != nullptr) {
     AnswerClockedPulls(replies);

@@ -302,6 +302,7 @@ class Shard {
   // shard never had that one, and goes by the next newer one.
   bool opened_as_named_ = false;
   std::unique_ptr<ParameterTable> table_;  // from the first view on
+  bool reserved_ = false;                  // memory for checkpoints, in this epoch
   std::optional<StepGate> gate_;           // on the step leader
   std::unique_ptr<Clocked> clocked_;       // in bounded and async; then there is no gate_
   DecidedProgress decided_;                // on the step leader

@@ -71,6 +71,7 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   verdicts_.clear();
   evaluation_.reset();
   kept_.clear();
+  reserved_ = false;
   marks_.reset();
   checkpoint_version_ = 0;
   checkpoint_.clear();

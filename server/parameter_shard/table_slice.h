@@ -100,6 +100,8 @@ class TableSlice {
   PinnedBuffer PinVersion(uint64_t version) const { return values_.PinVersion(version); }
   // Of the newest version.
   SliceSnapshot Snapshot() const;
+  // Has memory ready for a copy of all that a snapshot holds, beside that of an open step.
+  void ReserveForSnapshot() const;
 
  private:
   template <class T>

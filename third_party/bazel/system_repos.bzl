@@ -27,4 +27,5 @@ def offline_rules():
 def system_repos():
     for name, path in _SYSTEM.items():
         native.new_local_repository(name = name, path = path, build_file = "//third_party:%s.BUILD" % name)
+    native.new_local_repository(name = "libdeflate", path = "/usr/share/doc/libdeflate-dev", build_file = "//third_party:libdeflate.BUILD")
     native.new_local_repository(name = "zlib", path = "/usr/share/doc/zlib1g-dev", build_file = "//third_party:zlib.BUILD")
