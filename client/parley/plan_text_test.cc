@@ -63,7 +63,7 @@ TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAre
               {"two versions 10.0 MiB, open step 5.00 MiB, optimizer 8.01 MiB, "
                "evaluation 5.00 MiB, checkpoint 0 B"});
   job.mutable_checkpoint()->set_every_steps(10);
-  ExpectWords(*PlanText(job, Model()), {"36.0 MiB", "checkpoint 13.0 MiB"});
+  ExpectWords(*PlanText(job, Model()), {"41.0 MiB", "checkpoint 13.0 MiB"});
   job.mutable_checkpoint()->clear_every_steps();
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);
   ExpectWords(*PlanText(job, Model()), {"open step 10.0 MiB"});
