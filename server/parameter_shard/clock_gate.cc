@@ -210,8 +210,10 @@ void ClockGate::LeaseSamples(absl::Time now) {
   for (auto& [contributor, place] : places_) {
     if (place.lease.has_value()) continue;
     std::vector<SampleRange> samples = NextSamples();
-    // One that made the barrier has its part in the evaluation, with or without samples after it.
-    const bool evaluates = place.barrier.has_value() && !place.answered && place.has_completed;
+    // One that made the barrier has its part in the evaluation, if there is one, with or without
+    // samples after it.
+    const bool evaluates = place.barrier.has_value() && place.evaluation.version() != 0 &&
+                           !place.answered && place.has_completed;
     if (samples.empty() && !evaluates) continue;
     place.completed = std::max(place.completed, floor_);
     Lease lease;

@@ -14,8 +14,8 @@ void CheckpointChecks::Look(FileSystem& files, const std::string& folder) {
     broken_.push_back(absl::StrCat("the checkpoint ", folder, ": ", what));
   };
   const auto reader = CheckpointReader::Open(files, folder);
-  // A fault of the disk hits whoever reads.
-  if (absl::IsUnavailable(reader.status())) return;
+  // A fault of the disk hits whoever reads: it is there.
+  if (absl::IsUnavailable(reader.status()) || absl::IsNotFound(reader.status())) return;
   if (!reader.ok()) return broken(reader.status().message());
   Found found;
   found.folder = folder;

@@ -22,8 +22,8 @@ bool HasCheckpoints(const JobConfig& job) {
 }
 
 // Then a worker is killed only now and then, too seldom for all that can come of it to be met.
-bool CoordinatorGoes(const JobSimulation::Options& options) {
-  return options.coordinator_kills > 0;
+bool LosesWorkersSeldom(const JobSimulation::Options& options) {
+  return options.coordinator_kills + options.shard_kills > 0;
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ std::vector<std::string_view> JobSimulation::FaultsOf(const Options& options) {
   add(options.stops, {kStopped});
   add(options.cuts, {kCut});
   add(options.long_stops, {kStoppedLong});
-  add(CoordinatorGoes(options) ? 0 : options.kills, {kKilled, kStarted});
+  add(LosesWorkersSeldom(options) ? 0 : options.kills, {kKilled, kStarted});
   add(options.isolations, {kIsolated});
   add(options.shard_kills, {kShardKilled, kShardStarted});
   add(options.coordinator_kills, {kCoordinatorKilled});
@@ -55,7 +55,7 @@ std::vector<std::string_view> JobSimulation::StatesOf(const Options& options) {
   };
   const bool clocked = IsClocked(options.job);
   const bool has_backup = options.job.consistency().sync().backup() > 0;
-  const bool loses_many = LosesWorkers(options) && !CoordinatorGoes(options);
+  const bool loses_many = LosesWorkers(options) && !LosesWorkersSeldom(options);
   add(!clocked, {kNobodyComplete, kSomeComplete});
   add(!clocked && options.job.optimizer().clip_norm() > 0, {kClosing});
   add(!clocked, {kDeciding, kPullsParked});
