@@ -39,7 +39,8 @@ std::vector<std::string_view> JobSimulation::FaultsOf(const Options& options) {
   add(options.long_stops, {kStoppedLong});
   add(LosesWorkersSeldom(options) ? 0 : options.kills, {kKilled, kStarted});
   add(options.isolations, {kIsolated});
-  add(options.shard_kills, {kShardKilled, kShardStarted});
+  // One alone meets too little.
+  add(options.shard_kills > 1 ? options.shard_kills : 0, {kShardKilled, kShardStarted});
   add(options.coordinator_kills, {kCoordinatorKilled});
   add(options.coordinator_stops, {kCoordinatorStopped});
   add(options.coordinator_rivals, {kRival});

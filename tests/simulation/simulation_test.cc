@@ -49,6 +49,11 @@ void LoseWorkers(JobSimulation::Options& options) {
   options.isolations = 1;
 }
 
+void LoseShards(JobSimulation::Options& options, int how_many) {
+  options.job.set_max_restarts(100);
+  options.shard_kills = how_many;
+}
+
 TEST(SimulationTest, MeansAndClippedMeansAreThoseOfTheVerdicts) {
   const std::string cluster = "workers: 4 shards: 3 min_workers: 1";
   const std::vector<JobConfig> jobs = {
@@ -60,6 +65,7 @@ TEST(SimulationTest, MeansAndClippedMeansAreThoseOfTheVerdicts) {
     JobSimulation::Options options = WithNetworkFaults(jobs[seed % jobs.size()]);
     options.samples = 121;  // the last one of a data epoch weighs half
     LoseWorkers(options);
+    if (seed % 5 < 2) LoseShards(options, 1);
     return options;
   });
 }
@@ -94,6 +100,7 @@ TEST(SimulationTest, WorkersMayDieAndComeBack) {
   RunSeeds([&](uint64_t seed) {
     JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? go_on : wait);
     LoseWorkers(options);
+    if (seed % 5 < 2) LoseShards(options, 1);
     return options;
   });
 }
@@ -106,9 +113,8 @@ TEST(SimulationTest, ShardsMayDieAndAllGoBack) {
       Job("epochs: 4", elastic, "reduction: SUM lost_worker: WAIT")};
   RunSeeds([&](uint64_t seed) {
     JobSimulation::Options options = WithNetworkFaults(jobs[seed % jobs.size()]);
-    options.job.set_max_restarts(100);
     options.job.mutable_checkpoint()->set_at_end(seed % 3 == 0);
-    options.shard_kills = 3;
+    LoseShards(options, 3);
     if (options.job.cluster().min_workers() == 1) options.kills = 1;
     return options;
   });
@@ -128,6 +134,7 @@ TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
         const JobConfig& job = *jobs[seed % jobs.size()];
         JobSimulation::Options options = WithCoordinatorFaults(job);
         if (job.cluster().min_workers() == 1) options.kills = 1;
+        if (seed % 3 == 0) LoseShards(options, 1);
         // A checkpoint that cannot be written ends the job.
         if (job.checkpoint().at_end()) options.disk_faults = 0;
         return options;
