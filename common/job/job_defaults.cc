@@ -133,6 +133,7 @@ void FillInDefaults(JobConfig& job) {
   PARLEY_DEFAULT(*job.mutable_checkpoint(), keep_last, 5);
   PARLEY_DEFAULT(*job.mutable_checkpoint(), keep_every_steps, 0);
   PARLEY_DEFAULT(*job.mutable_checkpoint(), ignore_unexpected, false);
+  PARLEY_DEFAULT(*job.mutable_checkpoint(), use_previous_if_damaged, false);
   PARLEY_DEFAULT(job, threads, 0);
   PARLEY_DEFAULT(job, accumulate, 1);
   if (job.device() == DEVICE_UNSPECIFIED) job.set_device(CPU);

@@ -71,7 +71,7 @@ class CheckpointCrashTest : public ::testing::Test {
     manifest.set_job_name("crash");
     manifest.set_step(step);
     *manifest.mutable_tensors() = Trained().cluster.view().tensors();
-    const FileWork folder = plan.Begin(kCheckpoints, kShards, manifest, absl::UnixEpoch());
+    FileWork folder = plan.Begin(kCheckpoints, kShards, manifest, absl::UnixEpoch());
     if (absl::Status status = Perform(files, folder); !status.ok()) return status;
     plan.FolderIsThere();
     for (uint32_t i = 0; i < kShards; ++i) {
@@ -87,7 +87,7 @@ class CheckpointCrashTest : public ::testing::Test {
       }
       if (absl::Status status = plan.Add(routing.self(), report); !status.ok()) return status;
     }
-    const std::optional<FileWork> commit = plan.CommitIfComplete();
+    std::optional<FileWork> commit = plan.CommitIfComplete();
     if (!commit.has_value()) return absl::InternalError("the plan is not complete");
     return Perform(files, *commit);
   }
@@ -138,7 +138,7 @@ class CheckpointCrashTest : public ::testing::Test {
     CoordinatorState state;
     plan.Write(state);
     CheckpointPlan resumed;
-    const auto work = resumed.Read(state.checkpoint(), kShards);
+    auto work = resumed.Read(state.checkpoint(), kShards);
     if (work.has_value() && resumed.stage() == CheckpointPlan::Stage::kCommit) {
       ASSERT_EQ(Perform(files, *work), absl::OkStatus());
       ASSERT_EQ(CheckAll(files), 2U);

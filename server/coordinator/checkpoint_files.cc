@@ -1,6 +1,7 @@
 #include "server/coordinator/checkpoint_files.h"
 
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
+#include "common/checkpoint/reader.h"
 #include "common/checkpoint/weights_file.h"
 
 namespace parley {
@@ -71,6 +73,35 @@ absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start
   return start;
 }
 
+absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& damaged) {
+  std::filesystem::path path = std::filesystem::path(damaged).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  std::string directory = path.string();
+  std::string newest = StepFolderName(std::numeric_limits<uint64_t>::max());
+  if (const std::string name = path.filename().string(); StepOfFolder(name)) {
+    directory = path.parent_path().string();
+    newest = name;
+  } else if (const auto named = ResolveCheckpoint(files, directory); named.ok()) {
+    newest = std::filesystem::path(*named).filename().string();
+  }
+  auto names = files.List(directory);
+  if (!names.ok()) return names.status();
+  // Numbers have leading zeros: names in order are steps in order.
+  for (auto name = names->rbegin(); name != names->rend(); ++name) {
+    if (!StepOfFolder(*name) || *name >= newest) continue;
+    const std::string folder = absl::StrCat(directory, "/", *name);
+    const auto reader = CheckpointReader::Open(files, folder);
+    if (!reader.ok()) continue;
+    StartPoint start;
+    start.folder = folder;
+    start.manifest = (*reader)->manifest();
+    start.damaged = absl::StrCat(directory, "/", newest);
+    return start;
+  }
+  return absl::NotFoundError(
+      absl::StrCat(directory, " has no whole checkpoint of an earlier step"));
+}
+
 absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
                                const std::optional<StartPoint>& start) {
   if (!files.Exists(checkpoint_directory)) return absl::OkStatus();
@@ -82,7 +113,8 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
   const std::string first_allowed = goes_on ? StepFolderName(start->manifest.step() + 1) : "";
   for (const std::string& name : *names) {
     if (!absl::StartsWith(name, "step-") || name < first_allowed ||
-        !IsWhole(files, absl::StrCat(checkpoint_directory, "/", name))) {
+        !IsWhole(files, absl::StrCat(checkpoint_directory, "/", name)) ||
+        (goes_on && absl::StrCat(checkpoint_directory, "/", name) == start->damaged)) {
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
@@ -120,13 +152,23 @@ absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& director
   return first_error;
 }
 
-absl::Status Perform(FileSystem& files, const FileWork& work) {
+absl::Status Perform(FileSystem& files, FileWork& work) {
+  if (work.kind == FileWork::Kind::kFindPrevious) {
+    auto previous = LoadPrevious(files, work.folder);
+    if (!previous.ok()) return previous.status();
+    work.folder = std::move(previous->folder);
+    work.manifest = std::move(previous->manifest);
+    return absl::OkStatus();
+  }
   if (work.kind == FileWork::Kind::kRemoveOld) {
     return RemoveOldCheckpoints(files, work.folder, work.keep);
   }
   if (work.kind == FileWork::Kind::kAbandon) return Abandon(files, work);
   if (work.kind == FileWork::Kind::kCommit) {
     return CommitCheckpoint(files, work.folder, work.manifest);
+  }
+  if (work.damaged && files.Exists(work.folder)) {
+    if (absl::Status removed = RemoveCheckpoint(files, work.folder); !removed.ok()) return removed;
   }
   if (IsWhole(files, work.folder)) {
     return absl::AlreadyExistsError(absl::StrCat(work.folder, " holds a whole checkpoint already"));

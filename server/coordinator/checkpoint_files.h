@@ -19,8 +19,13 @@ namespace parley {
 // WeightsFile::Open.
 absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start_from);
 
+// The newest checkpoint of an earlier step in the folder of `damaged` (absolute, as LoadStart takes
+// it) whose manifest, files' sizes and headers are right. NOT_FOUND if there is none.
+absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& damaged);
+
 // FAILED_PRECONDITION, with what to do, if the directory holds checkpoints of an earlier run that
-// this one does not go on from: any without `start`, those of later steps with it.
+// this one does not go on from: any without `start`, those of later steps with it, but for the
+// damaged one in whose place it is.
 absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
                                const std::optional<StartPoint>& start);
 
@@ -30,8 +35,9 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
 absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory,
                                   const FileWork::Keep& keep);
 
-// Does the work. ALREADY_EXISTS where a folder to be begun holds a whole checkpoint.
-absl::Status Perform(FileSystem& files, const FileWork& work);
+// Does the work. ALREADY_EXISTS where a folder to be begun holds a whole checkpoint, NOT_FOUND
+// where there is no previous one.
+absl::Status Perform(FileSystem& files, FileWork& work);
 
 }  // namespace parley
 

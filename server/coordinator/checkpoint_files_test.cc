@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <vector>
 
+#include "common/checkpoint/checkpoint_for_test.h"
 #include "common/checkpoint/manifest.h"
+#include "common/checkpoint/names.h"
 
 namespace parley {
 namespace {
@@ -29,7 +31,7 @@ class CheckpointFilesTest : public testing::Test {
     tensor->set_name("w");
     tensor->set_dtype(F32);
     CheckpointPlan plan;
-    const FileWork begin = plan.Begin(path_, 1, manifest, absl::UnixEpoch());
+    FileWork begin = plan.Begin(path_, 1, manifest, absl::UnixEpoch());
     if (absl::Status status = Perform(*files_, begin); !status.ok()) return status;
     plan.FolderIsThere();
     if (absl::Status status =
@@ -43,7 +45,8 @@ class CheckpointFilesTest : public testing::Test {
     report.mutable_file()->set_bytes(4);
     report.mutable_file()->set_crc32("00000000");
     if (absl::Status status = plan.Add(Member(), report); !status.ok()) return status;
-    return Perform(*files_, *plan.CommitIfComplete());
+    FileWork commit = *plan.CommitIfComplete();
+    return Perform(*files_, commit);
   }
 
   const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
@@ -81,6 +84,46 @@ TEST_F(CheckpointFilesTest, AnEarlierRunIsNotOverwritten) {
   const absl::Status later = CheckNoEarlierRun(*files_, path_, *start);
   EXPECT_EQ(later.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(later.message().find("step-00000020"), absl::string_view::npos) << later;
+}
+
+TEST_F(CheckpointFilesTest, ThePreviousOneIsTheNewestThatIsNotDamagedItself) {
+  const auto folder = [&](uint64_t step) { return path_ + "/" + StepFolderName(step); };
+  for (const uint64_t step : {10, 20, 30, 40}) {
+    ModelForTest model(1);
+    model.manifest.set_step(step);
+    const auto written = WriteCheckpointForTest(*files_, folder(step), model, 2, 3);
+    ASSERT_TRUE(written.ok()) << written;
+  }
+  std::filesystem::resize_file(folder(20) + "/shard-1.safetensors", 100);
+  for (const std::string& from : {folder(30), folder(30) + "/", folder(20)}) {
+    const auto previous = LoadPrevious(*files_, from);
+    ASSERT_TRUE(previous.ok()) << previous.status();
+    EXPECT_EQ(previous->folder, folder(10));
+    EXPECT_EQ(previous->manifest.step(), 10u);
+    EXPECT_EQ(previous->damaged, folder(from == folder(20) ? 20 : 30));
+  }
+  // A folder of checkpoints: before the one that `latest` names, or where that is damaged the
+  // newest one.
+  EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(30));
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/latest", "step-000").ok());
+  EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(40));
+  EXPECT_EQ(LoadPrevious(*files_, folder(10)).status().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(CheckpointFilesTest, ADamagedOneIsNoEarlierRunAndMakesRoom) {
+  ASSERT_TRUE(Write(12).ok());
+  auto start = LoadStart(*files_, path_);
+  ASSERT_TRUE(start.ok());
+  ASSERT_TRUE(Write(20).ok());
+  EXPECT_FALSE(CheckNoEarlierRun(*files_, path_, *start).ok());
+  start->damaged = path_ + "/step-00000020";
+  EXPECT_TRUE(CheckNoEarlierRun(*files_, path_, *start).ok());
+  FileWork begin;
+  begin.folder = start->damaged;
+  EXPECT_EQ(Perform(*files_, begin).code(), absl::StatusCode::kAlreadyExists);
+  begin.damaged = true;
+  EXPECT_EQ(Perform(*files_, begin), absl::OkStatus());
+  EXPECT_EQ(files_->List(begin.folder)->size(), 0u);
 }
 
 std::vector<std::string> FoldersIn(FileSystem& files, const std::string& path) {

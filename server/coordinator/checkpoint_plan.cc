@@ -51,6 +51,12 @@ FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t
   return FolderWork();
 }
 
+void CheckpointPlan::TurnTo(const std::string& folder, const Manifest& manifest) {
+  whole_folder_ = folder;
+  whole_step_ = manifest.step();
+  whole_position_ = manifest.data_position();
+}
+
 void CheckpointPlan::FolderIsThere() {
   if (stage_ == Stage::kFolder) stage_ = Stage::kFiles;
 }

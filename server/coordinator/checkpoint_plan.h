@@ -22,6 +22,7 @@ struct FileWork {
     kCommit,        // write `manifest` into it, durably, and make `latest` name it
     kAbandon,       // remove `files` from it, and itself if nothing else is in it: it was given up
     kRemoveOld,     // remove from `folder`, which holds checkpoints, what `keep` does not keep
+    kFindPrevious,  // `folder` is damaged: find the newest one of an earlier step beside it
   };
   // Of the checkpoints in a folder.
   struct Keep {
@@ -30,8 +31,9 @@ struct FileWork {
     std::string in_use;        // the folder of one that stays
   };
   Kind kind = Kind::kCreateFolder;
-  std::string folder;              // absolute
-  Manifest manifest;               // kCommit
+  std::string folder;              // absolute; after kFindPrevious the one that was found
+  bool damaged = false;            // kCreateFolder: what lies in it is no loss
+  Manifest manifest;               // kCommit; after kFindPrevious of the one that was found
   std::vector<std::string> files;  // kAbandon: names
   Keep keep;                       // kRemoveOld
 };
@@ -61,6 +63,8 @@ class CheckpointPlan {
 
   // The job goes back to this version, while none is being written: later ones come again.
   void RollBack(uint64_t version) { ended_ = version; }
+  // The last whole one is damaged; this one, of an earlier step, is in its place.
+  void TurnTo(const std::string& folder, const Manifest& manifest);
 
   // For the log. Read, of a new object: returns the work that its former owner may not have done;
   // to do it twice does no harm.

@@ -19,7 +19,11 @@ CoordinatorCore::CoordinatorCore(Options options)
     : options_(std::move(options)),
       members_(options_.job.name(), options_.fingerprint, Places(options_.job.cluster()),
                options_.liveness),
-      ready_shards_(options_.job.cluster().shards(), false) {}
+      ready_shards_(options_.job.cluster().shards(), false) {
+  if (options_.start && !options_.start->damaged.empty()) {
+    damaged_checkpoints_.insert(options_.start->damaged);
+  }
+}
 
 void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl::Time now) {
   generation_ = generation;

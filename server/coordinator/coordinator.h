@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -152,6 +153,7 @@ class CoordinatorCore {
 
   uint64_t shards_lost() const { return shards_lost_; }
   uint64_t steps_lost() const { return steps_lost_; }
+  const std::set<std::string>& damaged_checkpoints() const { return damaged_checkpoints_; }
   uint64_t generation() const { return generation_; }
   uint64_t job_epoch() const { return job_epoch_; }
   uint64_t view_epoch() const { return view_.view_epoch(); }  // 0: no view yet
@@ -240,6 +242,10 @@ class CoordinatorCore {
   void GoBackIfShardsAreThere(absl::Time now);
   void GoBack(absl::Time now);
 
+  // A damaged checkpoint (coordinator_damage.cc).
+  void FindPrevious(FirstCause damage, absl::Time now);
+  void FollowPrevious(const FileWork& work, const absl::Status& result, absl::Time now);
+
   // Time goes on (coordinator_time.cc).
   // Whether no member at all is heard of, so that this coordinator may be the one that is cut off.
   bool IsAlone(absl::Time now);
@@ -283,7 +289,9 @@ class CoordinatorCore {
   std::optional<FirstCause> lost_cause_;     // of the last of them: why the job ends if none comes
   bool going_back_ = false;                  // as soon as all shards are there
   uint64_t shards_lost_ = 0;
-  uint64_t steps_lost_ = 0;  // that were done again
+  uint64_t steps_lost_ = 0;           // that were done again
+  std::optional<FirstCause> damage_;  // of the view's start_from; an earlier one is looked for
+  std::set<std::string> damaged_checkpoints_;  // folders
   absl::Time view_changed_at_ =
       absl::InfinitePast();  // workers may have waited for others until then
   std::vector<bool> ready_shards_;

@@ -112,6 +112,13 @@ absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyR
         absl::StrCat(Describe((*caller)->member), " is ready with version ", request.version(),
                      ", the job starts from version ", view_.start_version()));
   }
+  if (!request.damage().empty()) {
+    FindPrevious(
+        ReportedBy((*caller)->member, request.damage(), /*preempted=*/false, progress_.step()),
+        now);
+    TellWatchers(replies);
+    return ReportReadyReply();
+  }
   if (!ready_shards_[(*caller)->member.ordinal()]) Change();
   ready_shards_[(*caller)->member.ordinal()] = true;
   last_event_ = now;

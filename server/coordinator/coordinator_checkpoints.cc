@@ -34,8 +34,10 @@ void CoordinatorCore::BeginCheckpoint(uint64_t version, const DataPosition& posi
   *manifest.mutable_data_position() = position;
   manifest.set_seed(options_.job.seed());
   *manifest.mutable_job() = options_.job;
-  file_work_.push_back(checkpoint_.Begin(options_.checkpoint_directory, members_.places(SHARD),
-                                         std::move(manifest), now));
+  FileWork folder = checkpoint_.Begin(options_.checkpoint_directory, members_.places(SHARD),
+                                      std::move(manifest), now);
+  folder.damaged = damaged_checkpoints_.count(folder.folder) != 0;
+  file_work_.push_back(std::move(folder));
   Change();
 }
 
@@ -53,6 +55,11 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
                                    Replies& replies) {
   // What could not be removed now is old the next time too.
   if (work.kind == FileWork::Kind::kRemoveOld || work.kind == FileWork::Kind::kAbandon) return;
+  if (work.kind == FileWork::Kind::kFindPrevious) {
+    FollowPrevious(work, result, now);
+    TellWatchers(replies);
+    return;
+  }
   if (!result.ok()) {
     const bool commits = work.kind == FileWork::Kind::kCommit;
     const std::string why = absl::StrCat("the checkpoint ", work.folder, " could not be ",

@@ -140,10 +140,11 @@ class CoordinatorFixture {
     }
   }
 
-  absl::Status Ready(Process& shard, uint64_t version = 0) {
+  absl::Status Ready(Process& shard, uint64_t version = 0, const std::string& damage = "") {
     ReportReadyRequest request;
     *request.mutable_header() = shard.header;
     request.set_version(version);
+    request.set_damage(damage);
     Replies replies;
     return core.ReportReady(request, now, replies).status();
   }

@@ -40,6 +40,8 @@ CoordinatorState CoordinatorCore::DurableState() const {
   state.set_over(closed_ && life_.ended());
   if (preemption_) *state.mutable_preemption() = *preemption_;
   state.set_checkpoints_asked(checkpoints_asked_);
+  if (damage_) *state.mutable_damage() = *damage_;
+  for (const std::string& folder : damaged_checkpoints_) state.add_damaged_checkpoints(folder);
   return state;
 }
 
@@ -69,6 +71,13 @@ absl::Status CoordinatorCore::Restore(const CoordinatorState& state) {
     auto work = checkpoint_.Read(state.checkpoint(), members_.places(SHARD));
     if (work) file_work_.push_back(*std::move(work));
   }
+  damaged_checkpoints_.insert(state.damaged_checkpoints().begin(),
+                              state.damaged_checkpoints().end());
+  for (FileWork& work : file_work_) {
+    work.damaged =
+        work.kind == FileWork::Kind::kCreateFolder && damaged_checkpoints_.count(work.folder) != 0;
+  }
+  if (state.has_damage()) FindPrevious(state.damage(), absl::InfinitePast());
   revision_ = told_revision_ = state.revision() + 1;
   return CheckRestored();
 }

@@ -250,7 +250,7 @@ void InProcessCoordinator::DoFileWork(const FileWorker& worker) {
       due = core_.TakeFileWork();
     }
     if (due.empty()) return;
-    for (const FileWork& work : due) {
+    for (FileWork& work : due) {
       const absl::Status result = worker(work);
       Replies replies;
       absl::MutexLock lock(&mu_);

@@ -78,7 +78,7 @@ class InProcessCoordinator final : public CoordinatorClient {
 
   // Does the file work that is due and whose reason is recorded, on this thread and outside the
   // lock, until there is none.
-  using FileWorker = std::function<absl::Status(const FileWork&)>;
+  using FileWorker = std::function<absl::Status(FileWork&)>;
   void DoFileWork(const FileWorker& worker);
 
   // Waits until there is file work, the rule is lost, or the state or the members are not as at the

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/checkpoint_files.h"
+#include "server/coordinator/damage_text.h"
 #include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_log.h"
 
@@ -14,6 +15,13 @@ absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const Job
   const Checkpoint& checkpoint = job.checkpoint();
   if (checkpoint.start_from().empty()) return std::nullopt;
   auto start = LoadStart(files, checkpoint.start_from());
+  if (absl::IsDataLoss(start.status())) {
+    auto previous = LoadPrevious(files, checkpoint.start_from());
+    if (checkpoint.use_previous_if_damaged() && previous.ok()) return *std::move(previous);
+    return absl::InvalidArgumentError(absl::StrCat(
+        "checkpoint.start_from: ", start.status().message(),
+        previous.ok() ? OfferOf(previous->folder, previous->manifest.step()) : NoOffer()));
+  }
   if (!start.ok()) {
     // Another code than that of a coordinator that answers, whatever the reason.
     return absl::InvalidArgumentError(

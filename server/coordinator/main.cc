@@ -100,7 +100,7 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
     reporter.Report(coordinator);
     if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) break;
     if (!coordinator.lost().ok()) break;
-    coordinator.DoFileWork([&](const FileWork& work) {
+    coordinator.DoFileWork([&](FileWork& work) {
       absl::Status done = Perform(files, work);
       const bool removes =
           work.kind == FileWork::Kind::kRemoveOld || work.kind == FileWork::Kind::kAbandon;

@@ -48,13 +48,19 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
 }
 
 void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {
-  const auto [job_epoch, steps_lost, folder, version] =
+  const auto [job_epoch, steps_lost, folder, version, damaged] =
       coordinator.Read([](const CoordinatorCore& core) {
         return std::tuple(core.job_epoch(), core.steps_lost(), core.view().start_from(),
-                          core.view().start_version());
+                          core.view().start_version(), core.damaged_checkpoints());
       });
+  for (const std::string& one : damaged) {
+    if (damaged_.insert(one).second) {
+      daemon_.log().Error("a checkpoint is damaged: the job turns to an earlier one",
+                          {{"damaged", one}, {"checkpoint", folder}});
+    }
+  }
   if (job_epoch_ != 0 && job_epoch > job_epoch_) {
-    daemon_.log().Warning("a shard was lost: all go back to a checkpoint",
+    daemon_.log().Warning("all go back to a checkpoint",
                           {{"checkpoint", folder},
                            {"step", absl::StrCat(version)},
                            {"steps_lost", absl::StrCat(steps_lost - steps_lost_)},

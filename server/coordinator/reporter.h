@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,7 @@ class Reporter {
   Phase phase_ = PHASE_UNSPECIFIED;
   uint64_t job_epoch_ = 0;
   uint64_t steps_lost_ = 0;
+  std::set<std::string> damaged_;  // checkpoints
   uint64_t checkpoints_written_ = 0;
   uint64_t checkpoints_failed_ = 0;
   std::string preemption_;

@@ -21,6 +21,7 @@ struct StartPoint {
   std::string folder;              // absolute, with a whole checkpoint; or the file
   Manifest manifest;               // of weights: empty, which is step 0 and all data to come
   std::optional<Weights> weights;  // where it is a file
+  std::string damaged;             // the folder in whose place this one is; else empty
 };
 
 // INVALID_ARGUMENT, in words, if a model and its data cannot go on from a checkpoint: other

@@ -13,7 +13,8 @@
 
 namespace parley {
 
-// 64-byte aligned memory of a slice's values, state or sum. Readers that keep it beyond the shard's
+// Memory of a slice's values, state or sum, aligned to 64 bytes, or where it is large to 2 MiB with
+// huge pages asked for. Readers that keep it beyond the shard's
 // lock hold a pin; whoever owns it writes in place only while there is none.
 class Buffer {
  public:

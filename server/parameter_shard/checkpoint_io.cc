@@ -12,63 +12,10 @@
 #include "common/safetensors/header.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
+#include "server/parameter_shard/checkpoint_slices.h"
 #include "server/parameter_shard/weights_io.h"
 
 namespace parley {
-namespace {
-
-// A slice's part of one tensor of the checkpoint.
-absl::StatusOr<std::string> ReadPiece(const CheckpointReader& reader, const std::string& name,
-                                      const TensorSpec& tensor, const Slice& slice) {
-  const TensorSpec* const there = reader.Find(name);
-  if (there == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the checkpoint ", reader.folder(), " has no tensor ", name));
-  }
-  if (there->dtype() != tensor.dtype() || ElementCount(*there) != ElementCount(tensor)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(name, " has ", ElementCount(tensor), " elements of type ",
-                     std::string(DataTypeName(tensor.dtype())), " in this job, but ",
-                     ElementCount(*there), " of type ", std::string(DataTypeName(there->dtype())),
-                     " in the checkpoint ", reader.folder()));
-  }
-  std::string bytes((slice.end() - slice.begin()) * ElementBytes(tensor.dtype()), '\0');
-  absl::Status status =
-      reader.Read(name, slice.begin(), slice.end(),
-                  absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size()));
-  if (!status.ok()) return status;
-  return bytes;
-}
-
-// `last`: of the slices that are read; their sums are checked before it is started.
-absl::Status LoadSlice(
-    const CheckpointReader& reader, const TensorSpec& tensor, const Slice& slice, bool last,
-    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start_slice) {
-  absl::StatusOr<std::string> values = ReadPiece(reader, tensor.name(), tensor, slice);
-  if (!values.ok()) return values.status();
-  std::vector<std::pair<std::string, std::string>> states;
-  if (!tensor.buffer()) {
-    for (const std::string& state : reader.StatesOf(tensor.name())) {
-      absl::StatusOr<std::string> bytes =
-          ReadPiece(reader, StateName(tensor.name(), state), tensor, slice);
-      if (!bytes.ok()) return bytes.status();
-      states.emplace_back(state, *std::move(bytes));
-    }
-  }
-  if (last) {
-    if (absl::Status status = reader.VerifyRead(); !status.ok()) return status;
-  }
-  SliceStart start;
-  start.values = *values;
-  for (const auto& [name, bytes] : states) start.state.push_back({name, bytes});
-  const auto& steps = reader.manifest().optimizer_steps();
-  if (const auto it = steps.find(tensor.name()); it != steps.end()) {
-    start.optimizer_steps = it->second;
-  }
-  return start_slice(slice.id(), start);
-}
-
-}  // namespace
 
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
@@ -81,9 +28,11 @@ absl::Status LoadCheckpoint(
         absl::StrCat("the checkpoint ", folder, " is of step ", (*reader)->manifest().step(),
                      ", but the view starts at ", routing.view().start_version()));
   }
-  for (const uint32_t id : routing.own_slices()) {
-    const bool last = id == routing.own_slices().back();
-    absl::Status status = LoadSlice(**reader, routing.tensor(id), routing.slice(id), last, start);
+  CheckpointSlices slices(**reader, routing);
+  for (size_t i = 0; i < routing.own_slices().size(); ++i) {
+    const absl::StatusOr<const CheckpointSlices::Read*> read = slices.Next();
+    if (!read.ok()) return read.status();
+    absl::Status status = start((*read)->slice, (*read)->start);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -189,6 +189,7 @@ void ClockGate::Settle(absl::Time now, bool wants_barrier) {
     LeaseSamples(now);
     return RaiseFloor();
   }
+  if (wants_barrier && !checkpoint_wanted_.has_value()) checkpoint_wanted_ = now;
   const bool somebody_works = std::any_of(places_.begin(), places_.end(), [](const auto& entry) {
     return entry.second.lease.has_value() && entry.second.lease->clock() != 0;
   });
@@ -203,7 +204,11 @@ void ClockGate::Settle(absl::Time now, bool wants_barrier) {
     }
     return;
   }
-  if (!places_.empty()) barrier_ = version_;
+  if (places_.empty()) return;
+  barrier_ = version_;
+  if (!checkpoint_wanted_.has_value()) return;
+  ++counts_.checkpoint_barriers;
+  counts_.checkpoint_barrier_wait += now - *std::exchange(checkpoint_wanted_, std::nullopt);
 }
 
 void ClockGate::LeaseSamples(absl::Time now) {

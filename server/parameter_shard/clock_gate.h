@@ -77,6 +77,10 @@ class ClockGate {
   struct Counts {
     uint64_t cut = 0;      // leases given back of which a push may have been applied
     uint64_t refused = 0;  // contributions of which a push was refused
+    uint64_t checkpoint_barriers = 0;
+    // Of all these: from when nothing was leased any more for one until all that was leased was
+    // done.
+    absl::Duration checkpoint_barrier_wait;
   };
   const Counts& counts() const { return counts_; }
   uint64_t version() const { return version_; }
@@ -127,6 +131,7 @@ class ClockGate {
   uint64_t last_barrier_ = 0;
   uint64_t floor_ = 0;
   std::optional<uint64_t> barrier_;
+  std::optional<absl::Time> checkpoint_wanted_;  // since when nothing is leased for one
   bool done_ = false;
   std::map<uint32_t, Place> places_;
   Counts counts_;

@@ -216,6 +216,24 @@ TEST(ClockGateTest, TheEndOfADataEpochIsABarrierWithEvenClocks) {
   }
 }
 
+TEST(ClockGateTest, WhatACheckpointWaitsForIsCounted) {
+  ClockGate gate(Epochs(2, 2), 8, 0, {});
+  gate.Enter(0, 1);
+  gate.Enter(1, 1);
+  gate.Settle(kNow);
+  Work(gate, 0);
+  gate.Settle(kNow + absl::Seconds(1), /*wants_barrier=*/true);
+  gate.Settle(kNow + absl::Seconds(3), /*wants_barrier=*/true);
+  EXPECT_EQ(gate.counts().checkpoint_barriers, 0u);
+  ASSERT_FALSE(gate.barrier().has_value());
+  ASSERT_TRUE(gate.Complete(Completion(gate, 0)).ok());
+  ASSERT_TRUE(gate.Complete(Completion(gate, 1)).ok());
+  gate.Settle(kNow + absl::Seconds(8), /*wants_barrier=*/true);
+  ASSERT_TRUE(gate.barrier().has_value());
+  EXPECT_EQ(gate.counts().checkpoint_barriers, 1u);
+  EXPECT_EQ(gate.counts().checkpoint_barrier_wait, absl::Seconds(7));
+}
+
 TEST(ClockGateTest, WhoIsLeftOverAfterABarrierEvaluatesAndThenWaits) {
   // Two leases in a data epoch, and then three contributors.
   ClockGate gate(Epochs(2, 3), 4, 0, {});

@@ -51,11 +51,13 @@ struct ShardCounts {
   uint64_t verdicts_apply = 0;
   uint64_t verdicts_skip = 0;
   uint64_t verdicts_retry = 0;
-  // In bounded and async; the last two on the step leader alone.
+  // In bounded and async; the last four on the step leader alone.
   uint64_t updates = 0;  // of slices
   StalenessCounts staleness;
   uint64_t ranges_cut = 0;
   uint64_t contributions_refused = 0;
+  uint64_t checkpoint_barriers = 0;
+  absl::Duration checkpoint_barrier_wait;
 };
 
 // A parameter shard without its surroundings: slices, the open step, and, on the step leader, the

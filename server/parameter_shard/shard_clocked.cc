@@ -119,6 +119,8 @@ void Shard::SettleClocks(absl::Time now, Replies& replies) {
     }
     counts_.ranges_cut = gate.counts().cut;
     counts_.contributions_refused = gate.counts().refused;
+    counts_.checkpoint_barriers = gate.counts().checkpoint_barriers;
+    counts_.checkpoint_barrier_wait = gate.counts().checkpoint_barrier_wait;
   }
   AnswerClocked(replies);
 }

@@ -28,6 +28,11 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
                                     DurationBounds())),
       checkpoint_failures_(metrics.Counter("parley_checkpoint_failures_total",
                                            "Checkpoint files that could not be written.")),
+      barrier_wait_(
+          metrics.Counter("parley_checkpoint_barrier_wait_seconds_total",
+                          "Time in which no samples were handed out since a checkpoint was due, "
+                          "until all that were "
+                          "handed out before were used; on the step leader (bounded and async).")),
       staleness_(metrics.Histogram(
           "parley_staleness_steps",
           "Updates of a slice between what a worker pulled and its push (bounded and async).",
@@ -50,6 +55,9 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
   follow("parley_contributions_refused_total",
          "Contributions of which a push was too stale; on the step leader (async).", {},
          &ShardCounts::contributions_refused);
+  follow("parley_checkpoint_barriers_total",
+         "Barriers made for checkpoints; on the step leader (bounded and async).", {},
+         &ShardCounts::checkpoint_barriers);
   follow("parley_push_bytes_total", "Bytes of tensors pushed and added.", {},
          &ShardCounts::push_bytes);
   follow("parley_pull_bytes_total", "Bytes of tensors pulled.", {}, &ShardCounts::pull_bytes);
@@ -61,6 +69,9 @@ void ShardMetrics::Update(const LockedShard::News& news) {
     follower.counter.Increment(static_cast<double>(now - follower.shown));
     follower.shown = now;
   }
+  barrier_wait_.Increment(
+      absl::ToDoubleSeconds(news.counts.checkpoint_barrier_wait - barrier_wait_shown_));
+  barrier_wait_shown_ = news.counts.checkpoint_barrier_wait;
   const StalenessCounts& staleness = news.counts.staleness;
   std::vector<double> more;
   for (size_t i = 0; i < staleness.buckets.size(); ++i) {

@@ -37,6 +37,8 @@ class ShardMetrics {
   prometheus::Histogram& apply_;
   prometheus::Histogram& checkpoint_;
   prometheus::Counter& checkpoint_failures_;
+  prometheus::Counter& barrier_wait_;
+  absl::Duration barrier_wait_shown_;
   prometheus::Histogram& staleness_;
   StalenessCounts staleness_shown_;
 };

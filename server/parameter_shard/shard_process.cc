@@ -304,8 +304,13 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
                                        [this](uint32_t slice, const SliceStart& start) {
                                          return shard_.StartSlice(slice, start, timers_->Now());
                                        });
-  if (!loaded.ok()) return loaded;
+  if (!loaded.ok() && !absl::IsDataLoss(loaded)) return loaded;
   loaded_epoch_ = view.job_epoch();
+  if (!loaded.ok()) {
+    log_->Error("the checkpoint is damaged", {{"error", std::string(loaded.message())}});
+    ReportReady(view.job_epoch(), view.start_version(), std::string(loaded.message()));
+    return absl::OkStatus();
+  }
   log_->Info("loaded the checkpoint",
              {{"folder", view.start_from()},
               {"version", absl::StrCat(view.start_version())},
@@ -327,19 +332,25 @@ void ShardProcess::ReportReadyOnce() {
   if (reported_ready_ == epoch) return;
   reported_ready_ = epoch;
   log_->Info("ready", {{"version", absl::StrCat(version)}});
+  ReportReady(epoch, version, "");
+}
+
+void ShardProcess::ReportReady(uint64_t epoch, uint64_t version, const std::string& damage) {
   caller_.Call<ReportReadyReply>(
-      Retries("telling the coordinator that this shard is ready"),
-      [this, version, epoch](absl::Time deadline, Done<ReportReadyReply> done) {
+      Retries(damage.empty() ? "telling the coordinator that this shard is ready"
+                             : "telling the coordinator that the checkpoint is damaged"),
+      [this, version, epoch, damage](absl::Time deadline, Done<ReportReadyReply> done) {
         ReportReadyRequest request;
         *request.mutable_header() = HeaderOf(epoch);
         request.set_version(version);
+        request.set_damage(damage);
         membership_->coordinator()->ReportReady(request, deadline, std::move(done));
       },
       [this](absl::StatusOr<ReportReadyReply> reply) {
         // Aborted: all have gone back again meanwhile, or this shard is fenced. The state tells.
         if (reply.ok() || absl::IsAborted(reply.status())) return;
         Post([&](Mail& mail) {
-          mail.error = absl::StrCat("the coordinator refused that this shard is ready: ",
+          mail.error = absl::StrCat("the coordinator refused to hear whether this shard is ready: ",
                                     std::string(reply.status().message()));
         });
       });

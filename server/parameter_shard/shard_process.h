@@ -103,6 +103,8 @@ class ShardProcess {
   void AwaitMail();
   absl::Status FollowState(const WatchReply& state);
   void ReportReadyOnce();
+  // `damage`: of the checkpoint to be loaded; empty: it is ready.
+  void ReportReady(uint64_t epoch, uint64_t version, const std::string& damage);
   // Begins to write, once the version is there and nothing else is being written.
   void WriteOrderedCheckpoint();
   std::optional<End> Failed(const FirstCause& cause);

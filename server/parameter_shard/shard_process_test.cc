@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_replace.h"
+#include "common/checkpoint/manifest.h"
 #include "server/parameter_shard/shard_process_fixture.h"
 
 namespace parley::testing {
@@ -85,7 +87,8 @@ TEST_F(ShardProcessTest, ACoordinatorThatRefusesItAsReadyEndsIt) {
   Initialize();
   coordinator().ready.Answer(absl::InvalidArgumentError("version 0 is not 5"));
   Pass();
-  ExpectFailedWith("the coordinator refused that this shard is ready: version 0 is not 5");
+  ExpectFailedWith(
+      "the coordinator refused to hear whether this shard is ready: version 0 is not 5");
 }
 
 TEST_F(ShardProcessTest, VerdictsAreReportedAndHeartbeatsHearOfTheSteps) {
@@ -118,6 +121,36 @@ TEST_F(ShardProcessTest, AViewThatItCannotFollowEndsIt) {
   ASSERT_TRUE(place_.failed.has_value());
   ExpectFailedWith(place_.failed->reason());
   EXPECT_TRUE(coordinator().ready.empty());
+}
+
+TEST_F(ShardProcessTest, ADamagedCheckpointIsToldOfAndAnotherOneWaitedFor) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/damaged-start/step-00000002");
+  std::filesystem::create_directories(folder);
+  Manifest manifest;
+  manifest.set_job_name("before");
+  ASSERT_EQ(CommitCheckpoint(*files_, folder, manifest), absl::OkStatus());
+  const auto text = ReadWholeFile(*files_, folder + "/manifest.json");
+  ASSERT_EQ(text.status(), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(*files_, folder + "/manifest.json",
+                                absl::StrReplaceAll(*text, {{"before", "behind"}})),
+            absl::OkStatus());
+  Join();
+  view_.set_start_from(folder);
+  TellView(view_);
+  EXPECT_FALSE(end_.has_value());
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_THAT(coordinator().ready.front().damage(), HasSubstr("manifest.json"));
+  coordinator().ready.Answer();
+  TellView(view_);
+  EXPECT_TRUE(coordinator().ready.empty()) << "it has said so";
+  view_.set_job_epoch(view_.job_epoch() + 1);
+  view_.set_view_epoch(view_.view_epoch() + 1);
+  view_.clear_start_from();
+  TellView(view_);
+  Initialize();
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_TRUE(coordinator().ready.front().damage().empty());
+  EXPECT_EQ(coordinator().ready.front().header().job_epoch(), view_.job_epoch());
 }
 
 TEST_F(ShardProcessTest, OneThatHasComeForALostShardWaitsForTheViewThatNamesIt) {

@@ -173,7 +173,7 @@ absl::Status CoordinatorProcess::Rule(JobLog log) {
     Sleep(liveness / 20);
     core_->Tick();
     if (around_.after_tick) core_->Read(around_.after_tick);
-    core_->DoFileWork([this](const FileWork& work) { return Perform(*around_.files, work); });
+    core_->DoFileWork([this](FileWork& work) { return Perform(*around_.files, work); });
   }
   if (!core_->lost().ok()) return core_->lost();
   Sleep(absl::Seconds(1));

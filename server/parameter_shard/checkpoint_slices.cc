@@ -1,0 +1,95 @@
+#include "server/parameter_shard/checkpoint_slices.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint/names.h"
+#include "common/tensor.h"
+
+namespace parley {
+
+CheckpointSlices::CheckpointSlices(const CheckpointReader& reader, const Routing& routing)
+    : reader_(reader), routing_(routing), thread_([this] { ReadAll(); }) {}
+
+CheckpointSlices::~CheckpointSlices() {
+  {
+    absl::MutexLock lock(&mu_);
+    stop_ = true;
+  }
+  thread_.join();
+}
+
+absl::StatusOr<const CheckpointSlices::Read*> CheckpointSlices::Next() {
+  const Place* place = nullptr;
+  {
+    absl::MutexLock lock(&mu_);
+    done_ = taken_;
+    mu_.Await(absl::Condition(this, &CheckpointSlices::HasNext));
+    place = &places_[taken_++ % kAhead];
+  }
+  if (!place->status.ok()) return place->status;
+  return &place->read;
+}
+
+void CheckpointSlices::ReadAll() {
+  const auto& slices = routing_.own_slices();
+  for (size_t i = 0; i < slices.size(); ++i) {
+    {
+      absl::MutexLock lock(&mu_);
+      mu_.Await(absl::Condition(this, &CheckpointSlices::MayRead));
+      if (stop_) return;
+    }
+    Place& place = places_[i % kAhead];
+    place.status = ReadSlice(slices[i], place);
+    if (place.status.ok() && i + 1 == slices.size()) place.status = reader_.VerifyRead();
+    absl::MutexLock lock(&mu_);
+    ++read_;
+    if (!place.status.ok()) return;
+  }
+}
+
+absl::Status CheckpointSlices::ReadSlice(uint32_t id, Place& place) const {
+  const TensorSpec& tensor = routing_.tensor(id);
+  const Slice& slice = routing_.slice(id);
+  const std::vector<std::string> states =
+      tensor.buffer() ? std::vector<std::string>() : reader_.StatesOf(tensor.name());
+  place.bytes.resize(1 + states.size());
+  absl::Status status = ReadPiece(tensor.name(), tensor, slice, place.bytes[0]);
+  if (!status.ok()) return status;
+  place.read.slice = id;
+  SliceStart& start = place.read.start;
+  start = SliceStart();
+  start.values = place.bytes[0];
+  for (size_t i = 0; i < states.size(); ++i) {
+    std::string& bytes = place.bytes[1 + i];
+    status = ReadPiece(StateName(tensor.name(), states[i]), tensor, slice, bytes);
+    if (!status.ok()) return status;
+    start.state.push_back({states[i], bytes});
+  }
+  const auto& steps = reader_.manifest().optimizer_steps();
+  if (const auto it = steps.find(tensor.name()); it != steps.end()) {
+    start.optimizer_steps = it->second;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointSlices::ReadPiece(const std::string& name, const TensorSpec& tensor,
+                                         const Slice& slice, std::string& bytes) const {
+  const TensorSpec* const there = reader_.Find(name);
+  if (there == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the checkpoint ", reader_.folder(), " has no tensor ", name));
+  }
+  if (there->dtype() != tensor.dtype() || ElementCount(*there) != ElementCount(tensor)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " has ", ElementCount(tensor), " elements of type ",
+                     std::string(DataTypeName(tensor.dtype())), " in this job, but ",
+                     ElementCount(*there), " of type ", std::string(DataTypeName(there->dtype())),
+                     " in the checkpoint ", reader_.folder()));
+  }
+  bytes.resize((slice.end() - slice.begin()) * ElementBytes(tensor.dtype()));
+  return reader_.Read(name, slice.begin(), slice.end(),
+                      absl::MakeSpan(reinterpret_cast<std::byte*>(bytes.data()), bytes.size()));
+}
+
+}  // namespace parley

@@ -1,0 +1,76 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_CHECKPOINT_SLICES_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_CHECKPOINT_SLICES_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/checkpoint/reader.h"
+#include "server/parameter_shard/routing.h"
+#include "server/parameter_shard/table_slice.h"
+
+namespace parley {
+
+// Reads the slices of one shard out of a checkpoint, in the order of Routing::own_slices, on a
+// thread of its own that stays at most kAhead slices ahead, so that the disk, the sums and whoever
+// starts the slices work at the same time. Made and used by LoadCheckpoint, on one thread.
+class CheckpointSlices {
+ public:
+  static constexpr size_t kAhead = 3;  // also how many slices' bytes are in memory
+
+  struct Read {
+    uint32_t slice = 0;
+    SliceStart start;  // views of memory that lives until the next call of Next
+  };
+
+  // Both must outlive this.
+  CheckpointSlices(const CheckpointReader& reader, const Routing& routing);
+  ~CheckpointSlices();  // waits for a read of the disk that is under way
+  CheckpointSlices(const CheckpointSlices&) = delete;
+  CheckpointSlices& operator=(const CheckpointSlices&) = delete;
+
+  // Call it as often as there are slices, or until an error: the codes of LoadCheckpoint. The last
+  // slice comes only when the sums of all that was read are right.
+  absl::StatusOr<const Read*> Next();
+
+ private:
+  // The bytes of a slice's values (first) and of its state. Used again, since fresh memory of the
+  // size of a slice costs more than reading into it.
+  struct Place {
+    std::vector<std::string> bytes;
+    Read read;
+    absl::Status status;
+  };
+
+  void ReadAll();
+  absl::Status ReadSlice(uint32_t id, Place& place) const;
+  absl::Status ReadPiece(const std::string& name, const TensorSpec& tensor, const Slice& slice,
+                         std::string& bytes) const;
+  bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return stop_ || read_ < done_ + kAhead;
+  }
+  bool HasNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return read_ > taken_; }
+
+  const CheckpointReader& reader_;
+  const Routing& routing_;
+  Place
+      places_[kAhead];  // slice i in places_[i % kAhead]; the reader's from read_ to done_ + kAhead
+
+  absl::Mutex mu_;
+  size_t read_ ABSL_GUARDED_BY(mu_) = 0;   // by the thread
+  size_t taken_ ABSL_GUARDED_BY(mu_) = 0;  // given by Next
+  size_t done_ ABSL_GUARDED_BY(mu_) = 0;   // of these, no longer looked at
+  bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  std::thread thread_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_CHECKPOINT_SLICES_H_

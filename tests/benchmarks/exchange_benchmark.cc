@@ -1,0 +1,255 @@
+// What moving a model through a parameter shard costs: one worker pushes a gradient of all tensors,
+// the shard (a process of its own) applies SGD, and the worker pulls the parameters, through the
+// whole client library. The limit is measured in turns with it:
+//   plain  one thread's `p -= rate * g` over the same bytes in one process
+//   TCP    the same bytes there and back over one raw loopback connection, received in place
+//
+//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--mib=4,16,64] [--rounds=30]
+//
+// The second table is of small ones: the round trip of one 4 KiB tensor, and of 1,000 of them.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/grpc_connector.h"
+#include "client/session.h"
+#include "tests/parity/loopback_cluster.h"
+
+namespace parley {
+namespace {
+
+constexpr float kRate = 0.001F;
+
+double SecondsOf(const std::function<void()>& work) {
+  const absl::Time begin = absl::Now();
+  work();
+  return absl::ToDoubleSeconds(absl::Now() - begin);
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+// One thread that does what the shard does to the values.
+class PlainLoop {
+ public:
+  explicit PlainLoop(size_t elements) : parameter_(elements, 1), gradient_(elements, 1) {}
+  void Round() {
+    float* __restrict p = parameter_.data();
+    const float* __restrict g = gradient_.data();
+    for (size_t i = 0; i < parameter_.size(); ++i) p[i] -= kRate * g[i];
+    // What was computed counts.
+    asm volatile("" : : "r"(p) : "memory");
+  }
+
+ private:
+  std::vector<float> parameter_;
+  std::vector<float> gradient_;
+};
+
+// A peer that takes so many bytes into their place and sends as many back, over one connection.
+class RawTcp {
+ public:
+  explicit RawTcp(size_t bytes) : here_(bytes, 1), there_(bytes, 2) {
+    const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        ::listen(listener, 1) != 0 ||
+        ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      Require(absl::UnavailableError("no loopback socket"));
+    }
+    near_ = ::socket(AF_INET, SOCK_STREAM, 0);
+    if (::connect(near_, reinterpret_cast<sockaddr*>(&address), size) != 0) {
+      Require(absl::UnavailableError("no loopback connection"));
+    }
+    far_ = ::accept(listener, nullptr, nullptr);
+    ::close(listener);
+    for (const int socket : {near_, far_}) {
+      const int on = 1;
+      ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+    }
+    peer_ = std::thread([this] {
+      while (Receive(far_, there_) && Send(far_, there_)) {
+      }
+    });
+  }
+  ~RawTcp() {
+    ::shutdown(near_, SHUT_RDWR);
+    peer_.join();
+    ::close(near_);
+    ::close(far_);
+  }
+  void Round() {
+    if (!Send(near_, here_) || !Receive(near_, here_)) {
+      Require(absl::UnavailableError("the loopback connection broke"));
+    }
+  }
+
+ private:
+  static bool Send(int socket, const std::vector<char>& bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+      const ssize_t sent = ::send(socket, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      at += static_cast<size_t>(sent);
+    }
+    return true;
+  }
+  static bool Receive(int socket, std::vector<char>& bytes) {
+    for (size_t at = 0; at < bytes.size();) {
+      const ssize_t got = ::recv(socket, bytes.data() + at, bytes.size() - at, 0);
+      if (got <= 0) return false;
+      at += static_cast<size_t>(got);
+    }
+    return true;
+  }
+
+  int near_ = -1;
+  int far_ = -1;
+  std::vector<char> here_;
+  std::vector<char> there_;
+  std::thread peer_;
+};
+
+// A worker of a job of so many equal tensors.
+class Exchange {
+ public:
+  Exchange(const std::string& coordinator, const std::string& shard, size_t tensors,
+           size_t elements, uint64_t steps)
+      : cluster_(
+            coordinator, shard,
+            absl::StrCat("seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n",
+                         "optimizer { sgd { rate: 0.001 } }\nsteps: ", steps,
+                         "\ncluster { workers: 1 shards: 1 }\n", "checkpoint { at_end: false }")),
+        connector_(MakeGrpcConnector()) {
+    Session::Options options;
+    options.job = cluster_.job();
+    options.coordinator = cluster_.coordinator();
+    options.address = options.metrics_address = "127.0.0.1:1";
+    auto session = Session::Join(options, *connector_);
+    Require(session.status());
+    session_ = *std::move(session);
+    std::vector<TensorSpec> specs(tensors);
+    for (size_t i = 0; i < tensors; ++i) {
+      specs[i].set_name(absl::StrCat("w", i));
+      specs[i].set_dtype(F32);
+      specs[i].add_shape(static_cast<int64_t>(elements));
+    }
+    Require(session_->Register(specs, steps, 0));
+    tensors_ = tensors;
+    std::vector<absl::Span<const std::byte>> zeros;
+    for (size_t i = 0; i < tensors; ++i) {
+      const absl::Span<std::byte> gradient = session_->gradient(i);
+      std::fill(gradient.begin(), gradient.end(), std::byte{0});
+      zeros.push_back(gradient);
+    }
+    Require(session_->Initialize(zeros));
+    Require(session_->Pull());
+  }
+
+  // Push, update, pull. Seconds until the gradients were acknowledged and decided, and of the pull.
+  std::pair<double, double> Round() {
+    if (!session_->NextStep().has_value()) Require(absl::InternalError("no step is left"));
+    const double push = SecondsOf([&] {
+      for (size_t i = tensors_; i-- > 0;) Require(session_->Push(i));
+      Require(session_->Complete(0).status());
+    });
+    const double pull = SecondsOf([&] { Require(session_->Pull()); });
+    return {push, pull};
+  }
+
+ private:
+  LoopbackCluster cluster_;
+  const std::unique_ptr<Connector> connector_;
+  std::unique_ptr<Session> session_;
+  size_t tensors_ = 0;
+};
+
+int Main(int argc, char** argv) {
+  CLI::App app("What moving a model through a parameter shard costs.", "exchange_benchmark");
+  std::string coordinator;
+  std::string shard;
+  std::vector<size_t> sizes = {4, 16, 64};
+  size_t rounds = 30;
+  app.add_option("coordinator", coordinator, "The program")->required();
+  app.add_option("shard", shard, "The program")->required();
+  app.add_option("--mib", sizes, "Of parameters")->delimiter(',');
+  app.add_option("--rounds", rounds, "Of each measurement; medians are told");
+  CLI11_PARSE(app, argc, argv);
+
+  const uint64_t steps = rounds + 3;
+  std::printf("%6s %10s %10s %10s %10s %10s %12s %12s\n", "MiB", "push ms", "pull ms", "round ms",
+              "plain ms", "TCP ms", "x plain", "of TCP");
+  for (const size_t mib : sizes) {
+    const size_t bytes = mib << 20;
+    Exchange exchange(coordinator, shard, 1, bytes / sizeof(float), steps);
+    PlainLoop plain(bytes / sizeof(float));
+    RawTcp tcp(bytes);
+    std::vector<double> push;
+    std::vector<double> pull;
+    std::vector<double> both;
+    std::vector<double> loop;
+    std::vector<double> raw;
+    for (size_t round = 0; round < rounds + 2; ++round) {
+      const auto [pushed, pulled] = exchange.Round();
+      const double looped = SecondsOf([&] { plain.Round(); });
+      const double moved = SecondsOf([&] { tcp.Round(); });
+      if (round < 2) continue;  // memory is touched for the first time
+      push.push_back(pushed);
+      pull.push_back(pulled);
+      both.push_back(pushed + pulled);
+      loop.push_back(looped);
+      raw.push_back(moved);
+    }
+    std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f\n", mib, 1e3 * Median(push),
+                1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop), 1e3 * Median(raw),
+                Median(both) / Median(loop), Median(raw) / Median(both));
+    std::fflush(stdout);
+  }
+  std::printf("\n%20s %10s %10s %10s\n", "small ones", "push ms", "pull ms", "round ms");
+  for (const size_t tensors : {1, 1000}) {
+    Exchange exchange(coordinator, shard, tensors, 1024, steps);
+    std::vector<double> push;
+    std::vector<double> pull;
+    std::vector<double> both;
+    for (size_t round = 0; round < rounds + 2; ++round) {
+      const auto [pushed, pulled] = exchange.Round();
+      push.push_back(pushed);
+      pull.push_back(pulled);
+      both.push_back(pushed + pulled);
+    }
+    std::printf("%12zu x 4 KiB %10.3f %10.3f %10.3f\n", tensors, 1e3 * Median(push),
+                1e3 * Median(pull), 1e3 * Median(both));
+    std::fflush(stdout);
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) { return parley::Main(argc, argv); }

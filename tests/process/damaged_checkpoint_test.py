@@ -1,0 +1,75 @@
+"""A checkpoint with a flipped bit: the job that is to start from it ends with file, byte range and the checkpoint before it; or,
+if its job file says so, goes on from that one, and ends with the same bits as if nothing had been damaged.
+"""
+
+import re
+import subprocess
+import sys
+
+sys.path.insert(0, "tests/process")
+from support.jobs import Run, main, small_job
+from support.programs import program
+
+CHECKPOINTS = 'consistency {{ sync {{ deterministic: true }} }}\nsteps: 20\ncheckpoint {{ every_steps: 5 keep_last: 0 {rest} }}\n'
+
+
+def start(where, name, rest=""):
+    folder = where / name
+    folder.mkdir()
+    job = small_job(folder, epochs=1, extra=CHECKPOINTS.format(rest=rest))
+    job.write_text(job.read_text().replace("epochs: 1\n", ""))
+    return Run(job)
+
+
+def exported(run):
+    out = run.out / "export"
+    done = subprocess.run([program("parley"), "checkpoint", "export", str(run.out / "checkpoints"), "--out", str(out)],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [(out / f"{file}.safetensors").read_bytes() for file in ("model", "optimizer")]
+
+
+def flip(path, at):
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+def a_damaged_checkpoint_is_named_and_the_one_before_is_taken(where, runs):
+    first = start(where, "first")
+    runs.append(first)
+    assert first.wait() == 0
+    expected = exported(first)
+    checkpoints = first.out / "checkpoints"
+    damaged = checkpoints / "step-00000015"
+    flip(damaged / "shard-1.safetensors", -1)
+
+    offered = start(where, "offered", f'start_from: "{damaged}"')
+    runs.append(offered)
+    assert offered.wait() == 1
+    told = offered.stderr()
+    assert re.search(r"step-00000015/shard-1\.safetensors: is damaged: the CRC-32 of its bytes \d+ to \d+", told), told
+    assert f"{checkpoints}/step-00000010, is of step 10" in told, told
+
+    taken = start(where, "taken", f'start_from: "{damaged}" use_previous_if_damaged: true')
+    runs.append(taken)
+    assert taken.wait() == 0
+    log = taken.logs()["coordinator"]
+    assert " a checkpoint is damaged: the job turns to an earlier one " in log, log
+    assert "step-00000010" in log
+    assert exported(taken) == expected
+    print("went on from step 10 in place of step 15, with the same bits at the end")
+
+    # A manifest is looked at before anybody joins.
+    flip(damaged / "manifest.json", 30)
+    offered = start(where, "offered-early", f'start_from: "{damaged}"')
+    runs.append(offered)
+    assert offered.wait() == 2
+    assert "step-00000010, is of step 10" in offered.stderr(), offered.stderr()
+    taken = start(where, "taken-early", f'start_from: "{damaged}" use_previous_if_damaged: true')
+    runs.append(taken)
+    assert taken.wait() == 0
+    assert exported(taken) == expected
+
+
+main(a_damaged_checkpoint_is_named_and_the_one_before_is_taken)
