@@ -3,6 +3,8 @@
 
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/status.h>
 
 #include <algorithm>
@@ -31,7 +33,9 @@ class GrpcPeer {
   GrpcPeer(std::string address, std::shared_ptr<OpenCalls> calls)
       : address_(std::move(address)),
         calls_(std::move(calls)),
-        stub_(Service::NewStub(MakeChannel(address_))) {}
+        channel_(MakeChannel(address_)),
+        stub_(Service::NewStub(channel_)),
+        bytes_(channel_) {}
 
   // Makes one attempt of the unary call `method`. gRPC has read the request when this returns;
   // `done` runs on a thread of gRPC, or here if this process is ending. Errors name the address.
@@ -39,20 +43,24 @@ class GrpcPeer {
   void Call(void (Stub::*method)(grpc::ClientContext*, const Request*, Reply*,
                                  std::function<void(grpc::Status)>),
             const Request& request, absl::Time deadline, Done<Reply> done) const {
-    auto call = std::make_unique<OpenCall<Reply>>();
-    call->context.set_deadline(
-        absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Hours(1))));
-    if (!calls_->Add(&call->context)) {
-      return done(absl::CancelledError(absl::StrCat(address_, ": this process is ending")));
-    }
-    call->done = std::move(done);
-    call->address = address_;
-    call->calls = calls_;
-    OpenCall<Reply>* raw = call.release();  // until its end it belongs to gRPC
-    (stub_->async()->*method)(&raw->context, &request, &raw->reply,
-                              [raw](const grpc::Status& status) {
-                                OpenCall<Reply>::End(std::unique_ptr<OpenCall<Reply>>(raw), status);
-                              });
+    Begin<Reply>(
+        deadline, std::move(done),
+        [&](grpc::ClientContext* context, Reply* reply, std::function<void(grpc::Status)> on_end) {
+          (stub_->async()->*method)(context, &request, reply, std::move(on_end));
+        });
+  }
+
+  // The same for a method of this name ("/parley.ParameterShard/Push"), with the bytes of request
+  // and reply. What of the request is borrowed gRPC may read until it lets go of it, which can be
+  // after the call's end.
+  void CallBytes(const std::string& method, const grpc::ByteBuffer& request, absl::Time deadline,
+                 Done<grpc::ByteBuffer> done) const {
+    Begin<grpc::ByteBuffer>(deadline, std::move(done),
+                            [&](grpc::ClientContext* context, grpc::ByteBuffer* reply,
+                                std::function<void(grpc::Status)> on_end) {
+                              bytes_.UnaryCall(context, method, grpc::StubOptions(), &request,
+                                               reply, std::move(on_end));
+                            });
   }
 
  private:
@@ -80,9 +88,29 @@ class GrpcPeer {
     std::shared_ptr<OpenCalls> calls;
   };
 
+  // Makes the call that `start(context, reply, on_end)` starts.
+  template <class Reply, class Start>
+  void Begin(absl::Time deadline, Done<Reply> done, const Start& start) const {
+    auto call = std::make_unique<OpenCall<Reply>>();
+    call->context.set_deadline(
+        absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Hours(1))));
+    if (!calls_->Add(&call->context)) {
+      return done(absl::CancelledError(absl::StrCat(address_, ": this process is ending")));
+    }
+    call->done = std::move(done);
+    call->address = address_;
+    call->calls = calls_;
+    OpenCall<Reply>* raw = call.release();  // until its end it belongs to gRPC
+    start(&raw->context, &raw->reply, [raw](const grpc::Status& status) {
+      OpenCall<Reply>::End(std::unique_ptr<OpenCall<Reply>>(raw), status);
+    });
+  }
+
   const std::string address_;
   const std::shared_ptr<OpenCalls> calls_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<typename Service::StubInterface> stub_;
+  mutable grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> bytes_;  // thread-safe
 };
 
 }  // namespace parley

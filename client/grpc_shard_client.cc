@@ -1,12 +1,17 @@
 #include "client/grpc_shard_client.h"
 
 #include <utility>
+#include <vector>
 
 #include "client/grpc_peer.h"
+#include "common/rpc/tensor_wire.h"
 #include "proto/parameter_shard.grpc.pb.h"
 
 namespace parley {
 namespace {
+
+constexpr char kPushMethod[] = "/parley.ParameterShard/Push";
+constexpr char kPullMethod[] = "/parley.ParameterShard/Pull";
 
 class GrpcShardClient final : public ShardClient {
  public:
@@ -39,6 +44,32 @@ class GrpcShardClient final : public ShardClient {
   }
   void Pull(const PullRequest& request, absl::Time deadline, Done<PullReply> done) override {
     peer_.Call(&Stub::Pull, request, deadline, std::move(done));
+  }
+  void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+    peer_.CallBytes(kPushMethod, EncodeTensors(push.head, kPushSlicesField, push.slices), deadline,
+                    [done = std::move(done)](const absl::StatusOr<grpc::ByteBuffer>& bytes) {
+                      PushReply reply;
+                      std::vector<TensorSlice> none;
+                      absl::Status status = bytes.status();
+                      if (status.ok()) status = DecodeTensors(*bytes, kNoSlices, reply, none);
+                      if (!status.ok()) return done(status);
+                      done(std::move(reply));
+                    });
+  }
+  void PullTensors(const PullRequest& request, absl::Time deadline,
+                   Done<TensorPull> done) override {
+    peer_.CallBytes(kPullMethod, EncodeMessage(request), deadline,
+                    [done = std::move(done)](absl::StatusOr<grpc::ByteBuffer> bytes) {
+                      if (!bytes.ok()) return done(bytes.status());
+                      // The tensors stay where gRPC has received them, until they are taken.
+                      const auto here = std::make_shared<grpc::ByteBuffer>(*std::move(bytes));
+                      TensorPull pulled;
+                      const absl::Status status =
+                          DecodeTensors(*here, kPullSlicesField, pulled.head, pulled.slices);
+                      if (!status.ok()) return done(status);
+                      for (TensorSlice& slice : pulled.slices) slice.owner = here;
+                      done(std::move(pulled));
+                    });
   }
   void WhyFailed(const WhyFailedRequest& request, absl::Time deadline,
                  Done<WhyFailedReply> done) override {

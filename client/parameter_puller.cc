@@ -1,6 +1,5 @@
 #include "client/parameter_puller.h"
 
-#include <cstring>
 #include <memory>
 #include <utility>
 
@@ -39,7 +38,7 @@ void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& pro
   }
   ++progress->open;
   calls_.Pull(static_cast<uint32_t>(shard), std::move(request),
-              [this, shard, progress, asked](const absl::StatusOr<PullReply>& reply) {
+              [this, shard, progress, asked](const absl::StatusOr<TensorPull>& reply) {
                 if (progress->abandoned) return;
                 --progress->open;
                 const absl::Status taken =
@@ -50,7 +49,8 @@ void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& pro
 }
 
 absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const What& asked_for,
-                                   const PullReply& reply) {
+                                   const TensorPull& pulled) {
+  const PullReply& reply = pulled.head;
   const auto misfit = [&](const std::string& what) {
     return absl::InternalError(absl::StrCat("shard ", asked.front().shard,
                                             " answered a pull of version ", asked_for.version,
@@ -58,21 +58,20 @@ absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const 
   };
   if (!asked_for.newest && reply.version() != asked_for.version)
     return misfit(absl::StrCat("version ", reply.version()));
-  if (static_cast<size_t>(reply.slices_size()) != asked.size()) {
-    return misfit(absl::StrCat(reply.slices_size(), " slices instead of ", asked.size()));
+  if (pulled.slices.size() != asked.size()) {
+    return misfit(absl::StrCat(pulled.slices.size(), " slices instead of ", asked.size()));
   }
   for (size_t i = 0; i < asked.size(); ++i) {
-    const SliceData& slice = reply.slices(i);
-    if (slice.slice() != asked[i].slice || slice.dtype() != tensors_[asked[i].tensor].dtype() ||
-        slice.data().size() != asked[i].bytes) {
+    const TensorSlice& slice = pulled.slices[i];
+    if (slice.slice != asked[i].slice || slice.dtype != tensors_[asked[i].tensor].dtype() ||
+        slice.bytes.size() != asked[i].bytes) {
       return misfit(absl::StrCat("another slice than ", asked[i].slice));
     }
-    std::memcpy(parameters_.tensor(asked[i].tensor).data() + asked[i].begin, slice.data().data(),
-                asked[i].bytes);
+    slice.bytes.CopyTo(parameters_.tensor(asked[i].tensor).data() + asked[i].begin);
     pulled_bytes_ += asked[i].bytes;
     if (i >= static_cast<size_t>(reply.updates_size())) continue;
-    if (updates_.size() <= slice.slice()) updates_.resize(slice.slice() + 1);
-    updates_[slice.slice()] = reply.updates(static_cast<int>(i));
+    if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);
+    updates_[slice.slice] = reply.updates(static_cast<int>(i));
   }
   return absl::OkStatus();
 }

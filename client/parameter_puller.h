@@ -65,7 +65,7 @@ class ParameterPuller {
 
   // Internal where the reply is not what was asked for.
   absl::Status Take(const std::vector<PlacedSlice>& asked, const What& what,
-                    const PullReply& reply);
+                    const TensorPull& pulled);
 
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;

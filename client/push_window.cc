@@ -127,27 +127,37 @@ void PushWindow::Pump(uint32_t shard) {
   }
 }
 
-std::shared_ptr<PushRequest> PushWindow::Encode(const std::vector<Item>& items,
-                                                const Attempt& attempt) const {
-  auto request = std::make_shared<PushRequest>();
-  request->set_step(attempt.step);
-  request->set_attempt(attempt.attempt);
-  request->set_contributor(options_.contributor);
-  request->set_part(layout_.part());
+std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
+                                               const Attempt& attempt) const {
+  auto push = std::make_shared<TensorPush>();
+  PushRequest& head = push->head;
+  head.set_step(attempt.step);
+  head.set_attempt(attempt.attempt);
+  head.set_contributor(options_.contributor);
+  head.set_part(layout_.part());
   const std::vector<uint64_t>& seen = *attempt.seen;
   for (const Item& item : items) {
     if (!seen.empty()) {
-      request->add_seen(item.placed->slice < seen.size() ? seen[item.placed->slice] : 0);
+      head.add_seen(item.placed->slice < seen.size() ? seen[item.placed->slice] : 0);
     }
     const TensorSpec& spec = tensors_[item.tensor];
-    SliceData& slice = *request->add_slices();
-    slice.set_slice(item.placed->slice);
-    slice.set_dtype(spec.dtype());
-    Weigh(spec.dtype(),
-          gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes),
-          spec.buffer() ? 1 : attempt.weight, slice.mutable_data());
+    const TensorBytes::Piece gradient =
+        gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes);
+    const double weight = spec.buffer() ? 1 : attempt.weight;
+    TensorSlice& slice = push->slices.emplace_back();
+    slice.slice = item.placed->slice;
+    slice.dtype = spec.dtype();
+    if (weight == 1 && seen.empty()) {
+      slice.bytes = gradient;
+      slice.owner = gradients_.owner();
+    } else {
+      const auto weighed = std::make_shared<std::string>();
+      Weigh(spec.dtype(), gradient, weight, weighed.get());
+      slice.bytes = std::string_view(*weighed);
+      slice.owner = weighed;
+    }
   }
-  return request;
+  return push;
 }
 
 bool PushWindow::AllAcknowledged() const {

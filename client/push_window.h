@@ -67,7 +67,11 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   Outcomes outcomes() const;
   // Bytes of what was added since the last call.
   uint64_t TakeAddedBytes();
-  // Nothing more of this attempt is sent. When it returns no thread reads gradients any more.
+  // Nothing more of this attempt is sent, and no thread of ours reads gradients any more when it
+  // returns. gRPC may: what it has not sent yet of this attempt, or of a repetition, then arrives
+  // as whatever the gradients are by that time. No shard counts it: an attempt that was given up is
+  // never completed, and what was acknowledged before is there by its identity. In bounded and
+  // async, where a push counts when it arrives, gRPC gets copies.
   void Abandon();
 
   // Of messages that the shard has not acknowledged; for tests.
@@ -106,7 +110,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   void Pump(uint32_t shard);
   // The next message, empty where it has to wait. Its bytes count as open from here.
   std::vector<Item> TakeGroup(Lane& lane, size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<PushRequest> Encode(const std::vector<Item>& items, const Attempt& attempt) const;
+  std::shared_ptr<TensorPush> Encode(const std::vector<Item>& items, const Attempt& attempt) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.

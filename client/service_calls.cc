@@ -7,6 +7,15 @@
 #include "absl/strings/str_cat.h"
 
 namespace parley {
+namespace {
+
+template <class Request>
+CallHeader& HeaderOf(Request& request) {
+  return *request.mutable_header();
+}
+CallHeader& HeaderOf(TensorPush& push) { return *push.head.mutable_header(); }
+
+}  // namespace
 
 void ServiceCalls::Connect(const std::vector<std::string>& shard_addresses, uint64_t job_epoch) {
   job_epoch_ = job_epoch;
@@ -37,8 +46,9 @@ void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
       std::move(retry),
       [this, job_epoch = job_epoch_, client, method, request](absl::Time deadline,
                                                               Done<Reply> done) {
-        *request->mutable_header() = membership_.header();
-        if (job_epoch != 0) request->mutable_header()->set_job_epoch(job_epoch);
+        CallHeader& header = HeaderOf(*request);
+        header = membership_.header();
+        if (job_epoch != 0) header.set_job_epoch(job_epoch);
         (client.get()->*method)(*request, deadline, std::move(done));
       },
       [queue = queue_, gone = gone_, answer = std::move(answer), activity, call,
@@ -66,9 +76,9 @@ void ServiceCalls::Initialize(uint32_t shard, std::shared_ptr<InitializeRequest>
   ToShard("initialising", shard, &ShardClient::Initialize, std::move(request), std::move(answer));
 }
 
-void ServiceCalls::Push(uint32_t shard, std::shared_ptr<PushRequest> request,
+void ServiceCalls::Push(uint32_t shard, std::shared_ptr<TensorPush> push,
                         OnAnswer<PushReply> answer, std::function<void()> on_acknowledged) {
-  ToShard("pushing to", shard, &ShardClient::Push, std::move(request), std::move(answer),
+  ToShard("pushing to", shard, &ShardClient::PushTensors, std::move(push), std::move(answer),
           std::move(on_acknowledged));
 }
 
@@ -92,8 +102,8 @@ void ServiceCalls::Complete(uint32_t shard, std::shared_ptr<CompleteRequest> req
 }
 
 void ServiceCalls::Pull(uint32_t shard, std::shared_ptr<PullRequest> request,
-                        OnAnswer<PullReply> answer) {
-  ToShard("pulling from", shard, &ShardClient::Pull, std::move(request), std::move(answer));
+                        OnAnswer<TensorPull> answer) {
+  ToShard("pulling from", shard, &ShardClient::PullTensors, std::move(request), std::move(answer));
 }
 
 void ServiceCalls::Enter(uint32_t shard, std::shared_ptr<EnterRequest> request,

@@ -60,7 +60,7 @@ class ServiceCalls {
                   OnAnswer<InitializeReply> answer);
   // on_acknowledged: when the answer has come, whatever it is, before it is posted; on the thread
   // that brings it, perhaps inside this call. Not where the call never ends.
-  void Push(uint32_t shard, std::shared_ptr<PushRequest> request, OnAnswer<PushReply> answer,
+  void Push(uint32_t shard, std::shared_ptr<TensorPush> push, OnAnswer<PushReply> answer,
             std::function<void()> on_acknowledged = nullptr);
   void Complete(uint32_t shard, std::shared_ptr<CompleteRequest> request,
                 OnAnswer<CompleteReply> answer);
@@ -68,7 +68,7 @@ class ServiceCalls {
   absl::StatusOr<CompleteReply> AwaitComplete(uint32_t shard,
                                               std::shared_ptr<CompleteRequest> request,
                                               const AnswerQueue::Wait& wait);
-  void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<PullReply> answer);
+  void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<TensorPull> answer);
   void Enter(uint32_t shard, std::shared_ptr<EnterRequest> request, OnAnswer<EnterReply> answer);
 
   void RegisterModel(std::shared_ptr<RegisterModelRequest> request,

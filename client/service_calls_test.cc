@@ -51,7 +51,7 @@ class ServiceCallsTest : public testing::Test {
     return calls;
   }
   void Push(ServiceCalls& calls) {
-    calls.Push(0, std::make_shared<PushRequest>(),
+    calls.Push(0, std::make_shared<TensorPush>(),
                [this](const absl::StatusOr<PushReply>& reply) { ends_.push_back(reply.ok()); });
   }
   void RunAnswers() {

@@ -1,11 +1,27 @@
 #ifndef PARLEY_CLIENT_SHARD_CLIENT_H_
 #define PARLEY_CLIENT_SHARD_CLIENT_H_
 
+#include <vector>
+
 #include "absl/time/time.h"
 #include "common/replies.h"
+#include "common/tensor_slice.h"
 #include "proto/parameter_shard.pb.h"
 
 namespace parley {
+
+// A PushRequest without its slices, and these; their owners keep the bytes until the call, and what
+// the transport still does with it, has ended.
+struct TensorPush {
+  PushRequest head;
+  std::vector<TensorSlice> slices;
+};
+
+// The answer to a Pull without its slices, and these. Owners keep the bytes.
+struct TensorPull {
+  PullReply head;
+  std::vector<TensorSlice> slices;
+};
 
 // One parameter shard as workers and other shards see it; proto/parameter_shard.proto says what
 // each call does and which codes it returns. One attempt each: retrying is the caller's
@@ -22,6 +38,10 @@ class ShardClient {
   virtual void Decide(const DecideRequest&, absl::Time deadline, Done<DecideReply>) = 0;
   virtual void Advance(const AdvanceRequest&, absl::Time deadline, Done<AdvanceReply>) = 0;
   virtual void Pull(const PullRequest&, absl::Time deadline, Done<PullReply>) = 0;
+  // Push and Pull without copies of the tensors where the implementation can do without; else they
+  // are those, with copies.
+  virtual void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done);
+  virtual void PullTensors(const PullRequest& request, absl::Time deadline, Done<TensorPull> done);
   virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
 };
 

@@ -17,7 +17,9 @@ size_t RoundUp(size_t bytes, std::align_val_t alignment) {
 TensorArena::TensorArena(const std::vector<TensorSpec>& tensors) {
   size_t bytes = 1;  // never nothing, so that each tensor has an address
   for (const TensorSpec& tensor : tensors) bytes += RoundUp(ByteCount(tensor), kAlignment);
-  memory_.reset(static_cast<std::byte*>(::operator new(bytes, kAlignment)));
+  memory_ =
+      std::shared_ptr<std::byte>(static_cast<std::byte*>(::operator new(bytes, kAlignment)),
+                                 [](std::byte* memory) { ::operator delete(memory, kAlignment); });
   std::memset(memory_.get(), 0, bytes);
   std::byte* next = memory_.get();
   for (const TensorSpec& tensor : tensors) {

@@ -20,9 +20,8 @@ Raw Load(const char* bytes, size_t i) {
 
 // out[i] = convert(element i), or out[i] += it.
 template <class Raw, class Convert>
-void Transfer(std::string_view bytes, bool add, float* __restrict out, Convert convert) {
-  const size_t count = bytes.size() / sizeof(Raw);
-  const char* const data = bytes.data();
+void TransferPiece(const char* data, size_t count, bool add, float* __restrict out,
+                   Convert convert) {
   if (add) {
     for (size_t i = 0; i < count; ++i) out[i] += convert(Load<Raw>(data, i));
   } else {
@@ -30,7 +29,33 @@ void Transfer(std::string_view bytes, bool add, float* __restrict out, Convert c
   }
 }
 
-void Transfer(DataType dtype, std::string_view bytes, bool add, float* out) {
+// The same of bytes that lie in pieces: straight from where they lie, but for an element that two
+// or more pieces share.
+template <class Raw, class Convert>
+void Transfer(const TensorBytes& bytes, bool add, float* out, Convert convert) {
+  char shared[sizeof(Raw)];
+  size_t there = 0;  // bytes of it
+  for (const TensorBytes::Piece piece : bytes.pieces()) {
+    const char* data = reinterpret_cast<const char*>(piece.data());
+    size_t size = piece.size();
+    if (there != 0) {
+      const size_t missing = std::min(sizeof(Raw) - there, size);
+      std::memcpy(shared + there, data, missing);
+      there += missing;
+      data += missing;
+      size -= missing;
+      if (there < sizeof(Raw)) continue;
+      TransferPiece<Raw>(shared, 1, add, out++, convert);
+    }
+    const size_t count = size / sizeof(Raw);
+    TransferPiece<Raw>(data, count, add, out, convert);
+    out += count;
+    there = size - count * sizeof(Raw);
+    std::memcpy(shared, data + count * sizeof(Raw), there);
+  }
+}
+
+void Transfer(DataType dtype, const TensorBytes& bytes, bool add, float* out) {
   switch (dtype) {
     case F32:
       return Transfer<float>(bytes, add, out, [](float x) { return x; });
@@ -60,7 +85,7 @@ bool GradientAccumulator::Has(uint32_t contributor, uint32_t part) const {
   return Contains(identities_, contributor, part);
 }
 
-void GradientAccumulator::Add(const PartRange& range, DataType dtype, std::string_view bytes) {
+void GradientAccumulator::Add(const PartRange& range, DataType dtype, const TensorBytes& bytes) {
   identities_.emplace_back(range.contributor, range.part);
   const uint64_t count = range.end - range.begin;
   if (apart_) {
@@ -113,9 +138,10 @@ bool BufferCandidates::Has(uint32_t contributor, uint32_t part) const {
   return Contains(identities_, contributor, part);
 }
 
-void BufferCandidates::Add(const PartRange& range, std::string_view bytes) {
+void BufferCandidates::Add(const PartRange& range, const TensorBytes& bytes) {
   identities_.emplace_back(range.contributor, range.part);
-  candidates_.push_back({range, std::string(bytes)});
+  candidates_.push_back({range, std::string(bytes.size(), '\0')});
+  bytes.CopyTo(reinterpret_cast<std::byte*>(candidates_.back().values.data()));
 }
 
 bool BufferCandidates::CopyTo(uint32_t contributor, size_t element_bytes, Buffer& values) const {

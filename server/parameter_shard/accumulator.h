@@ -3,11 +3,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/tensor_slice.h"
 #include "proto/types.pb.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/routing.h"
@@ -31,7 +32,7 @@ class GradientAccumulator {
   const std::vector<PartIdentity>& identities() const { return identities_; }
 
   // A contribution that is not there yet. `bytes`: the range's elements, of a float type.
-  void Add(const PartRange& range, DataType dtype, std::string_view bytes);
+  void Add(const PartRange& range, DataType dtype, const TensorBytes& bytes);
 
   // The contributions of these contributors (ascending), added up; elements that no part covers are
   // 0. Kept until Drop; where contributions were added as they came, all of them are in it.
@@ -63,7 +64,7 @@ class BufferCandidates {
  public:
   bool Has(uint32_t contributor, uint32_t part) const;
   const std::vector<PartIdentity>& identities() const { return identities_; }
-  void Add(const PartRange& range, std::string_view bytes);
+  void Add(const PartRange& range, const TensorBytes& bytes);
 
   // Writes that contributor's parts into `values`, elements of `element_bytes`. False where it has
   // none.

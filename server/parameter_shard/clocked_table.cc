@@ -36,10 +36,10 @@ double ClockedTable::RateFactor(uint64_t updates, uint64_t staleness) const {
 }
 
 absl::StatusOr<PushOutcome> ClockedTable::Push(const Caller& caller, const PartRange& range,
-                                               const SliceData& data, uint64_t seen,
+                                               const TensorSlice& data, uint64_t seen,
                                                bool takes_buffers) {
-  TableSlice& slice = *table_->Find(data.slice());
-  OneSlice& own = slices_[data.slice()];
+  TableSlice& slice = *table_->Find(data.slice);
+  OneSlice& own = slices_[data.slice];
   Last& last = own.last[caller.contributor];
   if (std::tie(caller.attempt, caller.clock) <= std::tie(last.attempt, last.clock)) {
     return DUPLICATE;

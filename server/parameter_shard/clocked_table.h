@@ -45,7 +45,7 @@ class ClockedTable {
   // saw. takes_buffers: whether this contributor's buffers count. DUPLICATE: it, or a later one of
   // this contributor, was applied before. STALE: above the job's max_staleness.
   absl::StatusOr<PushOutcome> Push(const Caller& caller, const PartRange& range,
-                                   const SliceData& data, uint64_t seen, bool takes_buffers);
+                                   const TensorSlice& data, uint64_t seen, bool takes_buffers);
 
   // A slice's values and how many updates they hold.
   struct Values {

@@ -41,6 +41,17 @@ class InProcessShardClient final : public ShardClient {
                    done(ToReply(*pulled));
                  });
   }
+  void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+    shard_->Push(push.head, push.slices, {clock_(), deadline}, std::move(done));
+  }
+  void PullTensors(const PullRequest& request, absl::Time deadline,
+                   Done<TensorPull> done) override {
+    shard_->Pull(request, {clock_(), deadline},
+                 [done = std::move(done)](absl::StatusOr<PulledVersion> pulled) {
+                   if (!pulled.ok()) return done(pulled.status());
+                   done(TensorPull{HeadOf(*pulled), SlicesOf(*pulled)});
+                 });
+  }
   void WhyFailed(const WhyFailedRequest& request, absl::Time deadline,
                  Done<WhyFailedReply> done) override {
     shard_->WhyFailed(request, {clock_(), deadline}, std::move(done));

@@ -67,11 +67,12 @@ void LockedShard::Initialize(const InitializeRequest& request, CallTime time,
   });
 }
 
-void LockedShard::Push(const PushRequest& request, CallTime, Done<PushReply> done) {
+void LockedShard::Push(const PushRequest& request, absl::Span<const TensorSlice> slices, CallTime,
+                       Done<PushReply> done) {
   absl::Duration spent;
   Answer<PushReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
     const absl::Time begin = absl::Now();
-    absl::StatusOr<PushReply> reply = shard.Push(request);
+    absl::StatusOr<PushReply> reply = shard.Push(request, slices);
     spent = absl::Now() - begin;
     replies.Add<PushReply>(std::move(answer), std::move(reply));
   });

@@ -39,7 +39,12 @@ class LockedShard {
   void Start(uint32_t ordinal);
 
   void Initialize(const InitializeRequest& request, CallTime time, Done<InitializeReply> done);
-  void Push(const PushRequest& request, CallTime time, Done<PushReply> done);
+  // As Shard::Push. The slices' bytes are not looked at after it has returned.
+  void Push(const PushRequest& request, absl::Span<const TensorSlice> slices, CallTime time,
+            Done<PushReply> done);
+  void Push(const PushRequest& request, CallTime time, Done<PushReply> done) {
+    Push(request, ViewsOf(request.slices()), time, std::move(done));
+  }
   void Complete(const CompleteRequest& request, CallTime time, Done<CompleteReply> done);
   void Enter(const EnterRequest& request, CallTime time, Done<EnterReply> done);
   void Close(const CloseRequest& request, CallTime time, Done<CloseReply> done);

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/tensor_slice.h"
 #include "proto/parameter_shard.pb.h"
 #include "server/parameter_shard/buffer.h"
 
@@ -22,6 +23,9 @@ struct PulledVersion {
   std::vector<OneSlice> slices;
 };
 
+// The PullReply that it is: all but its slices; and these, which own their pins.
+PullReply HeadOf(const PulledVersion& pulled);
+std::vector<TensorSlice> SlicesOf(const PulledVersion& pulled);
 // Copies the values; not under the shard's lock.
 PullReply ToReply(const PulledVersion& pulled);
 

@@ -4,11 +4,12 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/rpc/reply.h"
 #include "common/rpc/status.h"
-#include "server/parameter_shard/pull_encoding.h"
+#include "common/rpc/tensor_wire.h"
 
 namespace parley {
 namespace {
@@ -33,9 +34,21 @@ grpc::ServerUnaryReactor* ShardService::Initialize(grpc::CallbackServerContext* 
 }
 
 grpc::ServerUnaryReactor* ShardService::Push(grpc::CallbackServerContext* context,
-                                             const PushRequest* request, PushReply* reply) {
+                                             const grpc::ByteBuffer* request,
+                                             grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Push(*request, TimeOf(*context), Answer(reactor, reply));
+  PushRequest head;
+  std::vector<TensorSlice> slices;
+  if (const absl::Status status = DecodeTensors(*request, kPushSlicesField, head, slices);
+      !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
+  shard_->Push(head, slices, TimeOf(*context),
+               [reactor, reply](const absl::StatusOr<PushReply>& answer) {
+                 if (answer.ok()) *reply = EncodeMessage(*answer);
+                 reactor->Finish(ToGrpc(answer.status()));
+               });
   return reactor;
 }
 
@@ -90,7 +103,9 @@ grpc::ServerUnaryReactor* ShardService::Pull(grpc::CallbackServerContext* contex
   }
   shard_->Pull(pull, ParkedTimeOf(*context),
                [reactor, reply](absl::StatusOr<PulledVersion> pulled) {
-                 if (pulled.ok()) *reply = EncodePullReply(*pulled);
+                 if (pulled.ok()) {
+                   *reply = EncodeTensors(HeadOf(*pulled), kPullSlicesField, SlicesOf(*pulled));
+                 }
                  reactor->Finish(ToGrpc(pulled.status()));
                });
   return reactor;

@@ -9,16 +9,17 @@
 
 namespace parley {
 
-// All methods by callbacks, Pull on bytes.
+// All methods by callbacks, those that carry tensors on bytes.
 using CallbackParameterShard = ParameterShard::WithRawCallbackMethod_Pull<
-    ParameterShard::WithCallbackMethod_Initialize<ParameterShard::WithCallbackMethod_Push<
+    ParameterShard::WithCallbackMethod_Initialize<ParameterShard::WithRawCallbackMethod_Push<
         ParameterShard::WithCallbackMethod_Complete<ParameterShard::WithCallbackMethod_Enter<
             ParameterShard::WithCallbackMethod_Close<ParameterShard::WithCallbackMethod_Decide<
                 ParameterShard::WithCallbackMethod_Advance<
                     ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>>>;
 
 // The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
-// none of which waits. Pull answers with the memory of the slices itself.
+// none of which waits. Push adds from the memory in which gRPC has received the tensors, and Pull
+// answers with the memory of the slices itself (common/rpc/tensor_wire.h).
 class ShardService final : public CallbackParameterShard {
  public:
   // `shard` must outlive the server.
@@ -27,8 +28,8 @@ class ShardService final : public CallbackParameterShard {
   grpc::ServerUnaryReactor* Initialize(grpc::CallbackServerContext* context,
                                        const InitializeRequest* request,
                                        InitializeReply* reply) override;
-  grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context, const PushRequest* request,
-                                 PushReply* reply) override;
+  grpc::ServerUnaryReactor* Push(grpc::CallbackServerContext* context,
+                                 const grpc::ByteBuffer* request, grpc::ByteBuffer* reply) override;
   grpc::ServerUnaryReactor* Complete(grpc::CallbackServerContext* context,
                                      const CompleteRequest* request, CompleteReply* reply) override;
   grpc::ServerUnaryReactor* Enter(grpc::CallbackServerContext* context, const EnterRequest* request,

@@ -15,7 +15,6 @@
 #include "common/rpc/server.h"
 #include "server/parameter_shard/in_process.h"
 #include "server/parameter_shard/locked_shard.h"
-#include "server/parameter_shard/pull_encoding.h"
 #include "server/parameter_shard/shard_fixture.h"
 
 namespace parley::testing {
@@ -190,32 +189,6 @@ INSTANTIATE_TEST_SUITE_P(Ways, ServiceTest, ::testing::Values(Way::kGrpc, Way::k
                          [](const auto& info) {
                            return info.param == Way::kGrpc ? "Grpc" : "InProcess";
                          });
-
-class PullEncodingTest : public ::testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(WithAndWithoutUpdates, PullEncodingTest, ::testing::Bool());
-
-TEST_P(PullEncodingTest, IsWhatProtobufWrites) {
-  BufferPool pool;
-  PulledVersion pulled;
-  pulled.version = 300;
-  pulled.has_updates = GetParam();
-  for (uint32_t slice = 0; slice < 5; ++slice) {
-    std::shared_ptr<Buffer> buffer = pool.Take(slice * 3000 * sizeof(float));
-    for (size_t i = 0; i < buffer->size(); ++i) buffer->data()[i] = static_cast<std::byte>(i);
-    pulled.slices.push_back({slice * 100, slice == 3 ? I64 : F32, Pin(buffer), slice * 100});
-  }
-  grpc::ByteBuffer encoded = EncodePullReply(pulled);
-  std::vector<grpc::Slice> slices;
-  ASSERT_TRUE(encoded.Dump(&slices).ok());
-  std::string bytes;
-  for (const grpc::Slice& slice : slices) {
-    bytes.append(reinterpret_cast<const char*>(slice.begin()), slice.size());
-  }
-  EXPECT_EQ(bytes, ToReply(pulled).SerializeAsString());
-  PullReply empty;
-  encoded = EncodePullReply(PulledVersion());
-  EXPECT_EQ(encoded.Length(), 0u);
-}
 
 }  // namespace
 }  // namespace parley::testing

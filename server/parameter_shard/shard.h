@@ -98,7 +98,11 @@ class Shard {
 
   absl::StatusOr<InitializeReply> Initialize(const InitializeRequest& request, absl::Time now,
                                              Replies& replies);
-  absl::StatusOr<PushReply> Push(const PushRequest& request);
+  // Push: the slices of the message are in `slices`, and `request` has none; or it has them itself.
+  absl::StatusOr<PushReply> Push(const PushRequest& request, absl::Span<const TensorSlice> slices);
+  absl::StatusOr<PushReply> Push(const PushRequest& request) {
+    return Push(request, ViewsOf(request.slices()));
+  }
   void Complete(const CompleteRequest& request, CallTime time, Replies& replies,
                 Done<CompleteReply> done);
   void Enter(const EnterRequest& request, CallTime time, Replies& replies, Done<EnterReply> done);
@@ -250,7 +254,7 @@ class Shard {
 
   // shard_push.cc, shard_pull.cc
   const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
-  absl::Status CheckPush(const PushRequest& request) const;
+  absl::Status CheckPush(const PushRequest& request, absl::Span<const TensorSlice> slices) const;
   // Of which slices it asks.
   absl::Status CheckPulled(const PullRequest& request) const;
   absl::StatusOr<PulledVersion> PinSlices(uint64_t version, const std::vector<uint32_t>& slices);
@@ -282,8 +286,10 @@ class Shard {
   std::string WhoHoldsUp(absl::Time now) const;
 
   // shard_clocked_calls.cc: bounded and async, pushes and pulls.
-  absl::StatusOr<PushReply> PushClocked(const PushRequest& request);
-  absl::Status CheckClockedPush(const PushRequest& request) const;
+  absl::StatusOr<PushReply> PushClocked(const PushRequest& request,
+                                        absl::Span<const TensorSlice> slices);
+  absl::Status CheckClockedPush(const PushRequest& request,
+                                absl::Span<const TensorSlice> slices) const;
   absl::Status CheckAttempt(uint32_t contributor, uint32_t attempt) const;
   void PullClocked(const PullRequest& request, CallTime time, Replies& replies,
                    Done<PulledVersion> done);

@@ -15,7 +15,8 @@ absl::Status Shard::CheckAttempt(uint32_t contributor, uint32_t attempt) const {
       absl::StrCat("contributor ", contributor, " is in attempt ", here, ", but says ", attempt));
 }
 
-absl::Status Shard::CheckClockedPush(const PushRequest& request) const {
+absl::Status Shard::CheckClockedPush(const PushRequest& request,
+                                     absl::Span<const TensorSlice> slices) const {
   const uint32_t contributor = request.contributor();
   if (absl::Status status = FencePart(request.header(), contributor, request.part());
       !status.ok()) {
@@ -25,17 +26,16 @@ absl::Status Shard::CheckClockedPush(const PushRequest& request) const {
     return status;
   }
   if (request.step() == 0) return absl::InvalidArgumentError("clocks count from 1");
-  if (request.seen_size() != request.slices_size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a push of ", request.slices_size(),
-                                                   " slices says what its sender saw of ",
-                                                   request.seen_size()));
+  if (static_cast<size_t>(request.seen_size()) != slices.size()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a push of ", slices.size(), " slices says what its sender saw of ", request.seen_size()));
   }
   // All slices before any is applied: a call that is refused has no effect.
-  for (const SliceData& data : request.slices()) {
-    const TableSlice* const slice = table_->Find(data.slice());
-    if (slice == nullptr) return WrongSlice(request.header(), data.slice());
-    const PartRange* const range = routing_->FindPart(data.slice(), contributor, request.part());
-    const Slice& whole = routing_->slice(data.slice());
+  for (const TensorSlice& data : slices) {
+    const TableSlice* const slice = table_->Find(data.slice);
+    if (slice == nullptr) return WrongSlice(request.header(), data.slice);
+    const PartRange* const range = routing_->FindPart(data.slice, contributor, request.part());
+    const Slice& whole = routing_->slice(data.slice);
     if (range == nullptr || range->begin != 0 || range->end != whole.end() - whole.begin()) {
       return absl::InvalidArgumentError(absl::StrCat(
           "part ", request.part(), " of contributor ", contributor, " is not the whole of ",
@@ -53,20 +53,21 @@ bool Shard::TakesBuffersOf(uint32_t contributor) const {
   return true;
 }
 
-absl::StatusOr<PushReply> Shard::PushClocked(const PushRequest& request) {
-  if (absl::Status status = CheckClockedPush(request); !status.ok()) return status;
+absl::StatusOr<PushReply> Shard::PushClocked(const PushRequest& request,
+                                             absl::Span<const TensorSlice> slices) {
+  if (absl::Status status = CheckClockedPush(request, slices); !status.ok()) return status;
   const ClockedTable::Caller caller{request.contributor(), request.attempt(), request.step()};
   const bool takes_buffers = TakesBuffersOf(request.contributor());
   PushReply reply;
-  for (int i = 0; i < request.slices_size(); ++i) {
-    const SliceData& data = request.slices(i);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const TensorSlice& data = slices[i];
     absl::StatusOr<PushOutcome> outcome = clocked_->table.Push(
-        caller, *routing_->FindPart(data.slice(), request.contributor(), request.part()), data,
-        request.seen(i), takes_buffers);
+        caller, *routing_->FindPart(data.slice, request.contributor(), request.part()), data,
+        request.seen(static_cast<int>(i)), takes_buffers);
     if (!outcome.ok()) return absl::InternalError(outcome.status().message());
     if (*outcome == ADDED) {
       ++counts_.pushes_added;
-      counts_.push_bytes += data.data().size();
+      counts_.push_bytes += data.bytes.size();
     } else {
       ++(*outcome == STALE ? counts_.pushes_stale : counts_.pushes_duplicate);
     }

@@ -103,16 +103,28 @@ void Shard::WhyFailed(const WhyFailedRequest& request, CallTime time, Replies& r
   why_failed_.push_back(std::move(parked));
 }
 
-PullReply ToReply(const PulledVersion& pulled) {
-  PullReply reply;
-  reply.set_version(pulled.version);
+PullReply HeadOf(const PulledVersion& pulled) {
+  PullReply head;
+  head.set_version(pulled.version);
+  if (!pulled.has_updates) return head;
+  for (const PulledVersion::OneSlice& slice : pulled.slices) head.add_updates(slice.updates);
+  return head;
+}
+
+std::vector<TensorSlice> SlicesOf(const PulledVersion& pulled) {
+  std::vector<TensorSlice> slices;
+  slices.reserve(pulled.slices.size());
   for (const PulledVersion::OneSlice& slice : pulled.slices) {
-    SliceData& data = *reply.add_slices();
-    data.set_slice(slice.slice);
-    data.set_dtype(slice.dtype);
-    data.set_data(slice.values->data(), slice.values->size());
-    if (pulled.has_updates) reply.add_updates(slice.updates);
+    slices.push_back({slice.slice, slice.dtype,
+                      TensorBytes::Piece(slice.values->data(), slice.values->size()),
+                      slice.values});
   }
+  return slices;
+}
+
+PullReply ToReply(const PulledVersion& pulled) {
+  PullReply reply = HeadOf(pulled);
+  for (const TensorSlice& slice : SlicesOf(pulled)) CopyTo(slice, *reply.add_slices());
   return reply;
 }
 

@@ -4,22 +4,23 @@
 
 namespace parley {
 
-absl::StatusOr<PushReply> Shard::Push(const PushRequest& request) {
+absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
+                                      absl::Span<const TensorSlice> slices) {
   if (absl::Status status = Fence(request.header()); !status.ok()) {
     if (absl::IsAborted(status) || absl::IsFailedPrecondition(status)) {
-      counts_.pushes_fenced += request.slices_size();
+      counts_.pushes_fenced += slices.size();
     }
     return status;
   }
   if (!ready()) {
     return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " has no start values yet"));
   }
-  if (clocked_ != nullptr) return PushClocked(request);
+  if (clocked_ != nullptr) return PushClocked(request, slices);
   const uint64_t open = version_ + 1;
   PushReply reply;
   if (request.step() < open || (request.step() == open && request.attempt() < attempt_)) {
-    counts_.pushes_stale += request.slices_size();
-    for (int i = 0; i < request.slices_size(); ++i) reply.add_outcomes(STALE);
+    counts_.pushes_stale += slices.size();
+    for (size_t i = 0; i < slices.size(); ++i) reply.add_outcomes(STALE);
     return reply;
   }
   if (request.step() > open || request.attempt() > attempt_) {
@@ -27,10 +28,10 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request) {
         "step ", request.step(), " attempt ", request.attempt(), " is not open on shard ", ordinal_,
         " yet: step ", open, " attempt ", attempt_, " is not decided"));
   }
-  if (absl::Status status = CheckPush(request); !status.ok()) return status;
+  if (absl::Status status = CheckPush(request, slices); !status.ok()) return status;
 
-  for (const SliceData& data : request.slices()) {
-    TableSlice& slice = *table_->Find(data.slice());
+  for (const TensorSlice& data : slices) {
+    TableSlice& slice = *table_->Find(data.slice);
     if (slice.Has(request.contributor(), request.part())) {
       ++counts_.pushes_duplicate;
       reply.add_outcomes(DUPLICATE);
@@ -38,9 +39,9 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request) {
       ++counts_.pushes_stale;
       reply.add_outcomes(STALE);
     } else {
-      slice.Add(*FindPart(data.slice(), request.contributor(), request.part()), data);
+      slice.Add(*FindPart(data.slice, request.contributor(), request.part()), data);
       ++counts_.pushes_added;
-      counts_.push_bytes += data.data().size();
+      counts_.push_bytes += data.bytes.size();
       reply.add_outcomes(ADDED);
     }
   }
@@ -55,17 +56,18 @@ const PartRange* Shard::FindPart(uint32_t slice, uint32_t contributor, uint32_t 
   return nullptr;
 }
 
-absl::Status Shard::CheckPush(const PushRequest& request) const {
+absl::Status Shard::CheckPush(const PushRequest& request,
+                              absl::Span<const TensorSlice> slices) const {
   const uint32_t contributor = request.contributor();
   const uint32_t part = request.part();
   if (absl::Status status = FencePart(request.header(), contributor, part); !status.ok()) {
     return status;
   }
   // All slices before any is added: a call that is refused has no effect.
-  for (const SliceData& data : request.slices()) {
-    const TableSlice* const slice = table_->Find(data.slice());
-    if (slice == nullptr) return WrongSlice(request.header(), data.slice());
-    const PartRange* const range = FindPart(data.slice(), contributor, part);
+  for (const TensorSlice& data : slices) {
+    const TableSlice* const slice = table_->Find(data.slice);
+    if (slice == nullptr) return WrongSlice(request.header(), data.slice);
+    const PartRange* const range = FindPart(data.slice, contributor, part);
     if (range == nullptr) {
       return absl::InvalidArgumentError(absl::StrCat("part ", part, " of contributor ", contributor,
                                                      " has no share in ", slice->name(),

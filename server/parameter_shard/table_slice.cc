@@ -96,26 +96,26 @@ const std::vector<PartIdentity>& TableSlice::identities() const {
   return buffer_ ? candidates_.identities() : gradient_.identities();
 }
 
-absl::Status TableSlice::Check(const PartRange& range, const SliceData& data) const {
-  if (buffer_ ? data.dtype() != dtype_ : !IsFloat(data.dtype())) {
+absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) const {
+  if (buffer_ ? data.dtype != dtype_ : !IsFloat(data.dtype)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a push of ", name_, " cannot be ", std::string(DataTypeName(data.dtype()))));
+        absl::StrCat("a push of ", name_, " cannot be ", std::string(DataTypeName(data.dtype))));
   }
-  const uint64_t bytes = (range.end - range.begin) * ElementBytes(data.dtype());
-  if (data.data().size() != bytes) {
+  const uint64_t bytes = (range.end - range.begin) * ElementBytes(data.dtype);
+  if (data.bytes.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrCat("part ", range.part, " of contributor ",
                                                    range.contributor, " for ", name_, " has ",
                                                    range.end - range.begin, " elements (", bytes,
-                                                   " bytes); ", data.data().size(), " bytes came"));
+                                                   " bytes); ", data.bytes.size(), " bytes came"));
   }
   return absl::OkStatus();
 }
 
-void TableSlice::Add(const PartRange& range, const SliceData& data) {
+void TableSlice::Add(const PartRange& range, const TensorSlice& data) {
   if (buffer_) {
-    candidates_.Add(range, data.data());
+    candidates_.Add(range, data.bytes);
   } else {
-    gradient_.Add(range, data.dtype(), data.data());
+    gradient_.Add(range, data.dtype, data.bytes);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/job/optimizer_settings.h"
+#include "common/tensor_slice.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
 #include "server/parameter_shard/accumulator.h"
@@ -79,9 +80,9 @@ class TableSlice {
   const std::vector<PartIdentity>& identities() const;
 
   // Whether a push of this part can be added; InvalidArgument says why not.
-  absl::Status Check(const PartRange& range, const SliceData& data) const;
+  absl::Status Check(const PartRange& range, const TensorSlice& data) const;
   // After Check, and where Has is false.
-  void Add(const PartRange& range, const SliceData& data);
+  void Add(const PartRange& range, const TensorSlice& data);
 
   // Fixes the reduced gradient (trained slices): squares by block, and whether all of it is finite.
   void Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
@@ -91,7 +92,7 @@ class TableSlice {
   // taken from the first of `contributors` that has one.
   absl::Status Update(const SliceUpdate& update);
   // Instead of Add and Update: one push, after Check, as the next version.
-  absl::Status ApplyAlone(const PartRange& range, const SliceData& data, LoneUpdate update);
+  absl::Status ApplyAlone(const PartRange& range, const TensorSlice& data, LoneUpdate update);
   // A decided step that leaves the values as they are.
   void Raise(uint64_t step);
   // The attempt is over.

@@ -19,7 +19,7 @@ void Compensate(absl::Span<float> gradient, absl::Span<const T> here, absl::Span
 
 }  // namespace
 
-absl::Status TableSlice::ApplyAlone(const PartRange& range, const SliceData& data,
+absl::Status TableSlice::ApplyAlone(const PartRange& range, const TensorSlice& data,
                                     LoneUpdate update) {
   Drop();
   Add(range, data);

@@ -25,6 +25,13 @@ class FaultyShardClient final : public ShardClient {
   PARLEY_FORWARD(Advance)
   PARLEY_FORWARD(Pull)
   PARLEY_FORWARD(WhyFailed)
+  void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+    Call<TensorPush, PushReply>(&ShardClient::PushTensors, push, deadline, std::move(done));
+  }
+  void PullTensors(const PullRequest& request, absl::Time deadline,
+                   Done<TensorPull> done) override {
+    Call<PullRequest, TensorPull>(&ShardClient::PullTensors, request, deadline, std::move(done));
+  }
 #undef PARLEY_FORWARD
 
  private:

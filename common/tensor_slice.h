@@ -1,0 +1,67 @@
+#ifndef PARLEY_COMMON_TENSOR_SLICE_H_
+#define PARLEY_COMMON_TENSOR_SLICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// A tensor's bytes where they lie: in one piece, or in the pieces in which a transport has received
+// them, which end anywhere, also within an element. A view; whoever hands it out says for how long.
+class TensorBytes {
+ public:
+  using Piece = absl::Span<const std::byte>;
+
+  TensorBytes() = default;
+  TensorBytes(Piece bytes) { Append(bytes); }  // NOLINT(google-explicit-constructor)
+  TensorBytes(std::string_view bytes)          // NOLINT(google-explicit-constructor)
+      : TensorBytes(Piece(reinterpret_cast<const std::byte*>(bytes.data()), bytes.size())) {}
+
+  void Append(Piece piece) {
+    if (piece.empty()) return;
+    pieces_.push_back(piece);
+    size_ += piece.size();
+  }
+
+  size_t size() const { return size_; }
+  absl::Span<const Piece> pieces() const { return pieces_; }
+
+  // `out` has size() bytes.
+  void CopyTo(std::byte* out) const;
+
+ private:
+  absl::InlinedVector<Piece, 1> pieces_;
+  size_t size_ = 0;
+};
+
+// A SliceData (proto/types.proto) without a copy of its bytes. `owner` keeps them, where somebody
+// has to: nullptr where they live as long as the call that hands the slice over.
+struct TensorSlice {
+  uint32_t slice = 0;
+  DataType dtype = DATA_TYPE_UNSPECIFIED;
+  TensorBytes bytes;
+  std::shared_ptr<const void> owner;
+};
+
+// Views of a message's bytes, which has to outlive them; and a message with copies.
+template <class Repeated>
+std::vector<TensorSlice> ViewsOf(const Repeated& slices) {
+  std::vector<TensorSlice> views;
+  views.reserve(static_cast<size_t>(slices.size()));
+  for (const SliceData& slice : slices) {
+    views.push_back({slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr});
+  }
+  return views;
+}
+void CopyTo(const TensorSlice& slice, SliceData& message);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_TENSOR_SLICE_H_
