@@ -30,6 +30,11 @@ class TensorBytes {
     size_ += piece.size();
   }
 
+  void Clear() {
+    pieces_.clear();
+    size_ = 0;
+  }
+
   size_t size() const { return size_; }
   absl::Span<const Piece> pieces() const { return pieces_; }
 

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "proto/parameter_shard.pb.h"
 
 namespace parley {
@@ -116,7 +117,7 @@ TEST(TensorWireTest, AgreesWithProtobufOnDamagedBytes) {
     std::vector<TensorSlice> slices;
     const grpc::ByteBuffer bytes = InPieces(text, random);
     const absl::Status status = DecodeTensors(bytes, kPushSlicesField, head, slices);
-    ASSERT_EQ(status.ok(), good) << "round " << round << ": " << status;
+    ASSERT_EQ(status.ok(), good) << "round " << round << ": " << status << " " << absl::BytesToHexString(text);
     ++(good ? read : refused);
     if (!good) {
       EXPECT_TRUE(absl::IsInvalidArgument(status));
