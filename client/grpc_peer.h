@@ -8,6 +8,9 @@
 #include <grpcpp/support/status.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <string>
@@ -24,18 +27,20 @@
 namespace parley {
 
 // The process at one address (host:port) that serves `Service`, a class that gRPC generated: the
-// channel to it, and how every call of it is made. Owned by a client; connects lazily; thread-safe.
+// channels to it, and how every call of it is made. Owned by a client; connects lazily;
+// thread-safe.
 template <class Service>
 class GrpcPeer {
  public:
   using Stub = typename Service::StubInterface::async_interface;
+  using Bytes = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
 
   GrpcPeer(std::string address, std::shared_ptr<OpenCalls> calls)
       : address_(std::move(address)),
         calls_(std::move(calls)),
         channel_(MakeChannel(address_)),
         stub_(Service::NewStub(channel_)),
-        bytes_(channel_) {}
+        bytes_{{Bytes(channel_), Bytes(MakeChannel(address_))}} {}
 
   // Makes one attempt of the unary call `method`. gRPC has read the request when this returns;
   // `done` runs on a thread of gRPC, or here if this process is ending. Errors name the address.
@@ -58,8 +63,9 @@ class GrpcPeer {
     Begin<grpc::ByteBuffer>(deadline, std::move(done),
                             [&](grpc::ClientContext* context, grpc::ByteBuffer* reply,
                                 std::function<void(grpc::Status)> on_end) {
-                              bytes_.UnaryCall(context, method, grpc::StubOptions(), &request,
-                                               reply, std::move(on_end));
+                              bytes_[next_++ % bytes_.size()].UnaryCall(
+                                  context, method, grpc::StubOptions(), &request, reply,
+                                  std::move(on_end));
                             });
   }
 
@@ -110,7 +116,9 @@ class GrpcPeer {
   const std::shared_ptr<OpenCalls> calls_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<typename Service::StubInterface> stub_;
-  mutable grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer> bytes_;  // thread-safe
+  // For large messages, by turns: one connection is one thread's work on either side.
+  mutable std::array<Bytes, 2> bytes_;  // thread-safe
+  mutable std::atomic<size_t> next_ = 0;
 };
 
 }  // namespace parley

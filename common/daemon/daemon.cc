@@ -1,5 +1,6 @@
 #include "common/daemon/daemon.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,11 +9,30 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/daemon/advertised.h"
 #include "common/daemon/version.h"
 #include "common/job/job_file.h"
 
 namespace parley {
+namespace {
+
+// By default a block as large as a message of tensors goes back to the system when it is freed, and
+// faults in again, page by page, for the next message.
+void KeepFreedMemory() {
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);  // the largest that there is
+  ::mallopt(M_TRIM_THRESHOLD, 512 << 20);
+}
+
+// Debian builds Abseil with the check of the order of locks, which an optimised program does
+// without.
+void TrustLockOrder() {
+#ifdef NDEBUG
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+#endif
+}
+
+}  // namespace
 
 std::string RoleName(Role role) {
   switch (role) {
@@ -40,7 +60,10 @@ Daemon::Daemon(Role role, DaemonFlags flags)
     : role_(role),
       flags_(std::move(flags)),
       log_(flags_.log_format, RoleName(role)),
-      signals_([this](int signal) { HandleSignal(signal); }) {}
+      signals_([this](int signal) { HandleSignal(signal); }) {
+  KeepFreedMemory();
+  TrustLockOrder();
+}
 
 absl::Status Daemon::LoadJob() {
   auto job = parley::LoadJob(flags_.job, {});

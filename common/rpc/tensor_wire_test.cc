@@ -117,7 +117,8 @@ TEST(TensorWireTest, AgreesWithProtobufOnDamagedBytes) {
     std::vector<TensorSlice> slices;
     const grpc::ByteBuffer bytes = InPieces(text, random);
     const absl::Status status = DecodeTensors(bytes, kPushSlicesField, head, slices);
-    ASSERT_EQ(status.ok(), good) << "round " << round << ": " << status << " " << absl::BytesToHexString(text);
+    ASSERT_EQ(status.ok(), good) << "round " << round << ": " << status << " "
+                                 << absl::BytesToHexString(text);
     ++(good ? read : refused);
     if (!good) {
       EXPECT_TRUE(absl::IsInvalidArgument(status));

@@ -32,8 +32,9 @@ class LockedShard {
     std::function<void(Phase, absl::Duration)> on_phase;
   };
 
-  LockedShard(JobConfig job, Listener listener)
-      : job_(std::move(job)), listener_(std::move(listener)) {}
+  // parallel: for what a verdict does to large slices; must outlive this.
+  LockedShard(JobConfig job, Listener listener, ParallelFor parallel = nullptr)
+      : job_(std::move(job)), listener_(std::move(listener)), parallel_(std::move(parallel)) {}
 
   // The process has joined as this shard.
   void Start(uint32_t ordinal);
@@ -98,6 +99,7 @@ class LockedShard {
 
   const JobConfig job_;
   const Listener listener_;
+  const ParallelFor parallel_;
   mutable absl::Mutex mu_;
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mu_);
 };

@@ -1,8 +1,12 @@
 // parley-shard: one parameter shard of a job.
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/time/time.h"
@@ -12,11 +16,15 @@
 #include "common/daemon/daemon.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
+#include "common/loop_threads.h"
 #include "server/parameter_shard/service.h"
 #include "server/parameter_shard/shard_process.h"
 
 namespace parley {
 namespace {
+
+// More do not help: the memory is what the optimizer waits for.
+constexpr size_t kMostThreads = 8;
 
 // Once it is served: its addresses are known then.
 Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeout) {
@@ -57,10 +65,15 @@ int main(int argc, char** argv) {
   }
   std::unique_ptr<Connector> connector = MakeGrpcConnector();
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
+  // While the optimizer runs, the workers of a synchronous step wait for it: all cores are free.
+  const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  LoopThreads threads(std::min(cores, kMostThreads) - 1);
   ShardProcess::End end;
   {
     ShardProcess process(
-        {daemon.job(), &daemon.log(), &daemon.metrics(), connector.get(), files.get()});
+        {daemon.job(), &daemon.log(), &daemon.metrics(), connector.get(), files.get(),
+         RealRuntime(),
+         [&](size_t count, const std::function<void(size_t)>& body) { threads.Run(count, body); }});
     ShardService service(&process.shard());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);

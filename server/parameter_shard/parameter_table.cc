@@ -11,6 +11,9 @@
 namespace parley {
 namespace {
 
+// Below this (1 MiB of float32) it takes longer to wake a thread than to do the work.
+constexpr uint64_t kParallelElements = 1 << 18;
+
 void AddNone(const google::protobuf::RepeatedPtrField<NoGradient>& none, Counted& counted) {
   for (const NoGradient& entry : none) {
     std::set<PartIdentity>& parts = counted.none[entry.slice()];
@@ -62,10 +65,11 @@ Counted Counted::From(const Verdict& verdict) {
   return counted;
 }
 
-ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing)
+ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing, ParallelFor parallel)
     : apart_(job.consistency().sync().deterministic() || job.consistency().sync().backup() > 0),
       sum_(SumsContributions(job)),
-      checkpoints_(CheckpointsWhileTraining(job)) {
+      checkpoints_(CheckpointsWhileTraining(job)),
+      parallel_(std::move(parallel)) {
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
     slices_.emplace(std::piecewise_construct, std::forward_as_tuple(id),
@@ -156,14 +160,29 @@ float ParameterTable::Divisor(const Counted& counted) const {
   return sum_ ? 1.0f : static_cast<float>(counted.total_weight);
 }
 
+void ParameterTable::ForEach(absl::Span<TableSlice* const> slices,
+                             const std::function<void(size_t)>& body) const {
+  uint64_t elements = 0;
+  for (const TableSlice* const slice : slices) elements += slice->elements();
+  RunInParallel(elements < kParallelElements ? ParallelFor() : parallel_, slices.size(), body);
+}
+
 CloseReply ParameterTable::Reduce(uint64_t step, const Counted& counted, OpenRoutings routings) {
+  std::vector<TableSlice*> slices;
   CloseReply reply;
-  bool finite = true;
   for (auto& [id, slice] : slices_) {
     if (slice.buffer() || Untouched(id, slice, step, counted, routings)) continue;
-    slice.Reduce(counted.contributors, Divisor(counted), *reply.add_norms(), finite);
+    slices.push_back(&slice);
+    reply.add_norms();
   }
-  reply.set_finite(finite);
+  std::vector<char> finite(slices.size(), 1);
+  ForEach(slices, [&](size_t i) {
+    bool is_finite = true;
+    slices[i]->Reduce(counted.contributors, Divisor(counted),
+                      *reply.mutable_norms(static_cast<int>(i)), is_finite);
+    finite[i] = is_finite;
+  });
+  reply.set_finite(std::find(finite.begin(), finite.end(), 0) == finite.end());
   return reply;
 }
 
@@ -178,6 +197,7 @@ absl::Status ParameterTable::Decide(const Verdict& verdict, const Counted& count
   update.divisor = Divisor(counted);
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
+  std::vector<TableSlice*> slices;
   for (auto& [id, slice] : slices_) {
     // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
     if (verdict.outcome() == Verdict::SKIP ||
@@ -185,8 +205,16 @@ absl::Status ParameterTable::Decide(const Verdict& verdict, const Counted& count
       slice.Raise(verdict.step());
       continue;
     }
-    update.contributors = slice.buffer() ? with_weight : counted.contributors;
-    if (absl::Status status = slice.Update(update); !status.ok()) return status;
+    slices.push_back(&slice);
+  }
+  std::vector<absl::Status> results(slices.size());
+  ForEach(slices, [&](size_t i) {
+    SliceUpdate own = update;
+    own.contributors = slices[i]->buffer() ? with_weight : counted.contributors;
+    results[i] = slices[i]->Update(own);
+  });
+  for (const absl::Status& result : results) {
+    if (!result.ok()) return result;
   }
   Drop();
   return absl::OkStatus();

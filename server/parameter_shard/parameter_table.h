@@ -2,6 +2,7 @@
 #define PARLEY_SERVER_PARAMETER_SHARD_PARAMETER_TABLE_H_
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/parallel_for.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
@@ -40,8 +42,8 @@ using OpenRoutings = absl::Span<const Routing* const>;
 class ParameterTable {
  public:
   // Settings of each slice, the reduction, and whether contributions are kept apart come from the
-  // job.
-  ParameterTable(const JobConfig& job, const Routing& routing);
+  // job. `parallel`: what a verdict does to large slices is done by it.
+  ParameterTable(const JobConfig& job, const Routing& routing, ParallelFor parallel);
 
   // nullptr where the shard does not own it.
   TableSlice* Find(uint32_t slice);
@@ -75,10 +77,13 @@ class ParameterTable {
   bool Untouched(uint32_t id, const TableSlice& slice, uint64_t step, const Counted& counted,
                  OpenRoutings routings) const;
   float Divisor(const Counted& counted) const;
+  // Runs body(i) for each of these slices; all at once where that pays.
+  void ForEach(absl::Span<TableSlice* const> slices, const std::function<void(size_t)>& body) const;
 
   const bool apart_;
   const bool sum_;  // reduction: SUM
   const bool checkpoints_;
+  const ParallelFor parallel_;
   BufferPool pool_;  // before slices_, which use it
   std::map<uint32_t, TableSlice> slices_;
 };

@@ -146,11 +146,12 @@ std::vector<float> FloatsOf(absl::string_view bytes) {
   return values;
 }
 
-ShardCluster::ShardCluster(const JobConfig& job, const ClusterView& view, bool start)
+ShardCluster::ShardCluster(const JobConfig& job, const ClusterView& view, bool start,
+                           const ParallelFor& parallel)
     : view_(view) {
   uint32_t count = 0;
   for (const Member& member : view.members()) count += member.role() == SHARD;
-  for (uint32_t i = 0; i < count; ++i) shards_.push_back(std::make_unique<Shard>(job, i));
+  for (uint32_t i = 0; i < count; ++i) shards_.push_back(std::make_unique<Shard>(job, i, parallel));
   SetView(view);
   if (start) GiveStartValues();
 }

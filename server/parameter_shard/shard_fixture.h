@@ -60,7 +60,8 @@ Floats FloatsOf(absl::string_view bytes);
 class ShardCluster {
  public:
   // start: with start values, which are zero.
-  ShardCluster(const JobConfig& job, const ClusterView& view, bool start = true);
+  ShardCluster(const JobConfig& job, const ClusterView& view, bool start = true,
+               const ParallelFor& parallel = nullptr);
   void GiveStartValues();
 
   Shard& shard(uint32_t ordinal) { return *shards_[ordinal]; }

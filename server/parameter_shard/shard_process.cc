@@ -47,10 +47,12 @@ ShardProcess::ShardProcess(Surroundings surroundings)
       liveness_(Liveness(job_)),
       metrics_(*surroundings.metrics),
       caller_(timers_, runtime_->DrawIncarnation()),
-      shard_(job_, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
-                    [this](LockedShard::Phase phase, absl::Duration spent) {
-                      metrics_.OnPhase(phase, spent);
-                    }}) {
+      shard_(job_,
+             {[this] { timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
+              [this](LockedShard::Phase phase, absl::Duration spent) {
+                metrics_.OnPhase(phase, spent);
+              }},
+             std::move(surroundings.parallel)) {
   (void)OutgoingOf(0);
 }
 

@@ -1,8 +1,10 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 
+#include "common/loop_threads.h"
 #include "server/parameter_shard/shard.h"
 #include "server/parameter_shard/shard_fixture.h"
 
@@ -36,6 +38,35 @@ TEST(ShardTest, ASliceWithNoneFromAllIsUntouchedAndFromSomeCountsAsZero) {
   ASSERT_TRUE(snapshot.ok());
   EXPECT_EQ((*snapshot)[0].optimizer_steps, 2u);
   EXPECT_EQ((*snapshot)[1].optimizer_steps, 1u);
+}
+
+TEST(ShardTest, ThreadsChangeNoBit) {
+  JobConfig job = MeanJob();
+  job.mutable_optimizer()->set_clip_norm(0.5);
+  job.mutable_optimizer()->mutable_sgd()->set_momentum(0.9);
+  const ClusterView view =
+      MakeView({.tensors = {{"a", 4 * kBlockElements}, {"b", kBlockElements + 100}, {"c", 7}},
+                .workers = 2});
+  LoopThreads threads(3);
+  int loops = 0;
+  ShardCluster alone(job, view);
+  ShardCluster together(job, view, /*start=*/true,
+                        [&](size_t count, const std::function<void(size_t)>& body) {
+                          ++loops;
+                          threads.Run(count, body);
+                        });
+  for (uint64_t step = 1; step <= 3; ++step) {
+    for (ShardCluster* const cluster : {&alone, &together}) {
+      for (uint32_t worker : {0, 1}) {
+        cluster->PushAll(worker, step, 0, 0.1F * static_cast<float>(worker + step));
+        cluster->Complete(cluster->MakeComplete(worker, step, 0));
+      }
+    }
+    for (const char* const name : {"a", "b", "c"}) {
+      EXPECT_EQ(alone.Values(name, step), together.Values(name, step)) << name;
+    }
+  }
+  EXPECT_EQ(loops, 3 * 2) << "the norms and the update of each step";
 }
 
 TEST(ShardTest, NoneAndAGradientForTheSameSliceContradictEachOther) {

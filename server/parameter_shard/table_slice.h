@@ -71,6 +71,7 @@ class TableSlice {
   uint64_t version() const { return values_.newest(); }
   bool buffer() const { return buffer_; }
   const std::string& name() const { return name_; }  // "fc1.weight@0:65536", for messages
+  uint64_t elements() const { return elements_; }
   bool FrozenAt(uint64_t step) const { return step <= settings_.frozen_until_step; }
 
   // Start values. InvalidArgument where sizes or names do not fit.

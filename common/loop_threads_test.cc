@@ -1,0 +1,54 @@
+#include "common/loop_threads.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "absl/synchronization/barrier.h"
+
+namespace parley {
+namespace {
+
+TEST(LoopThreadsTest, EachIsRunOnceHoweverManyThreadsThereAre) {
+  for (const size_t helpers : {0, 1, 3}) {
+    LoopThreads threads(helpers);
+    for (size_t count = 0; count < 200; ++count) {
+      std::vector<int> times(count, 0);  // no atomics: each belongs to one thread
+      threads.Run(count, [&](size_t i) { ++times[i]; });
+      for (const int each : times) ASSERT_EQ(each, 1);
+    }
+  }
+}
+
+TEST(LoopThreadsTest, TheyWorkAtTheSameTime) {
+  LoopThreads threads(2);
+  // Each waits for the two others.
+  auto* const barrier = new absl::Barrier(3);
+  threads.Run(3, [&](size_t) {
+    if (barrier->Block()) delete barrier;
+  });
+}
+
+TEST(LoopThreadsTest, LoopsOfManyCallersAllRun) {
+  LoopThreads threads(2);
+  std::atomic<int> sum = 0;
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 200; ++round) {
+        int own = 0;
+        std::vector<int> values(10, 0);
+        threads.Run(10, [&](size_t i) { values[i] = static_cast<int>(i); });
+        for (const int value : values) own += value;
+        sum += own;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, 4 * 200 * 45);
+}
+
+}  // namespace
+}  // namespace parley
