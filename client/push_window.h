@@ -35,7 +35,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     // Slices for one shard travel together up to about this.
     size_t group_bytes = 4 << 20;
     // Of pushes that a shard has not acknowledged, for each shard; a slice that is larger travels
-    // alone. gRPC holds them once more while they are sent.
+    // alone.
     size_t window_bytes = 64 << 20;
   };
 

@@ -58,7 +58,7 @@ class Session {
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
     // Pushes that a shard has not acknowledged, in bytes and for each shard. More wait as they are,
     // in the gradients' own memory, so that a slow shard slows this worker and does not make it
-    // grow. gRPC holds as much once more while it sends.
+    // grow. gRPC holds copies of these in bounded and async, and where a step's weight is not 1.
     size_t push_window_bytes = 64 << 20;
     std::shared_ptr<Runtime> runtime = RealRuntime();
     // As Membership::Options::resolve.

@@ -23,13 +23,18 @@ namespace parley {
 // push that is applied, and replays them. One thread.
 class ClockedChecks final : public ShardObserver {
  public:
-  // lowest: the contributor whose buffers count on that shard now.
-  ClockedChecks(SimulatedModel model, std::function<uint32_t(const std::string& shard)> lowest)
-      : model_(std::move(model)), lowest_(std::move(lowest)) {}
+  // lowest: the contributor whose buffers count on that shard now. is_current: whether what is of
+  // that job_epoch still counts; it may call RollBack.
+  ClockedChecks(SimulatedModel model, std::function<uint32_t(const std::string& shard)> lowest,
+                std::function<bool(uint64_t job_epoch)> is_current)
+      : model_(std::move(model)), lowest_(std::move(lowest)), is_current_(std::move(is_current)) {}
 
   void OnPush(const std::string& shard, const PushRequest& request,
               const PushReply& reply) override;
   void OnAdvance(const std::string& shard, const AdvanceRequest& request) override;
+
+  // The job goes back to the version of a barrier.
+  void RollBack(uint64_t version);
 
   // The parameters of a session that has just pulled the version of a barrier: those that the
   // pushes applied until then make, and `expected`, unless that is empty. What is wrong.
@@ -50,15 +55,20 @@ class ClockedChecks final : public ShardObserver {
 
  private:
   using Sums = std::map<uint32_t, std::vector<float>>;  // by slice
-  // Slice, contributor, attempt, clock.
-  using PushName = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
+  // Of the job before it went back, for slices that no shard has changed since.
+  static constexpr char kBefore[] = "";
+  // job_epoch, slice, contributor, attempt, clock.
+  using PushName = std::tuple<uint64_t, uint32_t, uint32_t, uint32_t, uint64_t>;
 
   const SimulatedModel model_;
   const std::function<uint32_t(const std::string&)> lowest_;
+  const std::function<bool(uint64_t)> is_current_;
   std::set<PushName> names_;
   std::map<std::string, Sums> sums_;  // by shard: of all that was applied; of buffers the last one
   // By barrier version and shard: at the barrier.
   std::map<uint64_t, std::map<std::string, Sums>> named_;
+  std::map<uint64_t, std::set<PushName>> names_at_;  // likewise
+  std::map<std::string, uint64_t> epochs_;           // the newest of what a shard has applied
   std::set<std::pair<uint64_t, std::string>> told_;
   std::vector<std::string> broken_;
   std::map<std::string, int> happened_;

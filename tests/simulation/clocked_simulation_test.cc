@@ -19,6 +19,11 @@ JobConfig ClockedJob(const std::string& mode, const std::string& cluster) {
 constexpr char kBounded[] = "bounded { bound: 1 reduction: SUM }";
 constexpr char kAsync[] = "async { reduction: SUM }";
 
+void LoseAShard(JobSimulation::Options& options) {
+  options.job.set_max_restarts(100);
+  options.shard_kills = 1;
+}
+
 TEST(ClockedSimulationTest, WithoutFaultsAJobRunsToItsEnd) {
   for (const char* mode : {kBounded, kAsync}) {
     JobSimulation::Options options;
@@ -46,6 +51,7 @@ TEST(ClockedSimulationTest, WorkersMayDieAndComeBack) {
     options.kills = 2;
     options.long_stops = 1;
     options.isolations = 1;
+    if (seed % 5 < 2) LoseAShard(options);
     return options;
   });
 }
@@ -58,6 +64,7 @@ TEST(ClockedSimulationTest, TheCoordinatorMayDieAndComeBack) {
       [&](uint64_t seed) {
         JobSimulation::Options options = WithCoordinatorFaults(seed % 2 == 0 ? bounded : async);
         options.kills = 1;
+        if (seed % 3 == 0) LoseAShard(options);
         return options;
       },
       CoordinatorFaults());

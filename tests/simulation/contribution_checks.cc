@@ -8,14 +8,23 @@
 namespace parley {
 
 ContributionChecks::ContributionChecks(const JobConfig& job, SimulatedModel model, uint64_t samples,
-                                       std::function<bool(uint32_t, uint32_t)> takes_part)
+                                       std::function<bool(uint32_t, uint32_t)> takes_part,
+                                       std::function<bool(uint64_t)> is_current)
     : model_(std::move(model)),
       bound_(ClockBound(job)),
       takes_part_(std::move(takes_part)),
+      is_current_(std::move(is_current)),
       orders_(job, samples) {}
+
+void ContributionChecks::RollBack() {
+  applied_.clear();
+  leased_.clear();
+  checked_.clear();
+}
 
 void ContributionChecks::OnPush(const std::string&, const PushRequest& request,
                                 const PushReply& reply) {
+  if (!is_current_(request.header().job_epoch())) return;
   auto& slices = applied_[{request.contributor(), request.attempt(), request.step()}];
   for (int i = 0; i < request.slices_size(); ++i) {
     if (reply.outcomes(i) == ADDED) slices[request.slices(i).slice()] = request.slices(i).data();
@@ -24,6 +33,7 @@ void ContributionChecks::OnPush(const std::string&, const PushRequest& request,
 
 void ContributionChecks::OnComplete(const std::string&, const CompleteRequest& request,
                                     const CompleteReply& reply) {
+  if (!is_current_(request.header().job_epoch())) return;
   const uint32_t contributor = request.share().contributor();
   const Verdict& verdict = reply.verdict();
   if (verdict.outcome() == Verdict::APPLY) {
@@ -34,6 +44,7 @@ void ContributionChecks::OnComplete(const std::string&, const CompleteRequest& r
 
 void ContributionChecks::OnEnter(const std::string&, const EnterRequest& request,
                                  const EnterReply& reply) {
+  if (!is_current_(request.header().job_epoch())) return;
   Follow(request.contributor(), reply.attempt(), reply.lease());
 }
 
@@ -79,6 +90,7 @@ void ContributionChecks::Check(const Name& name, const Verdict& verdict) {
 
 void ContributionChecks::OnPull(const std::string& shard, const PullRequest& request) {
   if (!bound_.has_value() || request.clock() == 0 || request.named()) return;
+  if (!is_current_(request.header().job_epoch())) return;
   for (const auto& [contributor, lease] : leased_) {
     if (contributor == request.contributor() || lease.clock + *bound_ + 1 > request.clock()) {
       continue;

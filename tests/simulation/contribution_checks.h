@@ -24,8 +24,13 @@ namespace parley {
 class ContributionChecks final : public ShardObserver {
  public:
   // takes_part: whether that contributor is, in that attempt, at work as the coordinator says now.
+  // is_current: whether what is of that job_epoch still counts; it may call RollBack.
   ContributionChecks(const JobConfig& job, SimulatedModel model, uint64_t samples,
-                     std::function<bool(uint32_t contributor, uint32_t attempt)> takes_part);
+                     std::function<bool(uint32_t contributor, uint32_t attempt)> takes_part,
+                     std::function<bool(uint64_t job_epoch)> is_current);
+
+  // The job goes back: all that comes is new.
+  void RollBack();
 
   void OnPush(const std::string& shard, const PushRequest& request,
               const PushReply& reply) override;
@@ -52,6 +57,7 @@ class ContributionChecks final : public ShardObserver {
   const SimulatedModel model_;
   const std::optional<uint64_t> bound_;
   const std::function<bool(uint32_t, uint32_t)> takes_part_;
+  const std::function<bool(uint64_t)> is_current_;
   EpochOrders orders_;
   std::map<Name, std::map<uint32_t, std::string>>
       applied_;                        // bytes by slice; checked ones are gone

@@ -16,7 +16,7 @@ bool JobSimulation::CheckParameters(const std::string& who, const Session& sessi
                                     uint64_t version, bool at_barrier) {
   if (IsClocked(options_.job)) {
     // Between barriers each reads something else.
-    if (!at_barrier) return true;
+    if (!at_barrier || !IsCurrent(session.epochs().job)) return true;
     const bool exact = clocked_.applied() == clocked_.AppliedBy(verdicts_);
     const std::vector<float>* const replayed = exact ? replay_.At(version) : nullptr;
     const auto broken =
@@ -59,6 +59,10 @@ bool JobSimulation::IsCurrent(uint64_t job_epoch) {
     verdicts_.erase(verdicts_.upper_bound(back_to), verdicts_.end());
     replay_.RollBack(back_to);
     checkpoints_.RollBack(back_to);
+    if (IsClocked(options_.job)) {
+      clocked_.RollBack(back_to);
+      contributions_.RollBack();
+    }
     ++happened_["went back"];
   }
   return job_epoch == job_epoch_;

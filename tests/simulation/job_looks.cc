@@ -44,6 +44,7 @@ std::optional<OpenCalls::State> JobSimulation::Look(const std::string& shard) {
     if (core == nullptr) return std::nullopt;
     OpenCalls::State state;
     state.ready = core->ready();
+    state.job_epoch = core->routing() == nullptr ? 0 : core->routing()->view().job_epoch();
     state.version = core->version();
     state.attempt = core->attempt();
     if (core->clock_gate() != nullptr) {

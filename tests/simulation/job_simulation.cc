@@ -36,12 +36,15 @@ JobSimulation::JobSimulation(Options options)
                      const std::vector<float>* const replayed = replay_.At(version);
                      return replayed == nullptr ? std::nullopt : std::optional(*replayed);
                    }),
-      clocked_(options_.model,
-               [this](const std::string& shard) { return LowestContributor(shard); }),
-      contributions_(options_.job, options_.model, options_.samples,
-                     [this](uint32_t contributor, uint32_t attempt) {
-                       return TakesPart(contributor, attempt);
-                     }) {
+      clocked_(
+          options_.model, [this](const std::string& shard) { return LowestContributor(shard); },
+          [this](uint64_t job_epoch) { return IsCurrent(job_epoch); }),
+      contributions_(
+          options_.job, options_.model, options_.samples,
+          [this](uint32_t contributor, uint32_t attempt) {
+            return TakesPart(contributor, attempt);
+          },
+          [this](uint64_t job_epoch) { return IsCurrent(job_epoch); }) {
   network_.Tell([this](std::string_view fault, const std::string& from, const std::string& to) {
     MetMessage(fault, from, to);
   });

@@ -58,7 +58,7 @@ class JobSimulation {
     int stops = 0;               // a process stands still for less than its lease
     int long_stops = 0;          // a worker stands still for longer
     int kills = 0;               // a worker is killed, and another one started after a while
-    int shard_kills = 0;         // a shard is killed, and another one started after a while; sync
+    int shard_kills = 0;         // a shard is killed, and another one started after a while
     int cuts = 0;                // two processes do not hear each other for less than a lease
     int isolations = 0;          // a worker is cut off from all for longer
     int coordinator_kills = 0;   // the coordinator is killed, and started again after a while

@@ -12,7 +12,8 @@ OpenCalls::OpenCalls(const JobConfig& job,
     : bound_(ClockBound(job)), look_(std::move(look)) {}
 
 void OpenCalls::OnAdvance(const std::string& shard, const AdvanceRequest& request) {
-  floors_[shard] = std::max(floors_[shard], request.floor());
+  auto& told = floors_[shard];
+  told = std::max(told, {request.header().job_epoch(), request.floor()});
 }
 
 void OpenCalls::OnClose(const std::string&, const CloseRequest& request) {
@@ -32,7 +33,8 @@ bool OpenCalls::MayAnswer(const std::string& shard, const State& state,
   if (pull.clock() == 0 || pull.named()) return pull.version() <= state.version;
   if (!bound_.has_value()) return true;
   const auto told = floors_.find(shard);
-  const uint64_t floor = state.floor.value_or(told == floors_.end() ? 0 : told->second);
+  const bool is_told = told != floors_.end() && told->second.first == state.job_epoch;
+  const uint64_t floor = state.floor.value_or(is_told ? told->second.second : 0);
   return floor + *bound_ + 1 >= pull.clock();
 }
 

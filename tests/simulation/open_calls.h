@@ -23,6 +23,7 @@ class OpenCalls final : public ShardObserver {
   // What a shard's core has.
   struct State {
     bool ready = false;
+    uint64_t job_epoch = 0;
     uint64_t version = 0;
     uint32_t attempt = 0;  // of the open step
     // Of a step leader in bounded and async:
@@ -56,7 +57,7 @@ class OpenCalls final : public ShardObserver {
   const std::optional<uint64_t> bound_;
   const std::function<std::optional<State>(const std::string&)> look_;
   std::map<std::string, std::map<uint64_t, Call>> open_;
-  std::map<std::string, uint64_t> floors_;  // as told by the step leader
+  std::map<std::string, std::pair<uint64_t, uint64_t>> floors_;  // as told, in that job_epoch
   std::pair<uint64_t, uint32_t> closed_;
   std::vector<std::string> broken_;
 };
