@@ -45,6 +45,12 @@ class SimulatedShard final : public ShardClient {
   PARLEY_CARRY(Pull)
   PARLEY_CARRY(WhyFailed)
 #undef PARLEY_CARRY
+  // As gRPC does it: what is on its way is the sender's memory, and arrives as what that is by
+  // then.
+  void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+    network_->Call<ShardClient>(from_, to_, &ShardClient::PushTensors, push, deadline,
+                                std::move(done));
+  }
 
  private:
   Network* const network_;
