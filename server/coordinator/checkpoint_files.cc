@@ -1,7 +1,6 @@
 #include "server/coordinator/checkpoint_files.h"
 
 #include <filesystem>
-#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -76,26 +75,26 @@ absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start
 absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& damaged) {
   std::filesystem::path path = std::filesystem::path(damaged).lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  std::string directory = path.string();
-  std::string newest = StepFolderName(std::numeric_limits<uint64_t>::max());
-  if (const std::string name = path.filename().string(); StepOfFolder(name)) {
-    directory = path.parent_path().string();
-    newest = name;
-  } else if (const auto named = ResolveCheckpoint(files, directory); named.ok()) {
-    newest = std::filesystem::path(*named).filename().string();
+  if (!StepOfFolder(path.filename().string())) {
+    // A folder of checkpoints. Where it is `latest` that is damaged, all others may be whole.
+    const auto named = ResolveCheckpoint(files, path.string());
+    path = named.ok() ? std::filesystem::path(*named) : path / "";
   }
+  const std::string directory = path.parent_path().string();
+  const std::optional<uint64_t> newest = StepOfFolder(path.filename().string());
   auto names = files.List(directory);
   if (!names.ok()) return names.status();
   // Numbers have leading zeros: names in order are steps in order.
   for (auto name = names->rbegin(); name != names->rend(); ++name) {
-    if (!StepOfFolder(*name) || *name >= newest) continue;
+    const std::optional<uint64_t> step = StepOfFolder(*name);
+    if (!step || (newest && *step >= *newest)) continue;
     const std::string folder = absl::StrCat(directory, "/", *name);
     const auto reader = CheckpointReader::Open(files, folder);
     if (!reader.ok()) continue;
     StartPoint start;
     start.folder = folder;
     start.manifest = (*reader)->manifest();
-    start.damaged = absl::StrCat(directory, "/", newest);
+    if (newest) start.damaged = path.string();
     return start;
   }
   return absl::NotFoundError(

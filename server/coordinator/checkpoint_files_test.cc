@@ -107,6 +107,8 @@ TEST_F(CheckpointFilesTest, ThePreviousOneIsTheNewestThatIsNotDamagedItself) {
   EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(30));
   ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/latest", "step-000").ok());
   EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(40));
+  EXPECT_EQ(LoadPrevious(*files_, path_)->damaged, "");
+  EXPECT_EQ(LoadPrevious(*files_, path_ + "/")->folder, folder(40));
   EXPECT_EQ(LoadPrevious(*files_, folder(10)).status().code(), absl::StatusCode::kNotFound);
 }
 

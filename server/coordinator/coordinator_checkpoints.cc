@@ -76,6 +76,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     checkpoint_.FolderIsThere();
   } else {
     checkpoint_.Committed(now);
+    damaged_checkpoints_.erase(work.folder);  // it is a new one
     const Checkpoint& checkpoint = options_.job.checkpoint();
     FileWork remove;
     remove.kind = FileWork::Kind::kRemoveOld;

@@ -71,6 +71,11 @@ TEST_F(CoordinatorDamageTest, AllGoOnFromTheOneBeforeIfTheJobSaysSo) {
   const FileWork folder = TheWork();
   EXPECT_EQ(folder.folder, "/job/checkpoints/step-00000005");
   EXPECT_TRUE(folder.damaged);
+  job_.Done(folder);
+  for (auto* shard : job_.shards) ASSERT_TRUE(job_.ReportFile(FileOf(*shard, 5)).ok());
+  job_.Done(TheWork());
+  EXPECT_EQ(job_.core.checkpoint().whole_folder(), "/job/checkpoints/step-00000005");
+  EXPECT_TRUE(job_.core.damaged_checkpoints().empty()) << "the new one is whole";
 }
 
 TEST_F(CoordinatorDamageTest, ManyShardsFindTheSameDamage) {
