@@ -69,12 +69,17 @@ class BufferPool {
 
   size_t free_buffers() const;
 
+  // What Unshare (versioned_values.h) had to copy since the last call, in bytes.
+  void CountCopied(size_t bytes) { copied_ += bytes; }
+  size_t TakeCopied() { return copied_.exchange(0); }
+
  private:
   struct Free {
     absl::Mutex mu;
     std::map<size_t, std::vector<std::unique_ptr<Buffer>>> by_size ABSL_GUARDED_BY(mu);
   };
   const std::shared_ptr<Free> free_;  // outlives the pool while buffers are out
+  std::atomic<size_t> copied_ = 0;
 };
 
 }  // namespace parley

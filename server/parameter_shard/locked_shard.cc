@@ -33,6 +33,7 @@ void LockedShard::With(Call call) {
   Replies replies;
   bool news = false;
   bool decided = false;
+  bool copied = false;
   absl::Duration spent;
   {
     absl::MutexLock lock(&mu_);
@@ -41,14 +42,18 @@ void LockedShard::With(Call call) {
     } else {
       const auto before = Mark(*shard_);
       const uint64_t decided_before = StepsDecided(*shard_);
+      const uint64_t copied_before = shard_->counts().copied_bytes;
       const absl::Time begin = absl::Now();
       call(shard_.get(), replies);
       spent = absl::Now() - begin;
       decided = decided_before != StepsDecided(*shard_);
+      copied = copied_before != shard_->counts().copied_bytes;
       news = before != Mark(*shard_) || shard_->has_outgoing();
     }
   }
-  if (decided && listener_.on_phase) listener_.on_phase(Phase::kApply, spent);
+  if (decided && listener_.on_phase) {
+    listener_.on_phase(copied ? Phase::kApplyCopying : Phase::kApply, spent);
+  }
   if (news && listener_.on_news) listener_.on_news();
 }
 

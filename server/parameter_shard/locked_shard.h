@@ -24,7 +24,9 @@ namespace parley {
 // Unavailable. Answers run after the lock is released. Thread-safe.
 class LockedShard {
  public:
-  enum class Phase { kReduce, kApply };  // adding a push; carrying out a verdict
+  // Adding a push; carrying out a verdict; the same where what a checkpoint or a reader still held
+  // was copied first.
+  enum class Phase { kReduce, kApply, kApplyCopying };
   struct Listener {
     // There is something new: a decided step or attempt, a view, outgoing messages, readiness, an
     // error. Called without the lock, on the thread of the call that made it; must not block.

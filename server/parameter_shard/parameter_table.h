@@ -72,6 +72,9 @@ class ParameterTable {
 
   bool kept_apart() const { return apart_; }
 
+  // Bytes that were copied since the last call, since somebody held what an update was to change.
+  size_t TakeCopied() { return pool_.TakeCopied(); }
+
  private:
   // Whether the step leaves the slice as it is.
   bool Untouched(uint32_t id, const TableSlice& slice, uint64_t step, const Counted& counted,

@@ -52,6 +52,7 @@ struct ShardCounts {
   uint64_t verdicts_apply = 0;
   uint64_t verdicts_skip = 0;
   uint64_t verdicts_retry = 0;
+  uint64_t copied_bytes = 0;  // before updates, of what a checkpoint or a reader still held
   // In bounded and async; the last four on the step leader alone.
   uint64_t updates = 0;  // of slices
   StalenessCounts staleness;

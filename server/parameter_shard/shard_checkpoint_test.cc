@@ -77,7 +77,20 @@ TEST_F(ShardCheckpointTest, AllKeepTheMarkedVersionAsItWas) {
     EXPECT_EQ(then.back()[1][0], 2.5f) << "momentum: 0.5 * 1 + 2";
     EXPECT_EQ(then.back()[2][0], 2.0f);
   }
+  for (const uint32_t shard : {0, 1}) {
+    EXPECT_EQ(cluster_.shard(shard).counts().copied_bytes, 0u);
+  }
   for (int i = 0; i < 3; ++i) Step();
+  for (const uint32_t shard : {0, 1}) {
+    // Values and momentum of each slice, once, though three steps have changed them.
+    uint64_t bytes = 0;
+    const auto slices = cluster_.shard(shard).Snapshot(2);
+    ASSERT_TRUE(slices.ok());
+    for (const SliceSnapshot& slice : *slices) {
+      bytes += slice.values->size() + slice.state_buffer->size();
+    }
+    EXPECT_EQ(cluster_.shard(shard).counts().copied_bytes, bytes);
+  }
   for (const uint32_t shard : {0, 1}) {
     EXPECT_EQ(KeptBy(shard, 2), then[shard]);
     EXPECT_NE(KeptBy(shard, 5), then[shard]);

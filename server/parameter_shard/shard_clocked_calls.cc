@@ -73,6 +73,7 @@ absl::StatusOr<PushReply> Shard::PushClocked(const PushRequest& request,
     }
     reply.add_outcomes(*outcome);
   }
+  counts_.copied_bytes += table_->TakeCopied();
   counts_.updates = clocked_->table.updates();
   counts_.staleness = clocked_->table.staleness();
   return reply;

@@ -291,10 +291,9 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   }
   const double rate_factor =
       LearningRateFactor(job_, verdict.step(), routing_->view().total_steps());
-  if (absl::Status status = table_->Decide(verdict, counted, open_routings(), rate_factor);
-      !status.ok()) {
-    return status;
-  }
+  const absl::Status carried_out = table_->Decide(verdict, counted, open_routings(), rate_factor);
+  counts_.copied_bytes += table_->TakeCopied();
+  if (!carried_out.ok()) return carried_out;
   ++(verdict.outcome() == Verdict::APPLY ? counts_.verdicts_apply : counts_.verdicts_skip);
   version_ = verdict.step();
   if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());

@@ -11,7 +11,9 @@ constexpr char kVerdicts[] = "parley_verdicts_total";
 constexpr char kVerdictsHelp[] = "Verdicts carried out, by outcome.";
 constexpr char kPhase[] = "parley_step_phase_duration_seconds";
 constexpr char kPhaseHelp[] =
-    "Time spent in a phase: reduce is adding one push, apply one verdict.";
+    "Time spent in a phase: reduce is adding one push, apply one verdict, apply_copying one before "
+    "which what a checkpoint still held was copied: the pause of training is how much longer that "
+    "is.";
 
 }  // namespace
 
@@ -23,6 +25,8 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
           metrics.Gauge("parley_checkpoint_last_step", "Step of the last checkpoint written.")),
       reduce_(metrics.Histogram(kPhase, kPhaseHelp, DurationBounds(), {{"phase", "reduce"}})),
       apply_(metrics.Histogram(kPhase, kPhaseHelp, DurationBounds(), {{"phase", "apply"}})),
+      apply_copying_(
+          metrics.Histogram(kPhase, kPhaseHelp, DurationBounds(), {{"phase", "apply_copying"}})),
       checkpoint_(metrics.Histogram("parley_checkpoint_duration_seconds",
                                     "Time to write and sync this process's file.",
                                     DurationBounds())),
@@ -55,6 +59,11 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
   follow("parley_contributions_refused_total",
          "Contributions of which a push was too stale; on the step leader (async).", {},
          &ShardCounts::contributions_refused);
+  follow(
+      "parley_copied_bytes_total",
+      "Bytes of values and optimizer state copied before an update, since a checkpoint or a pull "
+      "on its way still held them.",
+      {}, &ShardCounts::copied_bytes);
   follow("parley_checkpoint_barriers_total",
          "Barriers made for checkpoints; on the step leader (bounded and async).", {},
          &ShardCounts::checkpoint_barriers);
@@ -86,7 +95,10 @@ void ShardMetrics::Update(const LockedShard::News& news) {
 }
 
 void ShardMetrics::OnPhase(LockedShard::Phase phase, absl::Duration spent) {
-  (phase == LockedShard::Phase::kApply ? apply_ : reduce_).Observe(absl::ToDoubleSeconds(spent));
+  prometheus::Histogram& histogram = phase == LockedShard::Phase::kReduce  ? reduce_
+                                     : phase == LockedShard::Phase::kApply ? apply_
+                                                                           : apply_copying_;
+  histogram.Observe(absl::ToDoubleSeconds(spent));
 }
 
 void ShardMetrics::OnCheckpoint(uint64_t step, absl::Duration spent, bool written) {

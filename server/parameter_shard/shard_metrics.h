@@ -35,6 +35,7 @@ class ShardMetrics {
   prometheus::Gauge& checkpoint_step_;
   prometheus::Histogram& reduce_;
   prometheus::Histogram& apply_;
+  prometheus::Histogram& apply_copying_;
   prometheus::Histogram& checkpoint_;
   prometheus::Counter& checkpoint_failures_;
   prometheus::Counter& barrier_wait_;

@@ -43,6 +43,7 @@ Buffer& Unshare(std::shared_ptr<Buffer>& buffer, BufferPool& pool) {
   if (buffer->pinned()) {
     std::shared_ptr<Buffer> copy = pool.Take(buffer->size());
     std::memcpy(copy->data(), buffer->data(), buffer->size());
+    pool.CountCopied(buffer->size());
     buffer = std::move(copy);
   }
   return *buffer;
