@@ -5,35 +5,22 @@
 //   bazel run -c opt //tests/benchmarks:checkpoint_benchmark -- [--mib=1024] [--turns=5]
 //   [--dir=DIR]
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/checkpoint/manifest.h"
 #include "server/parameter_shard/checkpoint_io.h"
 #include "server/parameter_shard/shard_fixture.h"
+#include "tests/benchmarks/timing.h"
 
 namespace parley::testing {
 namespace {
-
-double SecondsOf(const std::function<void()>& work) {
-  const absl::Time begin = absl::Now();
-  work();
-  return absl::ToDoubleSeconds(absl::Now() - begin);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 // Exits where the command fails.
 void Shell(const std::string& command) {

@@ -18,33 +18,21 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/session.h"
+#include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
 
 namespace parley {
 namespace {
 
 constexpr float kRate = 0.001F;
-
-double SecondsOf(const std::function<void()>& work) {
-  const absl::Time begin = absl::Now();
-  work();
-  return absl::ToDoubleSeconds(absl::Now() - begin);
-}
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
 
 void Require(const absl::Status& status) {
   if (status.ok()) return;

@@ -3,12 +3,10 @@ if its job file says so, goes on from that one, and ends with the same bits as i
 """
 
 import re
-import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, main, small_job
-from support.programs import program
+from support.jobs import Run, exported, main, small_job
 
 CHECKPOINTS = 'consistency {{ sync {{ deterministic: true }} }}\nsteps: 20\ncheckpoint {{ every_steps: 5 keep_last: 0 {rest} }}\n'
 
@@ -21,14 +19,6 @@ def start(where, name, rest=""):
     return Run(job)
 
 
-def exported(run):
-    out = run.out / "export"
-    done = subprocess.run([program("parley"), "checkpoint", "export", str(run.out / "checkpoints"), "--out", str(out)],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [(out / f"{file}.safetensors").read_bytes() for file in ("model", "optimizer")]
-
-
 def flip(path, at):
     data = bytearray(path.read_bytes())
     data[at] ^= 4
@@ -39,7 +29,7 @@ def a_damaged_checkpoint_is_named_and_the_one_before_is_taken(where, runs):
     first = start(where, "first")
     runs.append(first)
     assert first.wait() == 0
-    expected = exported(first)
+    expected = exported(first.out)
     checkpoints = first.out / "checkpoints"
     damaged = checkpoints / "step-00000015"
     flip(damaged / "shard-1.safetensors", -1)
@@ -57,7 +47,7 @@ def a_damaged_checkpoint_is_named_and_the_one_before_is_taken(where, runs):
     log = taken.logs()["coordinator"]
     assert " a checkpoint is damaged: the job turns to an earlier one " in log, log
     assert "step-00000010" in log
-    assert exported(taken) == expected
+    assert exported(taken.out) == expected
     print("went on from step 10 in place of step 15, with the same bits at the end")
 
     # A manifest is looked at before anybody joins.
@@ -69,7 +59,7 @@ def a_damaged_checkpoint_is_named_and_the_one_before_is_taken(where, runs):
     taken = start(where, "taken-early", f'start_from: "{damaged}" use_previous_if_damaged: true')
     runs.append(taken)
     assert taken.wait() == 0
-    assert exported(taken) == expected
+    assert exported(taken.out) == expected
 
 
 main(a_damaged_checkpoint_is_named_and_the_one_before_is_taken)

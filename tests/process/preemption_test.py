@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, alive, last_line, main, small_job, wait_for
+from support.jobs import Run, alive, exported, last_line, main, small_job, wait_for
 from support.programs import program
 
 GRACE = 20  # seconds
@@ -58,15 +58,6 @@ class ByHand:
         for process in self.processes.values():
             process.kill()
             process.wait()
-
-
-def exported(out):
-    """What `parley checkpoint export` makes of the last checkpoint: bytes of parameters and optimizer state."""
-    done = subprocess.run(
-        [program("parley"), "checkpoint", "export", str(out / "checkpoints"), "--out", str(out / "export")], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    return [(out / "export" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
 
 
 def straight(where, runs, cache={}):

@@ -8,13 +8,11 @@ import os
 import random
 import re
 import signal
-import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
 import torch
-from support.jobs import Run, alive, main, wait_for
-from support.programs import program
+from support.jobs import Run, alive, exported, main, wait_for
 
 STEPS = 50
 SEED = 20261122
@@ -57,15 +55,6 @@ def start(where, name, shards, rest=""):
     return Run(folder / "job.textproto")
 
 
-def exported(run):
-    """The bytes of parameters and of optimizer state at the end."""
-    out = run.out / "export"
-    done = subprocess.run([program("parley"), "checkpoint", "export", str(run.out / "checkpoints"), "--out", str(out)],
-                          capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [(out / f"{file}.safetensors").read_bytes() for file in ("model", "optimizer")]
-
-
 def kill_everything(run):
     pids = list(run.pids().values())
     run.process.send_signal(signal.SIGKILL)
@@ -81,7 +70,7 @@ def a_killed_job_goes_on_bitwise(where, runs):
     straight = start(where, "straight", shards=2)
     runs.append(straight)
     assert straight.wait() == 0
-    expected = exported(straight)
+    expected = exported(straight.out)
     for shards in (1, 2, 3, 5):
         first = start(where, f"killed-{shards}", shards=chance.choice([1, 2, 3, 5]))
         runs.append(first)
@@ -95,7 +84,7 @@ def a_killed_job_goes_on_bitwise(where, runs):
         log = second.logs()["shard-0"]
         version = re.search(r" loaded the checkpoint .*\bversion=(\d+)", log).group(1)
         print(f"killed after step {step}, resumed from step {version} with {shards} shards")
-        assert exported(second) == expected, f"{shards} shards: other bits"
+        assert exported(second.out) == expected, f"{shards} shards: other bits"
 
 
 main(a_killed_job_goes_on_bitwise)

@@ -157,6 +157,15 @@ class Run:
                 os.kill(pid, signal.SIGKILL)
 
 
+def exported(out):
+    """What `parley checkpoint export` makes of a job's last checkpoint: the bytes of parameters and of optimizer state."""
+    done = subprocess.run(
+        [program("parley"), "checkpoint", "export", str(out / "checkpoints"), "--out", str(out / "export")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return [(out / "export" / name).read_bytes() for name in ("model.safetensors", "optimizer.safetensors")]
+
+
 def last_line(text):
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""

@@ -1,0 +1,27 @@
+#ifndef PARLEY_TESTS_BENCHMARKS_TIMING_H_
+#define PARLEY_TESTS_BENCHMARKS_TIMING_H_
+
+#include <algorithm>
+#include <functional>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace parley {
+
+inline double SecondsOf(const std::function<void()>& work) {
+  const absl::Time begin = absl::Now();
+  work();
+  return absl::ToDoubleSeconds(absl::Now() - begin);
+}
+
+// `values` must not be empty.
+inline double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_BENCHMARKS_TIMING_H_
