@@ -16,7 +16,7 @@ struct SeedRange {
 #if defined(__SANITIZE_ADDRESS__)
   uint64_t count = 100;  // they take many times as long
 #else
-  uint64_t count = 600;
+  uint64_t count = 500;
 #endif
 };
 SeedRange& Seeds();

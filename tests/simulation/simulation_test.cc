@@ -1,6 +1,7 @@
 // Whole jobs under faults, each from a seed. A failing seed is printed; run it alone with
 //   simulation_test --seeds=1 --first_seed=N
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
 #include "tests/simulation/job_simulation.h"
 #include "tests/simulation/simulated_job.h"
 #include "tests/simulation/simulation_seeds.h"
@@ -158,5 +160,10 @@ int main(int argc, char** argv) {
       return 2;
     }
   }
+  // Of a tenth of all time; the tests with real threads have it.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  // Stacks of fibers come and go; each time one is given back whole would tidy up the heap.
+  ::mallopt(M_MMAP_THRESHOLD, 32 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 512 << 20);
   return RUN_ALL_TESTS();
 }

@@ -2,6 +2,7 @@
 #define PARLEY_TESTS_SIMULATION_WORLD_H_
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -32,7 +33,14 @@ class World {
   // Runs `event` when it is `when`; at once, but never inside this call, if that is over. Those of
   // one time run in the order of the calls.
   void At(absl::Time when, std::function<void()> event) {
-    events_.push_back({std::max(when, now_), calls_++, std::move(event)});
+    const size_t slot = free_.empty() ? runs_.size() : free_.back();
+    if (free_.empty()) {
+      runs_.push_back(std::move(event));
+    } else {
+      free_.pop_back();
+      runs_[slot] = std::move(event);
+    }
+    events_.push_back({std::max(when, now_), calls_++, slot});
     std::push_heap(events_.begin(), events_.end(), Later());
   }
 
@@ -40,9 +48,11 @@ class World {
   bool RunNext() {
     if (events_.empty()) return false;
     std::pop_heap(events_.begin(), events_.end(), Later());
-    now_ = events_.back().when;
-    const std::function<void()> event = std::move(events_.back().run);
+    const Event next = events_.back();
     events_.pop_back();
+    now_ = next.when;
+    const std::function<void()> event = std::exchange(runs_[next.slot], nullptr);
+    free_.push_back(next.slot);
     ++events_run_;
     event();
     return true;
@@ -54,7 +64,7 @@ class World {
   struct Event {
     absl::Time when;
     uint64_t call;
-    std::function<void()> run;
+    size_t slot;
   };
   struct Later {
     bool operator()(const Event& a, const Event& b) const {
@@ -67,6 +77,9 @@ class World {
   uint64_t calls_ = 0;
   uint64_t events_run_ = 0;
   std::vector<Event> events_;  // a heap, the next one first
+  // What they run, apart: the heap moves its entries often.
+  std::vector<std::function<void()>> runs_;
+  std::vector<size_t> free_;  // places in it
 };
 
 }  // namespace parley
