@@ -6,6 +6,7 @@
 
 #include "client/coordinator_client.h"
 #include "client/shard_client.h"
+#include "common/shared_memory/memory_source.h"
 
 namespace parley {
 
@@ -17,6 +18,8 @@ class Connector {
   virtual ~Connector() = default;
   virtual std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) = 0;
   virtual std::shared_ptr<ShardClient> ConnectShard(const std::string& address) = 0;
+  // Memory that its shards may be able to read where it lies; nullptr: there is none.
+  virtual MemorySource* memory() { return nullptr; }
 };
 
 }  // namespace parley

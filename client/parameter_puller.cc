@@ -68,6 +68,11 @@ absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const 
       return misfit(absl::StrCat("another slice than ", asked[i].slice));
     }
     slice.bytes.CopyTo(parameters_.tensor(asked[i].tensor).data() + asked[i].begin);
+    if (slice.loan.has_value() && !slice.loan->Stands()) {
+      return absl::UnavailableError(absl::StrCat("shard ", asked.front().shard,
+                                                 " has written slice ", slice.slice,
+                                                 " again before it was read"));
+    }
     pulled_bytes_ += asked[i].bytes;
     if (i >= static_cast<size_t>(reply.updates_size())) continue;
     if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);

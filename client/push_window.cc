@@ -102,9 +102,14 @@ void PushWindow::Pump(uint32_t shard) {
       }
       attempt = attempt_;
     }
+    const bool lend = gradients_.lends() && calls_.ReadsLentMemory(shard);
+    if (lend) {
+      absl::MutexLock lock(&mu_);
+      lanes_[shard].borrows = true;
+    }
     // Not under the lock: it copies.
     calls_.Push(
-        shard, Encode(items, attempt),
+        shard, Encode(items, attempt, lend),
         [acks = attempt.acks](const absl::StatusOr<PushReply>& reply) {
           // All outcomes are well: added now or before, or too late, of which the verdict will
           // tell, or in async too stale.
@@ -128,7 +133,7 @@ void PushWindow::Pump(uint32_t shard) {
 }
 
 std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
-                                               const Attempt& attempt) const {
+                                               const Attempt& attempt, bool lend) const {
   auto push = std::make_shared<TensorPush>();
   PushRequest& head = push->head;
   head.set_step(attempt.step);
@@ -150,6 +155,7 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
     if (weight == 1 && seen.empty()) {
       slice.bytes = gradient;
       slice.owner = gradients_.owner();
+      if (lend) slice.loan = gradients_.Lend();
     } else {
       const auto weighed = std::make_shared<std::string>();
       Weigh(spec.dtype(), gradient, weight, weighed.get());
@@ -181,6 +187,15 @@ absl::Status PushWindow::AwaitAcknowledged(const AnswerQueue::Wait& wait) {
   if (status.ok()) status = error();
   if (!status.ok()) Abandon();  // the caller may write its gradients again
   return status;
+}
+
+std::vector<uint32_t> PushWindow::TakeBorrowers() {
+  absl::MutexLock lock(&mu_);
+  std::vector<uint32_t> shards;
+  for (uint32_t shard = 0; shard < lanes_.size(); ++shard) {
+    if (std::exchange(lanes_[shard].borrows, false)) shards.push_back(shard);
+  }
+  return shards;
 }
 
 uint64_t PushWindow::TakeAddedBytes() {

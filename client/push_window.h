@@ -46,8 +46,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
                                           ServiceCalls& calls);
 
   // Begins an attempt; the former one is over. weight: gradients are multiplied by it, buffers are
-  // not. seen: in bounded and async, PushRequest.seen of each
-  // slice, by id.
+  // not. seen: in bounded and async, PushRequest.seen of each slice, by id. What is pushed as it is
+  // is lent to shards that read it where it lies (TensorSlice::loan).
   void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
   // The tensor's gradient is complete. Small slices wait for others until Flush.
   void Add(size_t tensor);
@@ -65,6 +65,9 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     uint64_t refused = 0;
   };
   Outcomes outcomes() const;
+  // Shards to which something was lent since the last call: they may read it until the step is
+  // decided.
+  std::vector<uint32_t> TakeBorrowers();
   // Bytes of what was added since the last call.
   uint64_t TakeAddedBytes();
   // Nothing more of this attempt is sent, and no thread of ours reads gradients any more when it
@@ -87,6 +90,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     size_t waiting_bytes = 0;
     size_t open_bytes = 0;  // sent, not acknowledged
     bool pumped = false;    // a thread is in Pump
+    bool borrows = false;   // something was lent
   };
   // What answers touch, on the training thread.
   struct Acks {
@@ -110,7 +114,9 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   void Pump(uint32_t shard);
   // The next message, empty where it has to wait. Its bytes count as open from here.
   std::vector<Item> TakeGroup(Lane& lane, size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  std::shared_ptr<TensorPush> Encode(const std::vector<Item>& items, const Attempt& attempt) const;
+  // lend: what needs no weighing.
+  std::shared_ptr<TensorPush> Encode(const std::vector<Item>& items, const Attempt& attempt,
+                                     bool lend) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.

@@ -52,6 +52,9 @@ class ServiceCalls {
   // 0 before Connect: then calls are of the newest one.
   uint64_t job_epoch() const { return job_epoch_; }
 
+  // Whether what is pushed to this shard may be lent (ShardClient::ReadsLentMemory).
+  bool ReadsLentMemory(uint32_t shard) const { return shards_[shard]->ReadsLentMemory(); }
+
   // The answer, on the training thread in AnswerQueue::RunUntil.
   template <class Reply>
   using OnAnswer = std::function<void(absl::StatusOr<Reply>)>;

@@ -42,6 +42,9 @@ class ShardClient {
   // are those, with copies.
   virtual void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done);
   virtual void PullTensors(const PullRequest& request, absl::Time deadline, Done<TensorPull> done);
+  // Whether it reads what a push lends (TensorSlice::loan) where it lies, perhaps until the attempt
+  // is over.
+  virtual bool ReadsLentMemory() const { return false; }
   virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
 };
 

@@ -7,10 +7,10 @@
 namespace parley {
 
 StepExchange::StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
-                           const SliceLayout& layout, const TensorArena& gradients,
-                           ServiceCalls& calls)
+                           const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls)
     : options_(options),
       layout_(layout),
+      gradients_(gradients),
       calls_(calls),
       window_(PushWindow::Make(options.window, tensors, layout, gradients, calls)),
       pushed_(tensors, layout) {}
@@ -21,6 +21,7 @@ void StepExchange::Open(uint64_t step, uint32_t attempt, double weight) {
   step_ = step;
   attempt_ = attempt;
   weight_ = weight;
+  if (gradients_.lends()) gradients_.Recall();
   Begin();
   pushed_.Open(step, weight != 0 || options_.sum);
 }
@@ -66,6 +67,24 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
     pushed_.Close();
   }
   return verdict;
+}
+
+absl::Status StepExchange::AwaitReaders(const AnswerQueue::Wait& wait) {
+  const auto readers = std::make_shared<Readers>();
+  for (const uint32_t shard : window_->TakeBorrowers()) {
+    // Its answer to Complete has said so.
+    if (shard == options_.step_leader) continue;
+    auto request = std::make_shared<PullRequest>();  // of no slices: for its version alone
+    request->set_version(step_);
+    ++readers->open;
+    calls_.Pull(shard, std::move(request), [readers](const absl::StatusOr<TensorPull>& reply) {
+      --readers->open;
+      if (readers->error.ok()) readers->error = reply.status();
+    });
+  }
+  if (readers->open == 0) return absl::OkStatus();
+  if (absl::Status waited = wait([&] { return readers->open == 0; }); !waited.ok()) return waited;
+  return readers->error;
 }
 
 }  // namespace parley

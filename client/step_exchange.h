@@ -36,9 +36,10 @@ class StepExchange {
 
   // All must outlive it and be the same through its life.
   StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
-               const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+               const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls);
   ~StepExchange();
 
+  // The gradients may be written from here on.
   void Open(uint64_t step, uint32_t attempt, double weight);
 
   // InvalidArgument for no tensor, FailedPrecondition where no step is open or the tensor was
@@ -52,6 +53,10 @@ class StepExchange {
   absl::StatusOr<Verdict> AwaitVerdict(const AnswerQueue::Wait& wait, const Share& share,
                                        uint64_t data_epoch);
 
+  // After a verdict that decides the step: waits until every shard that was lent gradients has
+  // carried it out too. Until then they must not be written.
+  absl::Status AwaitReaders(const AnswerQueue::Wait& wait);
+
   // Bytes pushed since the last call.
   uint64_t TakePushedBytes() { return window_->TakeAddedBytes(); }
 
@@ -60,9 +65,16 @@ class StepExchange {
 
   const Options options_;
   const SliceLayout& layout_;
+  TensorArena& gradients_;
   ServiceCalls& calls_;
   const std::shared_ptr<PushWindow> window_;
   PushedTensors pushed_;
+
+  // Pulls that wait for a step to be carried out; shared with their answers, which can come late.
+  struct Readers {
+    size_t open = 0;
+    absl::Status error;
+  };
 
   // The training thread's.
   uint64_t step_ = 0;

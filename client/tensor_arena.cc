@@ -1,31 +1,57 @@
 #include "client/tensor_arena.h"
 
 #include <cstring>
+#include <new>
 
 #include "common/tensor.h"
 
 namespace parley {
 namespace {
 
-size_t RoundUp(size_t bytes, std::align_val_t alignment) {
-  const size_t unit = static_cast<size_t>(alignment);
-  return (bytes + unit - 1) / unit * unit;
+// A cache line, and the widest vector.
+constexpr std::align_val_t kAlignment{64};
+
+size_t RoundUp(size_t bytes) {
+  constexpr auto kUnit = static_cast<size_t>(kAlignment);
+  return (bytes + kUnit - 1) / kUnit * kUnit;
+}
+
+MemoryBlock OwnMemory(size_t bytes) {
+  const std::shared_ptr<std::byte> memory(
+      static_cast<std::byte*>(::operator new(bytes, kAlignment)),
+      [](std::byte* data) { ::operator delete(data, kAlignment); });
+  std::memset(memory.get(), 0, bytes);
+  return {memory.get(), bytes, memory};
 }
 
 }  // namespace
 
-TensorArena::TensorArena(const std::vector<TensorSpec>& tensors) {
-  size_t bytes = 1;  // never nothing, so that each tensor has an address
-  for (const TensorSpec& tensor : tensors) bytes += RoundUp(ByteCount(tensor), kAlignment);
-  memory_ =
-      std::shared_ptr<std::byte>(static_cast<std::byte*>(::operator new(bytes, kAlignment)),
-                                 [](std::byte* memory) { ::operator delete(memory, kAlignment); });
-  std::memset(memory_.get(), 0, bytes);
-  std::byte* next = memory_.get();
+TensorArena::TensorArena(const std::vector<TensorSpec>& tensors, MemorySource* source)
+    : source_(source) {
+  size_t bytes = RoundUp(sizeof(std::atomic<uint64_t>));
+  for (const TensorSpec& tensor : tensors) bytes += RoundUp(ByteCount(tensor));
+  if (source_ != nullptr) {
+    absl::StatusOr<MemoryBlock> block = source_->Allocate(bytes);
+    if (block.ok()) {
+      block_ = *std::move(block);
+    } else {
+      source_ = nullptr;  // then it does without
+    }
+  }
+  if (source_ == nullptr) block_ = OwnMemory(bytes);
+  count_ = new (block_.data) std::atomic<uint64_t>(1);
+  std::byte* next = block_.data + RoundUp(sizeof(std::atomic<uint64_t>));
   for (const TensorSpec& tensor : tensors) {
     tensors_.emplace_back(next, ByteCount(tensor));
-    next += RoundUp(ByteCount(tensor), kAlignment);
+    next += RoundUp(ByteCount(tensor));
   }
+}
+
+absl::Status TensorArena::LeaveToReaders() {
+  const uint64_t count = count_->load(std::memory_order_relaxed);
+  if (absl::Status renewed = source_->Renew(block_); !renewed.ok()) return renewed;
+  new (count_) std::atomic<uint64_t>(count + 1);
+  return absl::OkStatus();
 }
 
 }  // namespace parley

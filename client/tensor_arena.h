@@ -1,12 +1,16 @@
 #ifndef PARLEY_CLIENT_TENSOR_ARENA_H_
 #define PARLEY_CLIENT_TENSOR_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
-#include <new>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/shared_memory/memory_source.h"
+#include "common/tensor_slice.h"
 #include "proto/types.pb.h"
 
 namespace parley {
@@ -16,18 +20,28 @@ namespace parley {
 // bytes are.
 class TensorArena {
  public:
-  explicit TensorArena(const std::vector<TensorSpec>& tensors);
+  // source: nullptr for memory that nobody else can see.
+  explicit TensorArena(const std::vector<TensorSpec>& tensors, MemorySource* source = nullptr);
 
   size_t size() const { return tensors_.size(); }
   absl::Span<std::byte> tensor(size_t i) const { return tensors_[i]; }
   // Keeps the memory beyond the arena's life, for who still reads it.
-  std::shared_ptr<const void> owner() const { return memory_; }
+  const std::shared_ptr<const void>& owner() const { return block_.owner; }
+
+  // Whether others can be let read its memory where it lies.
+  bool lends() const { return source_ != nullptr; }
+  // For all that is lent from now on, until the next Recall.
+  Loan Lend() const { return {count_, count_->load(std::memory_order_relaxed)}; }
+  // What was lent is going to be written.
+  void Recall() { count_->fetch_add(1); }
+  // The same, where somebody may still have to read what was lent: they keep it, and this arena has
+  // other memory, zeroed, at the same addresses. Of one that lends.
+  absl::Status LeaveToReaders();
 
  private:
-  // A cache line, and the widest vector.
-  static constexpr std::align_val_t kAlignment{64};
-
-  std::shared_ptr<std::byte> memory_;
+  MemorySource* source_;  // nullptr: it does not lend
+  MemoryBlock block_;
+  std::atomic<uint64_t>* count_;  // at its beginning
   std::vector<absl::Span<std::byte>> tensors_;
 };
 

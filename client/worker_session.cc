@@ -67,6 +67,10 @@ void WorkerSession::DropCalls() {
   clock_exchange_.reset();
   puller_.reset();
   calls_.reset();
+  // Shards may have to read yet what was lent to them: it may count.
+  if (gradients_.has_value() && gradients_->lends() && !gradients_->LeaveToReaders().ok()) {
+    gradients_->Recall();  // then at least they find out that it is gone
+  }
   activity_->ForgetCalls();
   held_.reset();
   LoseTrack();

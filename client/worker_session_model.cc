@@ -31,7 +31,7 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
   tensors_ = std::move(tensors);
   parameters_.emplace(tensors_);
   activity_->Work("preparing its first step", 0);
-  gradients_.emplace(tensors_);
+  gradients_.emplace(tensors_, connector_.memory());
 
   training_samples_ = training_samples;
   test_samples_ = test_samples;

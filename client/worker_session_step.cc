@@ -86,6 +86,13 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
           return Await(absl::StrCat("waiting for the verdict of step ", plan_->step), done);
         },
         share, plan_->data_epoch);
+    if (verdict.ok() &&
+        (verdict->outcome() == Verdict::APPLY || verdict->outcome() == Verdict::SKIP)) {
+      absl::Status read = exchange_->AwaitReaders([&](const std::function<bool()>& done) {
+        return Await(absl::StrCat("waiting for all shards to carry out step ", plan_->step), done);
+      });
+      if (!read.ok()) verdict = read;
+    }
     {
       absl::MutexLock lock(&traffic_mu_);
       traffic_.pushed_bytes += exchange_->TakePushedBytes();

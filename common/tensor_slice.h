@@ -1,9 +1,11 @@
 #ifndef PARLEY_COMMON_TENSOR_SLICE_H_
 #define PARLEY_COMMON_TENSOR_SLICE_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -46,6 +48,22 @@ class TensorBytes {
   size_t size_ = 0;
 };
 
+// Memory that is read where it lies, though its owner will write it again some day: the owner
+// raises a count beforehand, so that who has read can see whether it was still what was lent (the
+// reader's side of a sequence lock, as in Linux). Where there is no count the bytes stay as they
+// are for as long as their owner is held.
+struct Loan {
+  const std::atomic<uint64_t>* count = nullptr;
+  uint64_t lent_at = 0;  // what it was then
+
+  // After reading.
+  bool Stands() const {
+    if (count == nullptr) return true;
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return count->load(std::memory_order_relaxed) == lent_at;
+  }
+};
+
 // A SliceData (proto/types.proto) without a copy of its bytes. `owner` keeps them, where somebody
 // has to: nullptr where they live as long as the call that hands the slice over.
 struct TensorSlice {
@@ -53,6 +71,9 @@ struct TensorSlice {
   DataType dtype = DATA_TYPE_UNSPECIFIED;
   TensorBytes bytes;
   std::shared_ptr<const void> owner;
+  // Of a push: the shard may read the bytes until the attempt is over, instead of copying them. Of
+  // a pull: to be looked at after reading. Needs an owner.
+  std::optional<Loan> loan;
 };
 
 // Views of a message's bytes, which has to outlive them; and a message with copies.
@@ -61,7 +82,8 @@ std::vector<TensorSlice> ViewsOf(const Repeated& slices) {
   std::vector<TensorSlice> views;
   views.reserve(static_cast<size_t>(slices.size()));
   for (const SliceData& slice : slices) {
-    views.push_back({slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr});
+    views.push_back(
+        {slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr, std::nullopt});
   }
   return views;
 }

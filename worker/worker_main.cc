@@ -9,6 +9,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "client/session.h"
 #include "common/daemon/daemon.h"
 #include "common/job/job_file.h"
@@ -72,7 +73,7 @@ int Train(Daemon& daemon, Preemption& preemption) {
   });
 
   const auto workload = Prepare(daemon.job());
-  const std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  const std::unique_ptr<Connector> connector = MakeLocalConnector(MakeGrpcConnector());
   Session::Options options;
   options.job = daemon.job();
   options.coordinator = daemon.flags().coordinator;

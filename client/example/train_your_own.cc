@@ -13,6 +13,7 @@
 #include <cstdio>
 
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "client/session.h"
 #include "client/torch/module_binding.h"
 #include "common/job/job_file.h"
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
   const auto [x, y] = MakeSpirals();
 
   // 1. Join the job.
-  const auto connector = parley::MakeGrpcConnector();
+  const auto connector = parley::MakeLocalConnector(parley::MakeGrpcConnector());
   parley::Session::Options options;
   options.job = *job;
   options.coordinator = argv[2];

@@ -4,7 +4,9 @@
 #include <cstring>
 #include <string>
 #include <tuple>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -74,6 +76,13 @@ void Add(absl::Span<const float> values, float* __restrict out) {
   for (size_t i = 0; i < values.size(); ++i) out[i] += values[i];
 }
 
+// As floats that can be read where they lie, for as long as the step needs them.
+bool IsLentAsFloats(const TensorSlice& data) {
+  return data.loan.has_value() && data.owner != nullptr && data.dtype == F32 &&
+         data.bytes.pieces().size() == 1 &&
+         reinterpret_cast<uintptr_t>(data.bytes.pieces().front().data()) % alignof(float) == 0;
+}
+
 bool Contains(const std::vector<PartIdentity>& identities, uint32_t contributor, uint32_t part) {
   return std::find(identities.begin(), identities.end(), PartIdentity(contributor, part)) !=
          identities.end();
@@ -85,42 +94,101 @@ bool GradientAccumulator::Has(uint32_t contributor, uint32_t part) const {
   return Contains(identities_, contributor, part);
 }
 
-void GradientAccumulator::Add(const PartRange& range, DataType dtype, const TensorBytes& bytes) {
+void GradientAccumulator::Add(const PartRange& range, const TensorSlice& data) {
   identities_.emplace_back(range.contributor, range.part);
   const uint64_t count = range.end - range.begin;
+  if (IsLentAsFloats(data)) {
+    const auto* const values = reinterpret_cast<const float*>(data.bytes.pieces().front().data());
+    contributions_.push_back({range, values, data.owner, *data.loan});
+    ++lent_;
+    sorted_ = false;
+    return;
+  }
   if (apart_) {
     std::shared_ptr<Buffer> values = pool_->Take(count * sizeof(float));
-    Transfer(dtype, bytes, /*add=*/false, values->as<float>().data());
-    contributions_.push_back({range, std::move(values)});
+    float* const copy = values->as<float>().data();
+    Transfer(data.dtype, data.bytes, /*add=*/false, copy);
+    contributions_.push_back({range, copy, std::move(values), {}});
+    sorted_ = false;
     return;
   }
   if (!started_ && count == elements_) {
     if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
     started_ = true;
-    return Transfer(dtype, bytes, /*add=*/false, sum_->as<float>().data());
+    return Transfer(data.dtype, data.bytes, /*add=*/false, sum_->as<float>().data());
   }
-  Transfer(dtype, bytes, /*add=*/true, Cleared() + range.begin);
+  Transfer(data.dtype, data.bytes, /*add=*/true, Cleared() + range.begin);
 }
 
-absl::Span<float> GradientAccumulator::Sum(absl::Span<const uint32_t> contributors) {
-  float* const sum = Cleared();
+void GradientAccumulator::Sort() {
+  if (std::exchange(sorted_, true)) return;
   std::sort(contributions_.begin(), contributions_.end(),
             [](const Contribution& a, const Contribution& b) {
               return std::tie(a.range.contributor, a.range.part) <
                      std::tie(b.range.contributor, b.range.part);
             });
+}
+
+bool GradientAccumulator::Counts(const Contribution& contribution,
+                                 absl::Span<const uint32_t> contributors) const {
+  return !apart_ || std::binary_search(contributors.begin(), contributors.end(),
+                                       contribution.range.contributor);
+}
+
+absl::Status GradientAccumulator::WasWritten(const Contribution& contribution) {
+  return absl::AbortedError(
+      absl::StrCat("contributor ", contribution.range.contributor,
+                   " has written its gradient again, which it had lent for this step"));
+}
+
+absl::StatusOr<absl::Span<float>> GradientAccumulator::Sum(
+    absl::Span<const uint32_t> contributors) {
+  Sort();
+  float* const sum = Cleared();
   for (const Contribution& contribution : contributions_) {
     const PartRange& range = contribution.range;
-    if (!std::binary_search(contributors.begin(), contributors.end(), range.contributor)) continue;
-    parley::Add(contribution.values->as<float>(), sum + range.begin);
+    if (!Counts(contribution, contributors)) continue;
+    parley::Add({contribution.values, range.end - range.begin}, sum + range.begin);
+    if (!contribution.loan.Stands()) return WasWritten(contribution);
   }
   contributions_.clear();
-  return {sum, elements_};
+  lent_ = 0;
+  return absl::Span<float>(sum, elements_);
+}
+
+absl::Status GradientAccumulator::SumOf(absl::Span<const uint32_t> contributors, uint64_t begin,
+                                        absl::Span<float> out) {
+  Sort();
+  const uint64_t end = begin + out.size();
+  // Whether `out` holds something; -0 as in Cleared.
+  bool filled = started_;
+  if (started_) {
+    std::memcpy(out.data(), sum_->as<float>().data() + begin, out.size() * sizeof(float));
+  }
+  for (const Contribution& contribution : contributions_) {
+    const PartRange& range = contribution.range;
+    if (!Counts(contribution, contributors) || range.begin >= end || range.end <= begin) continue;
+    const uint64_t from = std::max(begin, range.begin);
+    const uint64_t to = std::min(end, range.end);
+    const float* const values = contribution.values + (from - range.begin);
+    if (!filled && from == begin && to == end) {
+      std::memcpy(out.data(), values, out.size() * sizeof(float));
+    } else {
+      if (!filled) std::fill(out.begin(), out.end(), -0.0f);
+      parley::Add({values, to - from}, out.data() + (from - begin));
+    }
+    filled = true;
+    if (!contribution.loan.Stands()) return WasWritten(contribution);
+  }
+  if (!filled) std::fill(out.begin(), out.end(), -0.0f);
+  return absl::OkStatus();
 }
 
 void GradientAccumulator::Drop() {
   identities_.clear();
   contributions_.clear();
+  lent_ = 0;
+  sorted_ = true;
   started_ = false;
 }
 

@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/tensor_slice.h"
 #include "proto/types.pb.h"
@@ -21,7 +23,8 @@ using PartIdentity = std::pair<uint32_t, uint32_t>;
 
 // The gradient of one trained slice in the open attempt of the open step. Added up as it arrives,
 // in one float32 buffer; or kept apart and added by contributor, then part, where the order matters
-// or a contribution may be left out. Owned by a TableSlice; called under the shard's lock.
+// or a contribution may be left out. What is lent stays where it is until it is added up. Owned by
+// a TableSlice; called under the shard's lock.
 class GradientAccumulator {
  public:
   GradientAccumulator(uint64_t elements, bool apart, BufferPool* pool)
@@ -31,12 +34,21 @@ class GradientAccumulator {
   // In the order of arrival.
   const std::vector<PartIdentity>& identities() const { return identities_; }
 
-  // A contribution that is not there yet. `bytes`: the range's elements, of a float type.
-  void Add(const PartRange& range, DataType dtype, const TensorBytes& bytes);
+  // A contribution that is not there yet: the range's elements, of a float type. One that is lent
+  // as float32 is not copied, and read where it lies until Drop.
+  void Add(const PartRange& range, const TensorSlice& data);
 
   // The contributions of these contributors (ascending), added up; elements that no part covers are
-  // 0. Kept until Drop; where contributions were added as they came, all of them are in it.
-  absl::Span<float> Sum(absl::Span<const uint32_t> contributors);
+  // 0. Kept until Drop; where contributions were added as they came, all of them are in it. Aborted
+  // where one of them was lent and has been written again, and the sum is of no use.
+  absl::StatusOr<absl::Span<float>> Sum(absl::Span<const uint32_t> contributors);
+
+  // Whether some of them are lent, so that SumOf pays: it reads them once, and writes little.
+  bool HasLent() const { return lent_ > 0; }
+  // Elements begin .. begin + out.size() of the Sum of these contributors, into `out`; bit for bit
+  // the same. Aborted as with Sum. Not after Sum.
+  absl::Status SumOf(absl::Span<const uint32_t> contributors, uint64_t begin,
+                     absl::Span<float> out);
 
   // Forgets the attempt.
   void Drop();
@@ -44,18 +56,25 @@ class GradientAccumulator {
  private:
   struct Contribution {
     PartRange range;
-    std::shared_ptr<Buffer> values;  // float32, of the range
+    const float* values = nullptr;  // of the range
+    std::shared_ptr<const void> owner;
+    Loan loan;  // without a count where they are this accumulator's own
   };
 
   float* Cleared();
+  void Sort();
+  bool Counts(const Contribution& contribution, absl::Span<const uint32_t> contributors) const;
+  static absl::Status WasWritten(const Contribution& contribution);
 
   const uint64_t elements_;
   const bool apart_;
   BufferPool* const pool_;
   std::vector<PartIdentity> identities_;
-  std::vector<Contribution> contributions_;  // where kept apart
-  std::shared_ptr<Buffer> sum_;              // float32; kept between steps
-  bool started_ = false;                     // sum_ holds something of this attempt
+  std::vector<Contribution> contributions_;  // kept apart, or lent
+  size_t lent_ = 0;                          // of them
+  bool sorted_ = true;
+  std::shared_ptr<Buffer> sum_;  // float32; kept between steps
+  bool started_ = false;         // sum_ holds something of this attempt
 };
 
 // The values of a buffer (batch normalisation's statistics) that contributors offer in the open

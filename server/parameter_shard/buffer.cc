@@ -29,9 +29,22 @@ std::byte* Allocate(size_t bytes) {
 
 }  // namespace
 
-Buffer::Buffer(size_t bytes) : size_(bytes), data_(Allocate(bytes)) {}
+Buffer::Buffer(size_t bytes, MemorySource* source) : size_(bytes) {
+  if (source != nullptr) {
+    absl::StatusOr<MemoryBlock> block = source->Allocate(kCacheLine + bytes);
+    if (block.ok()) {
+      block_ = *std::move(block);
+      count_ = new (block_.data) std::atomic<uint64_t>(0);
+      data_ = block_.data + kCacheLine;
+      return;
+    }
+  }
+  data_ = Allocate(bytes);
+}
 
-Buffer::~Buffer() { ::operator delete(data_, AlignmentOf(size_)); }
+Buffer::~Buffer() {
+  if (count_ == nullptr) ::operator delete(data_, AlignmentOf(size_));
+}
 
 PinnedBuffer Pin(const std::shared_ptr<Buffer>& buffer) {
   buffer->pins_.fetch_add(1, std::memory_order_relaxed);
@@ -51,7 +64,8 @@ std::shared_ptr<Buffer> BufferPool::Take(size_t bytes) {
       buffers.pop_back();
     }
   }
-  if (buffer == nullptr) buffer = std::make_unique<Buffer>(bytes);
+  if (buffer == nullptr) buffer = std::make_unique<Buffer>(bytes, source_);
+  buffer->Recall();
   return std::shared_ptr<Buffer>(buffer.release(), [free = free_](Buffer* released) {
     absl::MutexLock lock(&free->mu);
     free->by_size[released->size()].push_back(std::unique_ptr<Buffer>(released));
@@ -60,7 +74,7 @@ std::shared_ptr<Buffer> BufferPool::Take(size_t bytes) {
 
 void BufferPool::Reserve(size_t bytes) {
   if (bytes == 0) return;
-  auto buffer = std::make_unique<Buffer>(bytes);
+  auto buffer = std::make_unique<Buffer>(bytes, source_);
   std::memset(buffer->data(), 0, bytes);
   absl::MutexLock lock(&free_->mu);
   free_->by_size[bytes].push_back(std::move(buffer));

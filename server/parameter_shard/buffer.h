@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <vector>
@@ -10,15 +11,20 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/shared_memory/memory_source.h"
+#include "common/tensor_slice.h"
 
 namespace parley {
 
 // Memory of a slice's values, state or sum, aligned to 64 bytes, or where it is large to 2 MiB with
-// huge pages asked for. Readers that keep it beyond the shard's
-// lock hold a pin; whoever owns it writes in place only while there is none.
+// huge pages asked for. Readers that keep it beyond the shard's lock hold a pin; whoever owns it
+// writes in place only while there is none. Where the memory is a source's, which other processes
+// may be shown, a count says when it is going to be written, for those whose pins went before they
+// had read.
 class Buffer {
  public:
-  explicit Buffer(size_t bytes);
+  // source: nullptr for memory that nobody else can see; as where it has none.
+  explicit Buffer(size_t bytes, MemorySource* source = nullptr);
   ~Buffer();
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
@@ -37,6 +43,15 @@ class Buffer {
     return {reinterpret_cast<const T*>(data_), size_ / sizeof(T)};
   }
 
+  // What it holds now, for one who is shown it. Under a pin.
+  Loan Lend() const {
+    return count_ == nullptr ? Loan() : Loan{count_, count_->load(std::memory_order_relaxed)};
+  }
+  // Before each time that it is written.
+  void Recall() {
+    if (count_ != nullptr) count_->fetch_add(1);
+  }
+
   // False means that what former readers read happened before.
   bool pinned() const { return pins_.load(std::memory_order_acquire) != 0; }
 
@@ -44,7 +59,9 @@ class Buffer {
   friend std::shared_ptr<const Buffer> Pin(const std::shared_ptr<Buffer>& buffer);
 
   const size_t size_;
-  std::byte* const data_;
+  MemoryBlock block_;                       // a source's
+  std::atomic<uint64_t>* count_ = nullptr;  // at its beginning
+  std::byte* data_;
   std::atomic<int> pins_ = 0;
 };
 
@@ -58,7 +75,9 @@ PinnedBuffer Pin(const std::shared_ptr<Buffer>& buffer);
 // any thread.
 class BufferPool {
  public:
-  BufferPool() : free_(std::make_shared<Free>()) {}
+  // source: of their memory, as Buffer's; must outlive the pool.
+  explicit BufferPool(MemorySource* source = nullptr)
+      : source_(source), free_(std::make_shared<Free>()) {}
 
   // Contents are not defined.
   std::shared_ptr<Buffer> Take(size_t bytes);
@@ -78,6 +97,7 @@ class BufferPool {
     absl::Mutex mu;
     std::map<size_t, std::vector<std::unique_ptr<Buffer>>> by_size ABSL_GUARDED_BY(mu);
   };
+  MemorySource* const source_;
   const std::shared_ptr<Free> free_;  // outlives the pool while buffers are out
   std::atomic<size_t> copied_ = 0;
 };

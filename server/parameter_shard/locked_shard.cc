@@ -25,7 +25,7 @@ absl::Status LockedShard::NotJoined() {
 
 void LockedShard::Start(uint32_t ordinal) {
   absl::MutexLock lock(&mu_);
-  if (shard_ == nullptr) shard_ = std::make_unique<Shard>(job_, ordinal, parallel_);
+  if (shard_ == nullptr) shard_ = std::make_unique<Shard>(job_, ordinal, resources_);
 }
 
 template <class Call>

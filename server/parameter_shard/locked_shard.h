@@ -34,9 +34,9 @@ class LockedShard {
     std::function<void(Phase, absl::Duration)> on_phase;
   };
 
-  // parallel: for what a verdict does to large slices; must outlive this.
-  LockedShard(JobConfig job, Listener listener, ParallelFor parallel = nullptr)
-      : job_(std::move(job)), listener_(std::move(listener)), parallel_(std::move(parallel)) {}
+  // What the resources name must outlive this.
+  LockedShard(JobConfig job, Listener listener, ShardResources resources = {})
+      : job_(std::move(job)), listener_(std::move(listener)), resources_(std::move(resources)) {}
 
   // The process has joined as this shard.
   void Start(uint32_t ordinal);
@@ -101,7 +101,7 @@ class LockedShard {
 
   const JobConfig job_;
   const Listener listener_;
-  const ParallelFor parallel_;
+  const ShardResources resources_;
   mutable absl::Mutex mu_;
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mu_);
 };

@@ -17,6 +17,8 @@
 #include "common/file_system.h"
 #include "common/job/job_file.h"
 #include "common/loop_threads.h"
+#include "common/shared_memory/segment_heap.h"
+#include "server/parameter_shard/local_door.h"
 #include "server/parameter_shard/service.h"
 #include "server/parameter_shard/shard_process.h"
 
@@ -25,6 +27,8 @@ namespace {
 
 // More do not help: the memory is what the optimizer waits for.
 constexpr size_t kMostThreads = 8;
+
+constexpr size_t kSegmentBytes = 256 << 20;
 
 // Once it is served: its addresses are known then.
 Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeout) {
@@ -68,15 +72,33 @@ int main(int argc, char** argv) {
   // While the optimizer runs, the workers of a synchronous step wait for it: all cores are free.
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
   LoopThreads threads(std::min(cores, kMostThreads) - 1);
+  // Values that workers on this machine read where they lie. The system gives memory when it is
+  // touched: large segments cost nothing.
+  SegmentHeap values(kSegmentBytes);
   ShardProcess::End end;
   {
     ShardProcess process(
-        {daemon.job(), &daemon.log(), &daemon.metrics(), connector.get(), files.get(),
+        {daemon.job(),
+         &daemon.log(),
+         &daemon.metrics(),
+         connector.get(),
+         files.get(),
          RealRuntime(),
-         [&](size_t count, const std::function<void(size_t)>& body) { threads.Run(count, body); }});
+         {[&](size_t count, const std::function<void(size_t)>& body) { threads.Run(count, body); },
+          &values}});
     ShardService service(&process.shard());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);
+    }
+    // Before any worker hears of this address.
+    absl::StatusOr<std::unique_ptr<LocalDoor>> door = LocalDoor::Open(
+        {daemon.address(), &process.shard(), &values,
+         [&](const std::string& method, int code, absl::Duration duration) {
+           daemon.metrics().ObserveRpc(method, code, duration);
+         }});
+    if (!door.ok()) {
+      daemon.log().Info("workers on this machine have to use gRPC",
+                        {{"why", std::string(door.status().message())}});
     }
     daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
     daemon.TellWaits([&](WaitsReply& reply) { process.TellWaits(reply); });
@@ -93,6 +115,7 @@ int main(int argc, char** argv) {
     process.Stop();
     // No call and no answer may reach the process when it goes.
     daemon.server().Shutdown(absl::Milliseconds(500));
+    if (door.ok()) door->reset();
     connector.reset();
   }
   return daemon.Exit(end.code, end.last_line);

@@ -37,6 +37,12 @@ void ForEachPart(const Counted& counted, OpenRoutings routings, uint32_t slice, 
   }
 }
 
+absl::Status FirstError(absl::Span<const absl::Status> results) {
+  const auto error = std::find_if(results.begin(), results.end(),
+                                  [](const absl::Status& result) { return !result.ok(); });
+  return error == results.end() ? absl::OkStatus() : *error;
+}
+
 bool DeclaredNone(const Counted& counted, uint32_t slice, PartIdentity part) {
   const auto it = counted.none.find(slice);
   return it != counted.none.end() && it->second.count(part) != 0;
@@ -65,16 +71,19 @@ Counted Counted::From(const Verdict& verdict) {
   return counted;
 }
 
-ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing, ParallelFor parallel)
+ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing,
+                               ShardResources resources)
     : apart_(job.consistency().sync().deterministic() || job.consistency().sync().backup() > 0),
       sum_(SumsContributions(job)),
       checkpoints_(CheckpointsWhileTraining(job)),
-      parallel_(std::move(parallel)) {
+      parallel_(std::move(resources.parallel)),
+      value_pool_(resources.memory) {
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
-    slices_.emplace(std::piecewise_construct, std::forward_as_tuple(id),
-                    std::forward_as_tuple(routing.slice(id), tensor,
-                                          SettingsFor(job, tensor.name()), apart_, &pool_));
+    slices_.emplace(
+        std::piecewise_construct, std::forward_as_tuple(id),
+        std::forward_as_tuple(routing.slice(id), tensor, SettingsFor(job, tensor.name()), apart_,
+                              &value_pool_, &pool_));
   }
 }
 
@@ -167,7 +176,8 @@ void ParameterTable::ForEach(absl::Span<TableSlice* const> slices,
   RunInParallel(elements < kParallelElements ? ParallelFor() : parallel_, slices.size(), body);
 }
 
-CloseReply ParameterTable::Reduce(uint64_t step, const Counted& counted, OpenRoutings routings) {
+absl::StatusOr<CloseReply> ParameterTable::Reduce(uint64_t step, const Counted& counted,
+                                                  OpenRoutings routings) {
   std::vector<TableSlice*> slices;
   CloseReply reply;
   for (auto& [id, slice] : slices_) {
@@ -176,12 +186,14 @@ CloseReply ParameterTable::Reduce(uint64_t step, const Counted& counted, OpenRou
     reply.add_norms();
   }
   std::vector<char> finite(slices.size(), 1);
+  std::vector<absl::Status> results(slices.size());
   ForEach(slices, [&](size_t i) {
     bool is_finite = true;
-    slices[i]->Reduce(counted.contributors, Divisor(counted),
-                      *reply.mutable_norms(static_cast<int>(i)), is_finite);
+    results[i] = slices[i]->Reduce(counted.contributors, Divisor(counted),
+                                   *reply.mutable_norms(static_cast<int>(i)), is_finite);
     finite[i] = is_finite;
   });
+  if (absl::Status error = FirstError(results); !error.ok()) return error;
   reply.set_finite(std::find(finite.begin(), finite.end(), 0) == finite.end());
   return reply;
 }
@@ -213,9 +225,7 @@ absl::Status ParameterTable::Decide(const Verdict& verdict, const Counted& count
     own.contributors = slices[i]->buffer() ? with_weight : counted.contributors;
     results[i] = slices[i]->Update(own);
   });
-  for (const absl::Status& result : results) {
-    if (!result.ok()) return result;
-  }
+  if (absl::Status error = FirstError(results); !error.ok()) return error;
   Drop();
   return absl::OkStatus();
 }

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/parallel_for.h"
+#include "common/shared_memory/memory_source.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
@@ -33,6 +35,12 @@ struct Counted {
   bool Has(uint32_t contributor) const;
 };
 
+// What a shard takes from its process.
+struct ShardResources {
+  ParallelFor parallel;            // for what a verdict does to large slices
+  MemorySource* memory = nullptr;  // for the values; nullptr: nobody else can be shown them
+};
+
 // Views that say which parts the contributors of the open step send. The first that has a
 // contributor counts.
 using OpenRoutings = absl::Span<const Routing* const>;
@@ -42,8 +50,8 @@ using OpenRoutings = absl::Span<const Routing* const>;
 class ParameterTable {
  public:
   // Settings of each slice, the reduction, and whether contributions are kept apart come from the
-  // job. `parallel`: what a verdict does to large slices is done by it.
-  ParameterTable(const JobConfig& job, const Routing& routing, ParallelFor parallel);
+  // job. The resources must outlive it.
+  ParameterTable(const JobConfig& job, const Routing& routing, ShardResources resources);
 
   // nullptr where the shard does not own it.
   TableSlice* Find(uint32_t slice);
@@ -60,8 +68,8 @@ class ParameterTable {
   // what.
   absl::Status Verify(const Counted& counted, OpenRoutings routings) const;
 
-  // Fixes the reduced gradient of `step`. After Verify.
-  CloseReply Reduce(uint64_t step, const Counted& counted, OpenRoutings routings);
+  // Fixes the reduced gradient of `step`. After Verify. Aborted as GradientAccumulator::Sum.
+  absl::StatusOr<CloseReply> Reduce(uint64_t step, const Counted& counted, OpenRoutings routings);
 
   // Carries out APPLY or SKIP. After Verify. rate_factor: of the learning rate in this step.
   absl::Status Decide(const Verdict& verdict, const Counted& counted, OpenRoutings routings,
@@ -73,7 +81,7 @@ class ParameterTable {
   bool kept_apart() const { return apart_; }
 
   // Bytes that were copied since the last call, since somebody held what an update was to change.
-  size_t TakeCopied() { return pool_.TakeCopied(); }
+  size_t TakeCopied() { return pool_.TakeCopied() + value_pool_.TakeCopied(); }
 
  private:
   // Whether the step leaves the slice as it is.
@@ -87,7 +95,8 @@ class ParameterTable {
   const bool sum_;  // reduction: SUM
   const bool checkpoints_;
   const ParallelFor parallel_;
-  BufferPool pool_;  // before slices_, which use it
+  BufferPool value_pool_;  // before slices_, which use it
+  BufferPool pool_;        // this one too
   std::map<uint32_t, TableSlice> slices_;
 };
 

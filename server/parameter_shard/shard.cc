@@ -7,8 +7,8 @@
 
 namespace parley {
 
-Shard::Shard(JobConfig job, uint32_t ordinal, ParallelFor parallel)
-    : job_(std::move(job)), parallel_(std::move(parallel)), ordinal_(ordinal) {}
+Shard::Shard(JobConfig job, uint32_t ordinal, ShardResources resources)
+    : job_(std::move(job)), resources_(std::move(resources)), ordinal_(ordinal) {}
 
 absl::Status Shard::StartSlice(uint32_t slice, const SliceStart& start, absl::Time now,
                                Replies& replies) {

@@ -15,7 +15,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/parallel_for.h"
 #include "common/replies.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
@@ -72,8 +71,8 @@ struct ShardCounts {
 class Shard {
  public:
   // job: as LoadJob gives it. Before the first view every call is answered Unavailable.
-  // `parallel` must outlive it.
-  Shard(JobConfig job, uint32_t ordinal, ParallelFor parallel = nullptr);
+  // What the resources name must outlive it.
+  Shard(JobConfig job, uint32_t ordinal, ShardResources resources = {});
 
   // --- What the coordinator says
   // -------------------------------------------------------------------
@@ -303,7 +302,7 @@ class Shard {
 
   // Constant after construction.
   const JobConfig job_;
-  const ParallelFor parallel_;
+  const ShardResources resources_;
   const uint32_t ordinal_;
 
   std::shared_ptr<const Routing> routing_;  // the newest view: fences calls

@@ -236,9 +236,11 @@ absl::StatusOr<CloseReply> Shard::ReduceOwn(const CloseRequest& request) {
   }
   const Counted counted = Counted::From(request);
   if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
+  absl::StatusOr<CloseReply> reply = table_->Reduce(request.step(), counted, open_routings());
+  if (!reply.ok()) return reply.status();
   closed_ = true;
   close_request_ = std::move(said);
-  close_reply_ = table_->Reduce(request.step(), counted, open_routings());
+  close_reply_ = *std::move(reply);
   return close_reply_;
 }
 

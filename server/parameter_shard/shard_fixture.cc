@@ -147,11 +147,12 @@ std::vector<float> FloatsOf(absl::string_view bytes) {
 }
 
 ShardCluster::ShardCluster(const JobConfig& job, const ClusterView& view, bool start,
-                           const ParallelFor& parallel)
+                           const ShardResources& resources)
     : view_(view) {
   uint32_t count = 0;
   for (const Member& member : view.members()) count += member.role() == SHARD;
-  for (uint32_t i = 0; i < count; ++i) shards_.push_back(std::make_unique<Shard>(job, i, parallel));
+  for (uint32_t i = 0; i < count; ++i)
+    shards_.push_back(std::make_unique<Shard>(job, i, resources));
   SetView(view);
   if (start) GiveStartValues();
 }

@@ -61,7 +61,7 @@ class ShardCluster {
  public:
   // start: with start values, which are zero.
   ShardCluster(const JobConfig& job, const ClusterView& view, bool start = true,
-               const ParallelFor& parallel = nullptr);
+               const ShardResources& resources = {});
   void GiveStartValues();
 
   Shard& shard(uint32_t ordinal) { return *shards_[ordinal]; }

@@ -52,7 +52,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
               [this](LockedShard::Phase phase, absl::Duration spent) {
                 metrics_.OnPhase(phase, spent);
               }},
-             std::move(surroundings.parallel)) {
+             std::move(surroundings.resources)) {
   (void)OutgoingOf(0);
 }
 

@@ -47,7 +47,7 @@ class ShardProcess {
     Connector* connector;
     FileSystem* files;
     std::shared_ptr<Runtime> runtime = RealRuntime();
-    ParallelFor parallel = nullptr;  // as LockedShard's
+    ShardResources resources = {};  // as LockedShard's
   };
   explicit ShardProcess(Surroundings surroundings);
   ~ShardProcess();

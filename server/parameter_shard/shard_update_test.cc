@@ -51,10 +51,10 @@ TEST(ShardTest, ThreadsChangeNoBit) {
   int loops = 0;
   ShardCluster alone(job, view);
   ShardCluster together(job, view, /*start=*/true,
-                        [&](size_t count, const std::function<void(size_t)>& body) {
+                        {[&](size_t count, const std::function<void(size_t)>& body) {
                           ++loops;
                           threads.Run(count, body);
-                        });
+                        }});
   for (uint64_t step = 1; step <= 3; ++step) {
     for (ShardCluster* const cluster : {&alone, &together}) {
       for (uint32_t worker : {0, 1}) {

@@ -75,7 +75,7 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   marks_.reset();
   checkpoint_version_ = 0;
   checkpoint_.clear();
-  table_ = std::make_unique<ParameterTable>(job_, *routing_, parallel_);
+  table_ = std::make_unique<ParameterTable>(job_, *routing_, resources_);
   decided_.Start(routing_->view());
   gate_.reset();
   clocked_.reset();

@@ -1,10 +1,14 @@
 // Buffers, versions, accumulators and norms.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstring>
+#include <deque>
 #include <limits>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -24,6 +28,23 @@ std::string Bytes(const std::vector<float>& values) {
 }
 
 std::vector<float> Copy(absl::Span<const float> values) { return {values.begin(), values.end()}; }
+
+// A slice as a push has it.
+TensorSlice Given(DataType dtype, const TensorBytes& bytes) {
+  return {0, dtype, bytes, nullptr, std::nullopt};
+}
+
+// Floats that their owner lends.
+struct Lender {
+  explicit Lender(std::vector<float> values) : values(std::move(values)) {}
+  TensorSlice Lend() {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+    return {0, F32, TensorBytes::Piece(bytes, values.size() * sizeof(float)),
+            std::shared_ptr<const void>(&values, [](const void*) {}), Loan{&count, count}};
+  }
+  std::vector<float> values;
+  std::atomic<uint64_t> count = 7;
+};
 
 TEST(BufferTest, BuffersAreAlignedAndComeBackToThePool) {
   BufferPool pool;
@@ -102,11 +123,14 @@ TEST(GradientAccumulatorTest, AllFloatTypesAreAddedAsFloat32) {
   const std::vector<double> doubles = {0.5, -2};
   const std::vector<uint16_t> halves = {FloatToHalf(0.25f), FloatToHalf(8)};
   const std::vector<uint16_t> bfloats = {FloatToBFloat16(1), FloatToBFloat16(-1)};
-  sum.Add({0, 0, 0, 2}, F32, std::string_view(Bytes({1, 1})));
-  sum.Add({1, 0, 0, 2}, F64, std::string_view(reinterpret_cast<const char*>(doubles.data()), 16));
-  sum.Add({2, 0, 0, 2}, F16, std::string_view(reinterpret_cast<const char*>(halves.data()), 4));
-  sum.Add({3, 0, 0, 2}, BF16, std::string_view(reinterpret_cast<const char*>(bfloats.data()), 4));
-  EXPECT_EQ(Copy(sum.Sum({})), std::vector<float>({2.75f, 6}));
+  sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 1}))));
+  sum.Add({1, 0, 0, 2},
+          Given(F64, std::string_view(reinterpret_cast<const char*>(doubles.data()), 16)));
+  sum.Add({2, 0, 0, 2},
+          Given(F16, std::string_view(reinterpret_cast<const char*>(halves.data()), 4)));
+  sum.Add({3, 0, 0, 2},
+          Given(BF16, std::string_view(reinterpret_cast<const char*>(bfloats.data()), 4)));
+  EXPECT_EQ(Copy(*sum.Sum({})), std::vector<float>({2.75f, 6}));
   EXPECT_TRUE(sum.Has(3, 0));
   EXPECT_FALSE(sum.Has(3, 1));
 }
@@ -115,8 +139,8 @@ TEST(GradientAccumulatorTest, BytesNeedNoAlignment) {
   BufferPool pool;
   GradientAccumulator sum(2, /*apart=*/false, &pool);
   const std::string shifted = "x" + Bytes({1, 2});
-  sum.Add({0, 0, 0, 2}, F32, std::string_view(shifted).substr(1));
-  EXPECT_EQ(Copy(sum.Sum({})), std::vector<float>({1, 2}));
+  sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(shifted).substr(1)));
+  EXPECT_EQ(Copy(*sum.Sum({})), std::vector<float>({1, 2}));
 }
 
 // However a transport has cut them, within elements too.
@@ -139,10 +163,10 @@ TEST(GradientAccumulatorTest, BytesMayLieInPieces) {
         GradientAccumulator whole(elements, apart, &pool);
         GradientAccumulator cut(elements, apart, &pool);
         for (const uint32_t contributor : {0, 1}) {
-          whole.Add({contributor, 0, 0, elements}, dtype, std::string_view(bytes));
-          cut.Add({contributor, 0, 0, elements}, dtype, pieces);
+          whole.Add({contributor, 0, 0, elements}, Given(dtype, std::string_view(bytes)));
+          cut.Add({contributor, 0, 0, elements}, Given(dtype, pieces));
         }
-        EXPECT_EQ(Copy(cut.Sum({0, 1})), Copy(whole.Sum({0, 1})));
+        EXPECT_EQ(Copy(*cut.Sum({0, 1})), Copy(*whole.Sum({0, 1})));
       }
     }
   }
@@ -154,9 +178,9 @@ TEST(GradientAccumulatorTest, KeptApartTheOrderIsByContributorThenPart) {
   const auto result = [&](std::vector<std::pair<uint32_t, float>> arrivals) {
     GradientAccumulator sum(1, /*apart=*/true, &pool);
     for (const auto& [contributor, value] : arrivals) {
-      sum.Add({contributor, 0, 0, 1}, F32, std::string_view(Bytes({value})));
+      sum.Add({contributor, 0, 0, 1}, Given(F32, std::string_view(Bytes({value}))));
     }
-    return sum.Sum({0, 1, 2})[0];
+    return (*sum.Sum({0, 1, 2}))[0];
   };
   const float reference = result({{0, 1e10f}, {1, -1e10f}, {2, 1}});
   EXPECT_EQ(reference, 1);
@@ -166,13 +190,116 @@ TEST(GradientAccumulatorTest, KeptApartTheOrderIsByContributorThenPart) {
 TEST(GradientAccumulatorTest, KeptApartThoseThatDoNotCountAreLeftOut) {
   BufferPool pool;
   GradientAccumulator sum(3, /*apart=*/true, &pool);
-  sum.Add({0, 0, 0, 2}, F32, std::string_view(Bytes({1, 1})));
-  sum.Add({1, 0, 1, 3}, F32, std::string_view(Bytes({5, 5})));
-  sum.Add({2, 0, 1, 3}, F32, std::string_view(Bytes({7, 7})));
-  EXPECT_EQ(Copy(sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));
-  EXPECT_EQ(Copy(sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));  // fixed
+  sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 1}))));
+  sum.Add({1, 0, 1, 3}, Given(F32, std::string_view(Bytes({5, 5}))));
+  sum.Add({2, 0, 1, 3}, Given(F32, std::string_view(Bytes({7, 7}))));
+  EXPECT_EQ(Copy(*sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));
+  EXPECT_EQ(Copy(*sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));  // fixed
   sum.Drop();
-  EXPECT_EQ(Copy(sum.Sum({0, 2})), std::vector<float>({0, 0, 0}));
+  EXPECT_EQ(Copy(*sum.Sum({0, 2})), std::vector<float>({0, 0, 0}));
+}
+
+// Lent or copied, in one piece or by tiles: the same bits, whatever the order of arrival and the
+// parts.
+TEST(GradientAccumulatorTest, WhatIsLentAddsUpToTheSameBits) {
+  std::mt19937 random(2);
+  BufferPool pool;
+  for (int round = 0; round < 200; ++round) {
+    const bool apart = round % 2 == 0;
+    const uint64_t elements = 1 + random() % 50;
+    GradientAccumulator copied(elements, apart, &pool);
+    GradientAccumulator lent(elements, apart, &pool);
+    GradientAccumulator tiled(elements, apart, &pool);
+    std::deque<Lender> lenders;
+    std::vector<uint32_t> contributors;
+    for (uint32_t contributor = 0; contributor < 4; ++contributor) {
+      if (!apart || random() % 4 != 0) contributors.push_back(contributor);
+      const uint64_t begin = random() % 2 == 0 ? 0 : random() % elements;
+      const PartRange range = {contributor, 0, begin, elements};
+      std::vector<float> values(elements - begin);
+      for (float& value : values) value = std::ldexp(static_cast<float>(random() % 1000) - 500, 3);
+      // So that another order would give other bits, unless sums are exact.
+      if (apart) values[0] = std::ldexp(values[0], static_cast<int>(random() % 40));
+      Lender& lender = lenders.emplace_back(std::move(values));
+      copied.Add(range, Given(F32, lender.Lend().bytes));
+      // Some come by the network, also where others lend.
+      const bool lends = random() % 3 != 0;
+      lent.Add(range, lends ? lender.Lend() : Given(F32, lender.Lend().bytes));
+      tiled.Add(range, lends ? lender.Lend() : Given(F32, lender.Lend().bytes));
+    }
+    const std::vector<float> expected = Copy(*copied.Sum(contributors));
+    EXPECT_EQ(Copy(*lent.Sum(contributors)), expected);
+    EXPECT_EQ(Copy(*lent.Sum(contributors)), expected);  // fixed
+    std::vector<float> pieces(elements);
+    const uint64_t tile = 1 + random() % 20;
+    for (uint64_t begin = 0; begin < elements; begin += tile) {
+      const uint64_t count = std::min(tile, elements - begin);
+      ASSERT_TRUE(
+          tiled.SumOf(contributors, begin, absl::MakeSpan(pieces).subspan(begin, count)).ok());
+    }
+    EXPECT_EQ(pieces, expected);
+  }
+}
+
+TEST(GradientAccumulatorTest, WhatIsLentIsReadWhereItLies) {
+  BufferPool pool;
+  Lender lender({1, 2});
+  GradientAccumulator sum(2, /*apart=*/false, &pool);
+  sum.Add({0, 0, 0, 2}, lender.Lend());
+  EXPECT_TRUE(sum.HasLent());
+  lender.values[0] = 5;  // by its rules it may not
+  EXPECT_EQ(Copy(*sum.Sum({0})), std::vector<float>({5, 2}));
+  EXPECT_FALSE(sum.HasLent());
+}
+
+TEST(GradientAccumulatorTest, WhatWasLentAndIsWrittenAgainIsFoundOut) {
+  BufferPool pool;
+  for (const bool apart : {false, true}) {
+    Lender lender({1, 2});
+    Lender other({1, 2});
+    GradientAccumulator sum(2, apart, &pool);
+    sum.Add({0, 0, 0, 2}, lender.Lend());
+    sum.Add({1, 0, 0, 2}, other.Lend());
+    ++lender.count;
+    float tile[2];
+    const absl::Status tiled = sum.SumOf({0, 1}, 0, tile);
+    EXPECT_TRUE(absl::IsAborted(tiled)) << tiled;
+    const absl::Status whole = sum.Sum({0, 1}).status();
+    EXPECT_TRUE(absl::IsAborted(whole)) << whole;
+    EXPECT_THAT(std::string(whole.message()), testing::HasSubstr("contributor 0"));
+    // Of one that does not count nothing is read.
+    if (apart) EXPECT_TRUE(sum.SumOf({1}, 0, tile).ok());
+    sum.Drop();
+    EXPECT_TRUE(sum.Sum({0, 1}).ok());
+  }
+}
+
+TEST(BufferTest, WhoIsShownASharedBufferFindsOutThatItIsWrittenAgain) {
+  class Source final : public MemorySource {
+   public:
+    absl::StatusOr<MemoryBlock> Allocate(size_t bytes) override {
+      const auto memory = std::make_shared<std::vector<std::byte>>(bytes + 64);
+      const auto at = reinterpret_cast<uintptr_t>(memory->data()) % 64;
+      return MemoryBlock{memory->data() + (64 - at), bytes, memory};
+    }
+    absl::Status Renew(const MemoryBlock&) override { return absl::UnimplementedError("not here"); }
+  } source;
+  BufferPool pool(&source);
+  VersionedValues values(&pool);
+  values.Set(0, "abcd");
+  PinnedBuffer pin = values.PinVersion(0);
+  const Loan loan = pin->Lend();
+  values.Update(1);  // into other memory: it is pinned
+  EXPECT_TRUE(loan.Stands());
+  EXPECT_EQ(pool.TakeCopied(), 4u);
+  pin.reset();
+  values.Update(2);  // drops version 0, whose memory waits for a taker
+  EXPECT_TRUE(loan.Stands());
+  const Loan newest = values.PinVersion(2)->Lend();
+  values.Update(3);  // in place
+  EXPECT_FALSE(newest.Stands());
+  const std::shared_ptr<Buffer> taken = pool.Take(4);
+  EXPECT_FALSE(loan.Stands());
 }
 
 TEST(GradientNormTest, SumsOfSquaresAreThoseOfFloat64) {

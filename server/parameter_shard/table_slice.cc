@@ -15,6 +15,8 @@ constexpr size_t kAlignment = 64;
 
 // Elements that are divided, clipped and applied while they are in the cache.
 constexpr uint64_t kTile = 8192;
+// The same where they are added up first, into memory that stays in the nearest cache.
+constexpr uint64_t kLentTile = 2048;
 
 void Divide(absl::Span<float> values, float divisor) {
   if (divisor == 1) return;
@@ -34,7 +36,8 @@ void Fill(Buffer& buffer, size_t offset, uint64_t count, double value) {
 }  // namespace
 
 TableSlice::TableSlice(const Slice& slice, const TensorSpec& tensor,
-                       const OptimizerSettings& settings, bool apart, BufferPool* pool)
+                       const OptimizerSettings& settings, bool apart, BufferPool* values,
+                       BufferPool* pool)
     : id_(slice.id()),
       name_(absl::StrCat(tensor.name(), "@", slice.begin(), ":", slice.end())),
       dtype_(tensor.dtype()),
@@ -43,8 +46,9 @@ TableSlice::TableSlice(const Slice& slice, const TensorSpec& tensor,
       settings_(settings),
       state_names_(buffer_ ? std::vector<std::string>() : OptimizerStateNames(settings)),
       state_stride_((elements_ * ElementBytes(dtype_) + kAlignment - 1) / kAlignment * kAlignment),
+      value_pool_(values),
       pool_(pool),
-      values_(pool),
+      values_(values),
       gradient_(elements_, apart, pool) {}
 
 absl::Status TableSlice::Start(uint64_t version, const SliceStart& start) {
@@ -115,27 +119,32 @@ void TableSlice::Add(const PartRange& range, const TensorSlice& data) {
   if (buffer_) {
     candidates_.Add(range, data.bytes);
   } else {
-    gradient_.Add(range, data.dtype, data.bytes);
+    gradient_.Add(range, data);
   }
 }
 
-void TableSlice::Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
-                        bool& finite) {
-  absl::Span<float> sum = gradient_.Sum(contributors);
+absl::Status TableSlice::Reduce(absl::Span<const uint32_t> contributors, float divisor,
+                                SliceNorms& norms, bool& finite) {
+  const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(contributors);
+  if (!sum.ok()) return InSlice(sum.status());
   norms.set_slice(id_);
   for (uint64_t begin = 0; begin < elements_; begin += kBlockElements) {
-    absl::Span<float> block = sum.subspan(begin, std::min(kBlockElements, elements_ - begin));
+    absl::Span<float> block = sum->subspan(begin, std::min(kBlockElements, elements_ - begin));
     if (!reduced_) Divide(block, divisor);
     norms.add_blocks(SumOfSquares(block));
     finite = AllFinite(block) && finite;
   }
   reduced_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status TableSlice::InSlice(const absl::Status& status) const {
+  return absl::Status(status.code(), absl::StrCat("slice ", name_, ": ", status.message()));
 }
 
 absl::Status TableSlice::Update(const SliceUpdate& update) {
   if (!buffer_) {
-    absl::Span<float> gradient = gradient_.Sum(update.contributors);
-    return dtype_ == F64 ? Train<double>(update, gradient) : Train<float>(update, gradient);
+    return dtype_ == F64 ? Train<double>(update) : Train<float>(update);
   }
   for (const uint32_t contributor : update.contributors) {
     bool has = false;
@@ -149,14 +158,32 @@ absl::Status TableSlice::Update(const SliceUpdate& update) {
 }
 
 template <class T>
-absl::Status TableSlice::Train(const SliceUpdate& update, absl::Span<float> gradient) {
+absl::Status TableSlice::Train(const SliceUpdate& update) {
+  // What is lent is added up here and now, tile by tile, and each is found to be what was lent
+  // before anything is made of it.
+  const bool lent = gradient_.HasLent();
+  float scratch[kLentTile];
+  absl::Span<float> gradient;
+  if (!lent) {
+    const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(update.contributors);
+    if (!sum.ok()) return InSlice(sum.status());
+    gradient = *sum;
+  }
   const absl::Span<T> parameter = values_.Update(update.step).as<T>();
   std::byte* const state_bytes = state_ == nullptr ? nullptr : Unshare(state_, *pool_).data();
   const uint64_t step_count = ++optimizer_steps_;
   const double rate = settings_.rate * update.rate_factor;
-  for (uint64_t begin = 0; begin < elements_; begin += kTile) {
-    const uint64_t count = std::min(kTile, elements_ - begin);
-    const absl::Span<float> tile = gradient.subspan(begin, count);
+  const uint64_t tile_elements = lent ? kLentTile : kTile;
+  for (uint64_t begin = 0; begin < elements_; begin += tile_elements) {
+    const uint64_t count = std::min(tile_elements, elements_ - begin);
+    absl::Span<float> tile;
+    if (lent) {
+      tile = absl::Span<float>(scratch, count);
+      absl::Status added = gradient_.SumOf(update.contributors, begin, tile);
+      if (!added.ok()) return InSlice(added);
+    } else {
+      tile = gradient.subspan(begin, count);
+    }
     if (!reduced_) Divide(tile, update.divisor);
     Scale(tile, update.clip_scale);
     StateTensor<T> state[4];
@@ -196,7 +223,7 @@ SliceSnapshot TableSlice::Snapshot() const {
 
 void TableSlice::ReserveForSnapshot() const {
   const size_t bytes = elements_ * ElementBytes(dtype_);
-  pool_->Reserve(bytes);
+  value_pool_->Reserve(bytes);
   if (buffer_) return;
   pool_->Reserve(elements_ * sizeof(float));  // the sum of a step comes from the same pool
   if (state_ != nullptr) pool_->Reserve(state_->size());

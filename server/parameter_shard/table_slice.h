@@ -63,9 +63,9 @@ struct LoneUpdate {
 // Owned by ParameterTable; called under the shard's lock. Slices of buffers have no optimizer.
 class TableSlice {
  public:
-  // `pool` must outlive it.
+  // values: for what is pulled, pool: for all else; both must outlive it.
   TableSlice(const Slice& slice, const TensorSpec& tensor, const OptimizerSettings& settings,
-             bool apart, BufferPool* pool);
+             bool apart, BufferPool* values, BufferPool* pool);
 
   bool set() const { return values_.set(); }
   uint64_t version() const { return values_.newest(); }
@@ -86,11 +86,12 @@ class TableSlice {
   void Add(const PartRange& range, const TensorSlice& data);
 
   // Fixes the reduced gradient (trained slices): squares by block, and whether all of it is finite.
-  void Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
-              bool& finite);
+  // Aborted as GradientAccumulator::Sum.
+  absl::Status Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
+                      bool& finite);
 
   // A decided step with something for this slice: the optimizer's step, or a buffer's new value,
-  // taken from the first of `contributors` that has one.
+  // taken from the first of `contributors` that has one. After an error the slice is of no use.
   absl::Status Update(const SliceUpdate& update);
   // Instead of Add and Update: one push, after Check, as the next version.
   absl::Status ApplyAlone(const PartRange& range, const TensorSlice& data, LoneUpdate update);
@@ -107,7 +108,8 @@ class TableSlice {
 
  private:
   template <class T>
-  absl::Status Train(const SliceUpdate& update, absl::Span<float> gradient);
+  absl::Status Train(const SliceUpdate& update);
+  absl::Status InSlice(const absl::Status& status) const;  // an error, which has happened in it
 
   // Constant after construction.
   const uint32_t id_;
@@ -118,6 +120,7 @@ class TableSlice {
   const OptimizerSettings settings_;
   const std::vector<std::string> state_names_;
   const size_t state_stride_;  // bytes from one state tensor to the next in state_
+  BufferPool* const value_pool_;
   BufferPool* const pool_;
 
   VersionedValues values_;

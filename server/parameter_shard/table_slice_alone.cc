@@ -26,7 +26,9 @@ absl::Status TableSlice::ApplyAlone(const PartRange& range, const TensorSlice& d
   const uint32_t contributor = range.contributor;
   const absl::Span<const uint32_t> contributors(&contributor, 1);
   if (!buffer_ && update.delay_compensation != 0 && update.seen != nullptr) {
-    const absl::Span<float> gradient = gradient_.Sum(contributors);
+    const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(contributors);
+    if (!sum.ok()) return InSlice(sum.status());
+    const absl::Span<float> gradient = *sum;
     const PinnedBuffer here = values_.PinVersion(values_.newest());
     if (dtype_ == F64) {
       Compensate<double>(gradient, here->as<double>(), update.seen->as<double>(),

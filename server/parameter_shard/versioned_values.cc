@@ -45,6 +45,8 @@ Buffer& Unshare(std::shared_ptr<Buffer>& buffer, BufferPool& pool) {
     std::memcpy(copy->data(), buffer->data(), buffer->size());
     pool.CountCopied(buffer->size());
     buffer = std::move(copy);
+  } else {
+    buffer->Recall();
   }
   return *buffer;
 }

@@ -4,7 +4,8 @@
 //   plain  one thread's `p -= rate * g` over the same bytes in one process
 //   TCP    the same bytes there and back over one raw loopback connection, received in place
 //
-//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--mib=4,16,64] [--rounds=30]
+//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp] [--mib=4,16,64]
+//     [--rounds=30]
 //
 // The second table is of small ones: the round trip of one 4 KiB tensor, and of 1,000 of them.
 #include <arpa/inet.h>
@@ -25,6 +26,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "client/session.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
@@ -127,13 +129,13 @@ class RawTcp {
 class Exchange {
  public:
   Exchange(const std::string& coordinator, const std::string& shard, size_t tensors,
-           size_t elements, uint64_t steps)
+           size_t elements, uint64_t steps, bool tcp)
       : cluster_(
             coordinator, shard,
             absl::StrCat("seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n",
                          "optimizer { sgd { rate: 0.001 } }\nsteps: ", steps,
                          "\ncluster { workers: 1 shards: 1 }\n", "checkpoint { at_end: false }")),
-        connector_(MakeGrpcConnector()) {
+        connector_(tcp ? MakeGrpcConnector() : MakeLocalConnector(MakeGrpcConnector())) {
     Session::Options options;
     options.job = cluster_.job();
     options.coordinator = cluster_.coordinator();
@@ -187,6 +189,8 @@ int Main(int argc, char** argv) {
   app.add_option("shard", shard, "The program")->required();
   app.add_option("--mib", sizes, "Of parameters")->delimiter(',');
   app.add_option("--rounds", rounds, "Of each measurement; medians are told");
+  bool over_tcp = false;
+  app.add_flag("--tcp", over_tcp, "As between hosts: no shared memory");
   CLI11_PARSE(app, argc, argv);
 
   const uint64_t steps = rounds + 3;
@@ -194,7 +198,7 @@ int Main(int argc, char** argv) {
               "plain ms", "TCP ms", "x plain", "of TCP");
   for (const size_t mib : sizes) {
     const size_t bytes = mib << 20;
-    Exchange exchange(coordinator, shard, 1, bytes / sizeof(float), steps);
+    Exchange exchange(coordinator, shard, 1, bytes / sizeof(float), steps, over_tcp);
     PlainLoop plain(bytes / sizeof(float));
     RawTcp tcp(bytes);
     std::vector<double> push;
@@ -220,7 +224,7 @@ int Main(int argc, char** argv) {
   }
   std::printf("\n%20s %10s %10s %10s\n", "small ones", "push ms", "pull ms", "round ms");
   for (const size_t tensors : {1, 1000}) {
-    Exchange exchange(coordinator, shard, tensors, 1024, steps);
+    Exchange exchange(coordinator, shard, tensors, 1024, steps, over_tcp);
     std::vector<double> push;
     std::vector<double> pull;
     std::vector<double> both;

@@ -32,7 +32,10 @@ JobConfig ContractJob(int workers, int shards, const std::string& more) {
 }
 
 LocalCluster::LocalCluster(std::unique_ptr<Transport> transport, const JobConfig& job)
-    : job_(job), coordinator_(job), transport_(std::move(transport)) {
+    : job_(job),
+      memory_(transport->shard_memory()),
+      coordinator_(job),
+      transport_(std::move(transport)) {
   coordinator_address_ = transport_->Serve(coordinator_.client());
   coordinator_.Open(coordinator_address_);
   for (uint32_t i = 0; i < job.cluster().shards(); ++i) {
@@ -64,7 +67,7 @@ std::unique_ptr<TestShard> LocalCluster::MakeShard(uint64_t incarnation) {
       [this](const std::string& folder, const TensorSpec& tensor, const Slice& slice) {
         return checkpoint_ ? checkpoint_(folder, tensor, slice) : "";
       },
-      incarnation);
+      incarnation, memory_.get());
 }
 
 void LocalCluster::GoBack(uint64_t version, const DataPosition& position,

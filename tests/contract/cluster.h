@@ -10,6 +10,7 @@
 
 #include "client/connector.h"
 #include "client/session.h"
+#include "common/shared_memory/memory_source.h"
 #include "proto/job.pb.h"
 #include "tests/contract/test_coordinator.h"
 #include "tests/contract/test_shard.h"
@@ -27,10 +28,14 @@ class Transport {
   // From now on nobody reaches the coordinator.
   virtual void CutCoordinator() = 0;
   virtual Connector& connector() = 0;
+  // Where the shards' values are to lie; nullptr: anywhere.
+  virtual std::shared_ptr<MemorySource> shard_memory() { return nullptr; }
 };
 
 std::unique_ptr<Transport> MakeInProcessTransport();
 std::unique_ptr<Transport> MakeGrpcTransport();
+// Shared memory where that can be, else gRPC.
+std::unique_ptr<Transport> MakeLocalTransport();
 
 // The text of a job file (proto/job.proto) that the contract's tests run; `more` is added to it.
 JobConfig ContractJob(int workers, int shards, const std::string& more);
@@ -71,6 +76,7 @@ class LocalCluster {
                     const std::function<void(const TestCoordinator::NewShard&)>& tell);
 
   const JobConfig job_;
+  std::shared_ptr<MemorySource> memory_;  // before the shards, which use it
   TestShard::Checkpoint checkpoint_;
   TestCoordinator coordinator_;
   std::vector<std::unique_ptr<TestShard>> shards_;

@@ -18,7 +18,9 @@ namespace parley {
 class ContractTest : public testing::TestWithParam<const char*> {
  protected:
   std::unique_ptr<Transport> MakeTransport() const {
-    return std::string(GetParam()) == "Grpc" ? MakeGrpcTransport() : MakeInProcessTransport();
+    const std::string_view name = GetParam();
+    if (name == "Local") return MakeLocalTransport();
+    return name == "Grpc" ? MakeGrpcTransport() : MakeInProcessTransport();
   }
   std::unique_ptr<LocalCluster> MakeCluster(int workers, int shards,
                                             const std::string& more) const {
@@ -26,9 +28,9 @@ class ContractTest : public testing::TestWithParam<const char*> {
   }
 };
 
-#define PARLEY_OVER_ALL_TRANSPORTS(Suite)                \
-  INSTANTIATE_TEST_SUITE_P(                              \
-      Over, Suite, testing::Values("InProcess", "Grpc"), \
+#define PARLEY_OVER_ALL_TRANSPORTS(Suite)                         \
+  INSTANTIATE_TEST_SUITE_P(                                       \
+      Over, Suite, testing::Values("InProcess", "Grpc", "Local"), \
       [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); })
 
 // A call of a client interface, waited for: WaitFor<PullReply>([&](auto done) { client.Pull(...,

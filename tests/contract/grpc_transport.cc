@@ -3,19 +3,27 @@
 #include <vector>
 
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "common/rpc/server.h"
+#include "common/shared_memory/segment_heap.h"
 #include "server/coordinator/service.h"
+#include "server/parameter_shard/local_door.h"
 #include "server/parameter_shard/service.h"
 #include "tests/contract/cluster.h"
 
 namespace parley {
 namespace {
 
-// Each service on a server of its own, on loopback.
+// Each service on a server of its own, on loopback; and, with `local`, each shard's local door.
 class GrpcTransport final : public Transport {
  public:
+  explicit GrpcTransport(bool local) : local_(local) {
+    connector_ = MakeGrpcConnector();
+    if (local) connector_ = MakeLocalConnector(std::move(connector_));
+  }
   ~GrpcTransport() override {
     connector_.reset();  // ends the calls, so that the servers need not wait for them
+    doors_.clear();
     coordinator_server_.reset();
     shard_servers_.clear();
   }
@@ -26,8 +34,15 @@ class GrpcTransport final : public Transport {
   }
   std::string Serve(LockedShard& shard) override {
     shards_.push_back(std::make_unique<ShardService>(&shard));
-    return Start(*shards_.back(), shard_servers_.emplace_back());
+    std::string address = Start(*shards_.back(), shard_servers_.emplace_back());
+    if (local_) {
+      auto door = LocalDoor::Open({address, &shard, values_.get(), nullptr});
+      EXPECT_TRUE(door.ok()) << door.status();
+      doors_.push_back(*std::move(door));
+    }
+    return address;
   }
+  std::shared_ptr<MemorySource> shard_memory() override { return local_ ? values_ : nullptr; }
   void CutCoordinator() override { coordinator_server_->Shutdown(absl::ZeroDuration()); }
   Connector& connector() override { return *connector_; }
 
@@ -39,15 +54,19 @@ class GrpcTransport final : public Transport {
     return server->address();
   }
 
-  std::unique_ptr<Connector> connector_ = MakeGrpcConnector();
+  const bool local_;
+  const std::shared_ptr<SegmentHeap> values_ = std::make_shared<SegmentHeap>(64 << 20);
+  std::unique_ptr<Connector> connector_;
   std::unique_ptr<CoordinatorService> coordinator_;
   std::vector<std::unique_ptr<ShardService>> shards_;
   std::unique_ptr<RpcServer> coordinator_server_;
   std::vector<std::unique_ptr<RpcServer>> shard_servers_;
+  std::vector<std::unique_ptr<LocalDoor>> doors_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeGrpcTransport() { return std::make_unique<GrpcTransport>(); }
+std::unique_ptr<Transport> MakeGrpcTransport() { return std::make_unique<GrpcTransport>(false); }
+std::unique_ptr<Transport> MakeLocalTransport() { return std::make_unique<GrpcTransport>(true); }
 
 }  // namespace parley

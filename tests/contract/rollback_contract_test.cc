@@ -61,8 +61,11 @@ void ExpectValuesAfter(uint64_t epochs, const Session& session) {
     float expected[5];
     for (size_t i = 0; i < 5; ++i) expected[i] = ValueAfter(epochs, tensor, i);
     const absl::Span<const float> values = As<float>(session.parameter(tensor));
+    // An expectation of each would take most of the test's time under sanitizers.
     for (size_t i = 0; i < values.size(); ++i) {
-      ASSERT_EQ(values[i], expected[i % 5]) << "tensor " << tensor << " element " << i;
+      if (values[i] == expected[i % 5]) continue;
+      FAIL() << "tensor " << tensor << " element " << i << " is " << values[i] << " and not "
+             << expected[i % 5];
     }
   }
 }
@@ -154,10 +157,11 @@ class RollbackContract : public ContractTest {
   static void Step(Session& session, const StepPlan& plan, const Moments& moments, Course& course) {
     for (const size_t tensor : {1, 0}) {
       const absl::Span<float> gradient = As<float>(session.gradient(tensor));
-      for (size_t i = 0; i < gradient.size(); ++i) {
-        gradient[i] = 0;
-        for (const uint64_t sample : plan.samples) gradient[i] += GradientOf(sample, tensor, i);
+      float sums[5] = {};
+      for (size_t i = 0; i < 5; ++i) {
+        for (const uint64_t sample : plan.samples) sums[i] += GradientOf(sample, tensor, i);
       }
+      for (size_t i = 0; i < gradient.size(); ++i) gradient[i] = sums[i % 5];
       const absl::Status pushed = session.Push(tensor);
       ASSERT_TRUE(pushed.ok()) << pushed;
       if (tensor == 1) moments.in_step(session, plan);

@@ -41,13 +41,14 @@ std::shared_ptr<Outgoing> MakeOutgoing(LockedShard* shard, Connector* connector,
 }  // namespace
 
 TestShard::TestShard(const JobConfig& job, Connector& connector, Checkpoint checkpoint,
-                     uint64_t incarnation)
+                     uint64_t incarnation, MemorySource* memory)
     : job_(job),
       connector_(connector),
       checkpoint_(std::move(checkpoint)),
       incarnation_(incarnation),
       caller_(timers_, 1),
-      shard_(job, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { OnNews(); }); }, {}}),
+      shard_(job, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { OnNews(); }); }, {}},
+             {nullptr, memory}),
       outgoing_(MakeOutgoing(&shard_, &connector, timers_.get())) {}
 
 TestShard::~TestShard() { Stop(); }

@@ -27,9 +27,10 @@ class TestShard {
   using Checkpoint = std::function<std::string(const std::string& folder, const TensorSpec& tensor,
                                                const Slice& slice)>;
 
-  // incarnation: with which it joins; 0 for a random one.
+  // incarnation: with which it joins; 0 for a random one. memory: for its values, as
+  // ShardResources.
   TestShard(const JobConfig& job, Connector& connector, Checkpoint checkpoint,
-            uint64_t incarnation = 0);
+            uint64_t incarnation = 0, MemorySource* memory = nullptr);
   ~TestShard();
 
   // Makes no more calls and answers those that are parked. Idempotent.

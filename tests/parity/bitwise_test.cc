@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "common/job/data_division.h"
 #include "tests/parity/loopback_cluster.h"
 #include "worker/data/idx.h"
@@ -59,7 +60,7 @@ std::vector<at::Tensor> Values(const Network& network) {
 // What a worker of this process ends with.
 std::vector<at::Tensor> TrainOneWorker(const JobConfig& job, const std::string& coordinator,
                                        const Datasets& data, const std::string& address) {
-  const auto connector = MakeGrpcConnector();
+  const auto connector = MakeLocalConnector(MakeGrpcConnector());
   Session::Options options;
   options.job = job;
   options.coordinator = coordinator;

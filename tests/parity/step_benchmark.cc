@@ -17,6 +17,7 @@
 
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "tests/parity/loopback_cluster.h"
 #include "worker/data/idx.h"
 #include "worker/data/in_memory_source.h"
@@ -101,7 +102,7 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
                               "checkpoint { at_end: false }");
   const Datasets data = Images();
   const JobConfig& job = cluster.job();
-  const auto connector = MakeGrpcConnector();
+  const auto connector = MakeLocalConnector(MakeGrpcConnector());
   Session::Options options;
   options.job = job;
   options.coordinator = cluster.coordinator();

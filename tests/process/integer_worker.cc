@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
+#include "client/local_connector.h"
 #include "client/session.h"
 #include "common/daemon/daemon.h"
 
@@ -136,12 +137,15 @@ int Main(int argc, char** argv) {
   app.add_option("--pause", pause, "In each step");
   Session::Options options;
   app.add_option("--push_window", options.push_window_bytes, "Bytes, for each shard");
+  bool grpc_only = false;
+  app.add_flag("--grpc_only", grpc_only, "No shared memory");
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
 
   Daemon daemon(WORKER, flags);
   if (auto status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   if (auto status = daemon.Serve({}); !status.ok()) return daemon.Exit(kWrongUsage, status);
-  const std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  if (!grpc_only) connector = MakeLocalConnector(std::move(connector));
   options.job = daemon.job();
   options.coordinator = daemon.flags().coordinator;
   options.address = daemon.address();

@@ -200,7 +200,10 @@ void JobSimulation::StartWorker(int number) {
   Worker& worker = *workers_.emplace_back(std::make_unique<Worker>());
   worker.slow = number == 0 && options_.slow_compute > absl::ZeroDuration();
   worker.process = MakeProcess(absl::StrCat("worker-", number), 2000 + number);
-  worker.connector = network_.MakeConnector(worker.process);
+  // Of every second job some workers are on the shards' machine.
+  const bool lends = options_.seed % 2 == 0 && number % 3 != 2;
+  worker.connector = network_.MakeConnector(worker.process, lends);
+  worker.skips = options_.seed % 4 == 2;
   worker.process->Start([this, &worker] { Train(worker); });
 }
 
@@ -270,6 +273,9 @@ void JobSimulation::Train(Worker& worker) {
       } else if (!IsClocked(options_.job)) {
         Record(worker.process->name(), *verdict, session.epochs().job);
         CheckCounted(worker, session, *plan, *verdict);
+        // A program need not pull after each step: its next gradients are of older parameters then,
+        // and written while shards may still be at this step.
+        if (worker.skips && !verdict->has_evaluation() && world_.Chance(0.3)) continue;
       }
       // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile
       // reads what there is.

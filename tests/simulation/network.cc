@@ -1,8 +1,11 @@
 #include "tests/simulation/network.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "client/forwarding_coordinator.h"
+#include "common/shared_memory/local_slices.h"
+#include "common/shared_memory/segment_heap.h"
 
 namespace parley {
 namespace {
@@ -24,10 +27,34 @@ class SimulatedCoordinator final : public ForwardingCoordinator<SimulatedCoordin
   const std::string to_;
 };
 
+// What a process lends, as others see it: at addresses of their own (as LocalLink and LocalGuest).
+class LentMemory {
+ public:
+  SegmentHeap& heap() { return heap_; }
+
+  // The slice for a reader; as it is where it is not lent.
+  TensorSlice Show(const TensorSlice& slice) {
+    LocalSlice shown;
+    const std::optional<SegmentHeap::Place> place = ShowSlice(slice, heap_, shown);
+    if (!place.has_value()) return slice;
+    std::shared_ptr<const MemorySegment>& segment = segments_[place->segment];
+    if (segment == nullptr) segment = *MemorySegment::OfPeer(place->memory->fd());
+    return *SeenSlice(shown, segment);
+  }
+
+ private:
+  SegmentHeap heap_{0};
+  PeerSegments segments_;
+};
+
 class SimulatedShard final : public ShardClient {
  public:
-  SimulatedShard(Network* network, std::shared_ptr<Process> from, std::string to)
-      : network_(network), from_(std::move(from)), to_(std::move(to)) {}
+  // lent: nullptr where the shard is on another machine.
+  SimulatedShard(Network* network, std::shared_ptr<Process> from, std::string to,
+                 std::shared_ptr<LentMemory> lent)
+      : network_(network), from_(std::move(from)), to_(std::move(to)), lent_(std::move(lent)) {}
+
+  bool ReadsLentMemory() const override { return lent_ != nullptr; }
 
 #define PARLEY_CARRY(Method)                                                                 \
   void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
@@ -48,7 +75,11 @@ class SimulatedShard final : public ShardClient {
   // As gRPC does it: what is on its way is the sender's memory, and arrives as what that is by
   // then.
   void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
-    network_->Call<ShardClient>(from_, to_, &ShardClient::PushTensors, push, deadline,
+    TensorPush sent = push;
+    if (lent_ != nullptr) {
+      for (TensorSlice& slice : sent.slices) slice = lent_->Show(slice);
+    }
+    network_->Call<ShardClient>(from_, to_, &ShardClient::PushTensors, sent, deadline,
                                 std::move(done));
   }
 
@@ -56,22 +87,27 @@ class SimulatedShard final : public ShardClient {
   Network* const network_;
   const std::shared_ptr<Process> from_;
   const std::string to_;
+  const std::shared_ptr<LentMemory> lent_;
 };
 
 class SimulatedConnector final : public Connector {
  public:
-  SimulatedConnector(Network* network, std::shared_ptr<Process> process)
-      : network_(network), process_(std::move(process)) {}
+  SimulatedConnector(Network* network, std::shared_ptr<Process> process, bool lends)
+      : network_(network),
+        process_(std::move(process)),
+        lent_(lends ? std::make_shared<LentMemory>() : nullptr) {}
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
     return std::make_shared<SimulatedCoordinator>(network_, process_, address);
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return std::make_shared<SimulatedShard>(network_, process_, address);
+    return std::make_shared<SimulatedShard>(network_, process_, address, lent_);
   }
+  MemorySource* memory() override { return lent_ == nullptr ? nullptr : &lent_->heap(); }
 
  private:
   Network* const network_;
   const std::shared_ptr<Process> process_;
+  const std::shared_ptr<LentMemory> lent_;
 };
 
 }  // namespace
@@ -109,8 +145,9 @@ absl::Duration Network::Latency(const std::string& from, const std::string& to) 
   return world_->Between(faults_.usual / 10, faults_.usual);
 }
 
-std::unique_ptr<Connector> Network::MakeConnector(const std::shared_ptr<Process>& process) {
-  return std::make_unique<SimulatedConnector>(this, process);
+std::unique_ptr<Connector> Network::MakeConnector(const std::shared_ptr<Process>& process,
+                                                  bool lends) {
+  return std::make_unique<SimulatedConnector>(this, process, lends);
 }
 
 }  // namespace parley

@@ -68,8 +68,9 @@ class Network {
       std::function<void(std::string_view fault, const std::string& from, const std::string& to)>;
   void Tell(OnFault on_fault) { on_fault_ = std::move(on_fault); }
 
-  // The connector of `process`; one for each.
-  std::unique_ptr<Connector> MakeConnector(const std::shared_ptr<Process>& process);
+  // The connector of `process`; one for each. lends: shards read what it pushes where it lies.
+  std::unique_ptr<Connector> MakeConnector(const std::shared_ptr<Process>& process,
+                                           bool lends = false);
 
   const NetworkCounts& counts() const { return counts_; }
 

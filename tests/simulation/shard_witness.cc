@@ -19,6 +19,15 @@ class Witness final : public ShardClient, public std::enable_shared_from_this<Wi
             observer.OnPush(name, request, reply);
           });
   }
+  void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+    // As it is when it comes: what is lent has to stay so.
+    PushRequest request = push.head;
+    for (const TensorSlice& slice : push.slices) CopyTo(slice, *request.add_slices());
+    Carry(&ShardClient::PushTensors, push, deadline, std::move(done),
+          [request](ShardObserver& observer, const std::string& name, const PushReply& reply) {
+            observer.OnPush(name, request, reply);
+          });
+  }
   void Advance(const AdvanceRequest& request, absl::Time deadline,
                Done<AdvanceReply> done) override {
     Carry(&ShardClient::Advance, request, deadline, std::move(done),

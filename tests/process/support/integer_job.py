@@ -29,7 +29,7 @@ class IntegerJob:
     """One job. `proxy`: a FaultProxy through which all processes reach each other."""
 
     def __init__(self, where, workers=2, shards=2, min_workers=None, epochs=10, samples=240, batch=10, liveness="10s",
-                 pause="0s", elements="300000,1000,7", window=None, proxy=None, extra=""):
+                 pause="0s", elements="300000,1000,7", window=None, proxy=None, grpc_only=False, extra=""):
         self.out = pathlib.Path(where) / "out"
         self.logs_folder = pathlib.Path(where) / "logs"
         self.logs_folder.mkdir(parents=True)
@@ -39,6 +39,8 @@ class IntegerJob:
         self.epochs, self.samples, self.proxy = epochs, samples, proxy
         self.elements = [int(n) for n in elements.split(",")]
         self.worker_flags = [f"--samples={samples}", f"--pause={pause}", f"--elements={elements}"]
+        if proxy or grpc_only:  # else through shared memory
+            self.worker_flags.append("--grpc_only")
         if window:
             self.worker_flags.append(f"--push_window={window}")
         self.processes = {}  # name ("worker-1": the second that was started) to Popen

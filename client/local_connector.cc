@@ -1,0 +1,133 @@
+#include "client/local_connector.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/local_link.h"
+#include "common/shared_memory/segment_heap.h"
+
+namespace parley {
+namespace {
+
+// The shard through its link, where that is up.
+class LocalShardClient final : public ShardClient {
+ public:
+  LocalShardClient(std::shared_ptr<ShardClient> remote, std::shared_ptr<LocalLink> link)
+      : remote_(std::move(remote)), link_(std::move(link)) {}
+  ~LocalShardClient() override { link_->Close(); }
+
+  bool ReadsLentMemory() const override { return link_->ready(); }
+
+  void Initialize(const InitializeRequest& request, absl::Time deadline,
+                  Done<InitializeReply> done) override {
+    remote_->Initialize(request, deadline, std::move(done));
+  }
+  void Push(const PushRequest& request, absl::Time deadline, Done<PushReply> done) override {
+    remote_->Push(request, deadline, std::move(done));
+  }
+  void Complete(const CompleteRequest& request, absl::Time deadline,
+                Done<CompleteReply> done) override {
+    // A verdict that is too large for the link.
+    Done<CompleteReply> local = [remote = remote_, request, deadline,
+                                 done](absl::StatusOr<CompleteReply> reply) {
+      if (absl::IsUnimplemented(reply.status())) return remote->Complete(request, deadline, done);
+      done(std::move(reply));
+    };
+    if (link_->Complete(request, deadline, local)) return;
+    remote_->Complete(request, deadline, std::move(done));
+  }
+  void Enter(const EnterRequest& request, absl::Time deadline, Done<EnterReply> done) override {
+    remote_->Enter(request, deadline, std::move(done));
+  }
+  void Close(const CloseRequest& request, absl::Time deadline, Done<CloseReply> done) override {
+    remote_->Close(request, deadline, std::move(done));
+  }
+  void Decide(const DecideRequest& request, absl::Time deadline, Done<DecideReply> done) override {
+    remote_->Decide(request, deadline, std::move(done));
+  }
+  void Advance(const AdvanceRequest& request, absl::Time deadline,
+               Done<AdvanceReply> done) override {
+    remote_->Advance(request, deadline, std::move(done));
+  }
+  void Pull(const PullRequest& request, absl::Time deadline, Done<PullReply> done) override {
+    remote_->Pull(request, deadline, std::move(done));
+  }
+  void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+    if (link_->Push(push, deadline, done)) return;
+    remote_->PushTensors(push, deadline, std::move(done));
+  }
+  void PullTensors(const PullRequest& request, absl::Time deadline,
+                   Done<TensorPull> done) override {
+    Done<TensorPull> local = [remote = remote_, request, deadline,
+                              done](absl::StatusOr<TensorPull> pulled) {
+      // Some of the values lie where the shard cannot show them.
+      if (absl::IsUnimplemented(pulled.status())) {
+        return remote->PullTensors(request, deadline, done);
+      }
+      done(std::move(pulled));
+    };
+    if (link_->Pull(request, deadline, local)) return;
+    remote_->PullTensors(request, deadline, std::move(done));
+  }
+  void WhyFailed(const WhyFailedRequest& request, absl::Time deadline,
+                 Done<WhyFailedReply> done) override {
+    remote_->WhyFailed(request, deadline, std::move(done));
+  }
+
+ private:
+  const std::shared_ptr<ShardClient> remote_;
+  const std::shared_ptr<LocalLink> link_;
+};
+
+class LocalConnector final : public Connector {
+ public:
+  explicit LocalConnector(std::unique_ptr<Connector> remote) : remote_(std::move(remote)) {}
+  ~LocalConnector() override {
+    std::vector<std::shared_ptr<LocalLink>> links;
+    {
+      absl::MutexLock lock(&mu_);
+      links.swap(links_);
+    }
+    for (const auto& link : links) link->Close();
+    for (const auto& link : links) link->Join();  // their last answers may still make calls
+    remote_.reset();
+  }
+
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return remote_->ConnectCoordinator(address);
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    std::shared_ptr<ShardClient> remote = remote_->ConnectShard(address);
+    absl::StatusOr<std::shared_ptr<LocalLink>> link = LocalLink::Open(address, &heap_);
+    if (!link.ok()) return remote;
+    absl::MutexLock lock(&mu_);
+    for (auto it = links_.begin(); it != links_.end();) {
+      if (!(*it)->ended()) {
+        ++it;
+        continue;
+      }
+      (*it)->Join();
+      it = links_.erase(it);
+    }
+    links_.push_back(*link);
+    return std::make_shared<LocalShardClient>(std::move(remote), *std::move(link));
+  }
+  MemorySource* memory() override { return &heap_; }
+
+ private:
+  std::unique_ptr<Connector> remote_;
+  // Each tensor arena has a segment of its own, which can be renewed.
+  SegmentHeap heap_{0};
+  absl::Mutex mu_;
+  std::vector<std::shared_ptr<LocalLink>> links_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace
+
+std::unique_ptr<Connector> MakeLocalConnector(std::unique_ptr<Connector> remote) {
+  return std::make_unique<LocalConnector>(std::move(remote));
+}
+
+}  // namespace parley

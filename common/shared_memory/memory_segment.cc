@@ -1,0 +1,107 @@
+#include "common/shared_memory/memory_segment.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010  // Linux 5.1
+#endif
+
+namespace parley {
+namespace {
+
+constexpr size_t kPage = 4096;
+
+absl::Status NoMemory(size_t bytes) {
+  return absl::ResourceExhaustedError(absl::StrCat("no ", bytes >> 20, " MiB of shared memory: ",
+                                                   absl::ErrnoToStatus(errno, "memfd").message()));
+}
+
+// A memfd of so many bytes, all zero. As with all memory, the system gives a page when it is
+// touched.
+absl::StatusOr<FileDescriptor> MakeFile(size_t bytes) {
+  FileDescriptor fd(::memfd_create("parley", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return NoMemory(bytes);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) return NoMemory(bytes);
+  return fd;
+}
+
+absl::StatusOr<std::byte*> Map(const FileDescriptor& fd, size_t bytes, int protection,
+                               std::byte* where = nullptr) {
+  void* const data = ::mmap(where, bytes, protection,
+                            MAP_SHARED | (where != nullptr ? MAP_FIXED : 0), fd.get(), 0);
+  if (data == MAP_FAILED) return NoMemory(bytes);
+  return static_cast<std::byte*>(data);
+}
+
+// After it is mapped to be written.
+absl::Status Seal(const FileDescriptor& fd) {
+  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return absl::ErrnoToStatus(errno, "sealing shared memory");
+  }
+  // An older kernel does without: then the readers' care not to write is all there is.
+  (void)::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
+  (void)::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SEAL);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+FileDescriptor::~FileDescriptor() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::StatusOr<std::shared_ptr<MemorySegment>> MemorySegment::Create(size_t bytes) {
+  const size_t whole = (bytes + kPage - 1) / kPage * kPage + (bytes == 0 ? kPage : 0);
+  absl::StatusOr<FileDescriptor> fd = MakeFile(whole);
+  if (!fd.ok()) return fd.status();
+  const absl::StatusOr<std::byte*> data = Map(*fd, whole, PROT_READ | PROT_WRITE);
+  if (!data.ok()) return data.status();
+  std::shared_ptr<MemorySegment> segment(new MemorySegment(*std::move(fd), *data, whole));
+  if (absl::Status sealed = Seal(segment->fd_); !sealed.ok()) return sealed;
+  return segment;
+}
+
+absl::StatusOr<std::shared_ptr<const MemorySegment>> MemorySegment::OfPeer(
+    const FileDescriptor& fd) {
+  // Of a file that is no memfd this fails.
+  const int seals = ::fcntl(fd.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return absl::InvalidArgumentError("a peer's shared memory is not sealed against shrinking");
+  }
+  struct stat about {};
+  if (::fstat(fd.get(), &about) != 0 || about.st_size <= 0) {
+    return absl::InvalidArgumentError("a peer's shared memory has no size");
+  }
+  FileDescriptor own(::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) return absl::ErrnoToStatus(errno, "a peer's shared memory");
+  const auto bytes = static_cast<size_t>(about.st_size);
+  const absl::StatusOr<std::byte*> data = Map(own, bytes, PROT_READ);
+  if (!data.ok()) return data.status();
+  return std::shared_ptr<const MemorySegment>(new MemorySegment(std::move(own), *data, bytes));
+}
+
+absl::StatusOr<std::shared_ptr<MemorySegment>> MemorySegment::InPlaceOf(MemorySegment& former) {
+  absl::StatusOr<FileDescriptor> fd = MakeFile(former.bytes_);
+  if (!fd.ok()) return fd.status();
+  const absl::StatusOr<std::byte*> data =
+      Map(*fd, former.bytes_, PROT_READ | PROT_WRITE, former.data_);
+  if (!data.ok()) return data.status();
+  former.displaced_ = true;
+  std::shared_ptr<MemorySegment> segment(new MemorySegment(*std::move(fd), *data, former.bytes_));
+  if (absl::Status sealed = Seal(segment->fd_); !sealed.ok()) return sealed;
+  return segment;
+}
+
+MemorySegment::~MemorySegment() {
+  if (!displaced_) ::munmap(data_, bytes_);
+}
+
+}  // namespace parley

@@ -1,0 +1,171 @@
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "common/shared_memory/memory_segment.h"
+#include "common/shared_memory/segment_heap.h"
+
+namespace parley {
+namespace {
+
+std::string TextAt(const std::byte* data) { return reinterpret_cast<const char*>(data); }
+void Write(std::byte* data, const std::string& text) {
+  std::memcpy(data, text.c_str(), text.size() + 1);
+}
+
+TEST(MemorySegmentTest, APeerReadsWhatItsMakerWrites) {
+  const auto segment = MemorySegment::Create(5000);
+  ASSERT_TRUE(segment.ok()) << segment.status();
+  EXPECT_GE((*segment)->bytes(), 5000u);
+  EXPECT_EQ((*segment)->data()[4999], std::byte{0});
+  const auto peer = MemorySegment::OfPeer((*segment)->fd());
+  ASSERT_TRUE(peer.ok()) << peer.status();
+  EXPECT_EQ((*peer)->bytes(), (*segment)->bytes());
+  Write((*segment)->data() + 100, "gradient");
+  EXPECT_EQ(TextAt((*peer)->data() + 100), "gradient");
+}
+
+TEST(MemorySegmentTest, NobodyShrinksItUnderAReaderOrMapsItToWrite) {
+  const auto segment = MemorySegment::Create(8192);
+  ASSERT_TRUE(segment.ok());
+  const int fd = (*segment)->fd().get();
+  EXPECT_NE(::ftruncate(fd, 4096), 0);
+  EXPECT_NE(::ftruncate(fd, 1 << 20), 0);
+  EXPECT_EQ(::mmap(nullptr, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+  EXPECT_NE(::fcntl(fd, F_ADD_SEALS, 0), 0);  // and no seal comes or goes
+}
+
+TEST(MemorySegmentTest, WhatIsNotSafeToReadIsRefused) {
+  const auto refused = [](int raw) {
+    const FileDescriptor fd(raw);
+    return absl::IsInvalidArgument(MemorySegment::OfPeer(fd).status());
+  };
+  // Its maker could shrink it, and its reader would end by SIGBUS.
+  const int unsealed = ::memfd_create("unsealed", MFD_ALLOW_SEALING);
+  ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
+  EXPECT_TRUE(refused(unsealed));
+  const int empty = ::memfd_create("empty", MFD_ALLOW_SEALING);
+  ASSERT_EQ(::fcntl(empty, F_ADD_SEALS, F_SEAL_SHRINK), 0);
+  EXPECT_TRUE(refused(empty));
+  EXPECT_TRUE(refused(::open("/proc/self/exe", O_RDONLY)));
+  EXPECT_TRUE(refused(::open("/dev/null", O_RDONLY)));
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  EXPECT_TRUE(refused(pipes[0]));
+  ::close(pipes[1]);
+  EXPECT_TRUE(refused(-1));
+}
+
+TEST(MemorySegmentTest, AnotherOneTakesItsPlaceAndReadersKeepTheFormer) {
+  auto segment = MemorySegment::Create(4096);
+  ASSERT_TRUE(segment.ok());
+  std::byte* const address = (*segment)->data();
+  Write(address, "lent");
+  const auto reader = MemorySegment::OfPeer((*segment)->fd());
+  ASSERT_TRUE(reader.ok());
+  auto fresh = MemorySegment::InPlaceOf(**segment);
+  ASSERT_TRUE(fresh.ok()) << fresh.status();
+  segment->reset();  // unmaps nothing of the new one
+  EXPECT_EQ((*fresh)->data(), address);
+  EXPECT_EQ(TextAt(address), "");
+  Write(address, "next");
+  EXPECT_EQ(TextAt((*reader)->data()), "lent");
+}
+
+TEST(MemorySegmentTest, NothingIsLeftOfAProcessThatIsKilled) {
+  int pipes[2];
+  ASSERT_EQ(::pipe(pipes), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto segment = MemorySegment::Create(1 << 20);
+    Write((*segment)->data(), "x");
+    (void)!::write(pipes[1], "x", 1);
+    ::pause();
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(pipes[0], &byte, 1), 1);
+  const std::string files = "/proc/" + std::to_string(child) + "/fd";
+  ::kill(child, SIGKILL);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  // It has no name: what has no holder is not there.
+  EXPECT_NE(::access(files.c_str(), F_OK), 0);
+  ::close(pipes[0]);
+  ::close(pipes[1]);
+}
+
+TEST(SegmentHeapTest, SmallBlocksShareASegmentAndLargeOnesHaveTheirOwn) {
+  SegmentHeap heap(1 << 20);
+  const auto a = heap.Allocate(100);
+  const auto b = heap.Allocate(100);
+  const auto large = heap.Allocate(2 << 20);
+  ASSERT_TRUE(a.ok() && b.ok() && large.ok());
+  const auto place_a = heap.Find(a->data, 100);
+  const auto place_b = heap.Find(b->data + 50, 50);
+  const auto place_large = heap.Find(large->data + (2 << 20) - 8, 8);
+  ASSERT_TRUE(place_a.has_value() && place_b.has_value() && place_large.has_value());
+  EXPECT_EQ(place_a->segment, place_b->segment);
+  EXPECT_EQ(place_b->offset, place_a->offset + 128 + 50);
+  EXPECT_NE(place_large->segment, place_a->segment);
+  EXPECT_EQ(place_large->memory->data() + place_large->offset, large->data + (2 << 20) - 8);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(b->data) % 64, 0u);
+}
+
+TEST(SegmentHeapTest, FindsNothingWhereNoBlockIs) {
+  SegmentHeap heap(0);
+  std::string elsewhere(100, 'x');
+  EXPECT_FALSE(heap.Find(elsewhere.data(), 10).has_value());
+  auto block = heap.Allocate(4096);
+  ASSERT_TRUE(block.ok());
+  const std::byte* const data = block->data;
+  EXPECT_FALSE(heap.Find(elsewhere.data(), 10).has_value());
+  EXPECT_FALSE(heap.Find(data + 4000, 200).has_value());
+  EXPECT_FALSE(heap.Find(data - 1, 10).has_value());
+  EXPECT_FALSE(heap.Find(data, SIZE_MAX).has_value());
+  *block = MemoryBlock();
+  EXPECT_FALSE(heap.Find(data, 10).has_value());
+}
+
+TEST(SegmentHeapTest, RenewedBlocksAreAnotherSegmentAtTheSameAddress) {
+  SegmentHeap heap(0);
+  auto block = heap.Allocate(4096);
+  ASSERT_TRUE(block.ok());
+  Write(block->data, "lent");
+  const auto before = heap.Find(block->data, 4);
+  const auto reader = MemorySegment::OfPeer(before->memory->fd());
+  ASSERT_TRUE(reader.ok());
+  ASSERT_TRUE(heap.Renew(*block).ok());
+  const auto after = heap.Find(block->data, 4);
+  ASSERT_TRUE(after.has_value());
+  EXPECT_NE(after->segment, before->segment);
+  EXPECT_EQ(TextAt(block->data), "");
+  EXPECT_EQ(TextAt((*reader)->data()), "lent");
+}
+
+TEST(SegmentHeapTest, OnlyABlockWithASegmentOfItsOwnIsRenewed) {
+  SegmentHeap heap(1 << 20);
+  const auto shared = heap.Allocate(100);
+  ASSERT_TRUE(shared.ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(heap.Renew(*shared)));
+  MemoryBlock foreign;
+  EXPECT_TRUE(absl::IsInvalidArgument(heap.Renew(foreign)));
+}
+
+TEST(SegmentHeapTest, BlocksOutliveTheHeap) {
+  absl::StatusOr<MemoryBlock> block;
+  {
+    SegmentHeap heap(1 << 20);
+    block = heap.Allocate(100);
+  }
+  ASSERT_TRUE(block.ok());
+  Write(block->data, "still there");
+  EXPECT_EQ(TextAt(block->data), "still there");
+}
+
+}  // namespace
+}  // namespace parley
