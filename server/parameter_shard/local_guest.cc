@@ -52,8 +52,8 @@ absl::Status LocalGuest::Handle(LocalMessage message) {
   }
   if (!welcome_) return Greet(request);
   const absl::Time now = absl::Now();
-  const absl::Duration patience = std::clamp(absl::Microseconds(request.patience_us()),
-                                             absl::ZeroDuration(), kMostPatience);
+  const absl::Duration patience =
+      std::clamp(absl::Microseconds(request.patience_us()), absl::ZeroDuration(), kMostPatience);
   switch (request.what_case()) {
     case LocalRequest::kPush:
       return Push(request, {now, now + patience});
@@ -130,8 +130,7 @@ absl::Status LocalGuest::Show(uint64_t call, const PulledVersion& pulled, LocalR
     slice.dtype = each.dtype;
     slice.bytes = TensorBytes::Piece(each.values->data(), each.values->size());
     slice.loan = each.values->Lend();
-    std::optional<SegmentHeap::Place> place =
-        ShowSlice(slice, *options_.heap, *reply.add_slices());
+    std::optional<SegmentHeap::Place> place = ShowSlice(slice, *options_.heap, *reply.add_slices());
     if (!place.has_value()) {
       reply.clear_slices();
       return absl::UnimplementedError("these values lie in no shared memory");

@@ -91,11 +91,11 @@ int main(int argc, char** argv) {
       return daemon.Exit(kWrongUsage, status);
     }
     // Before any worker hears of this address.
-    absl::StatusOr<std::unique_ptr<LocalDoor>> door = LocalDoor::Open(
-        {daemon.address(), &process.shard(), &values,
-         [&](const std::string& method, int code, absl::Duration duration) {
-           daemon.metrics().ObserveRpc(method, code, duration);
-         }});
+    absl::StatusOr<std::unique_ptr<LocalDoor>> door =
+        LocalDoor::Open({daemon.address(), &process.shard(), &values,
+                         [&](const std::string& method, int code, absl::Duration duration) {
+                           daemon.metrics().ObserveRpc(method, code, duration);
+                         }});
     if (!door.ok()) {
       daemon.log().Info("workers on this machine have to use gRPC",
                         {{"why", std::string(door.status().message())}});

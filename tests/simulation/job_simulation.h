@@ -109,7 +109,7 @@ class JobSimulation {
 
   struct Worker {
     bool slow = false;
-    bool skips = false;  // pulls after some steps
+    bool skips = false;                 // pulls after some steps
     std::string_view doing = kJoining;  // for FaultCoverage
     bool hit_while_joining = false;     // by something as long as a lease
     std::shared_ptr<Process> process;
