@@ -30,6 +30,8 @@ void LocalGuest::Run() {
     over = message.ok() ? Handle(*std::move(message)) : message.status();
   }
   Close();
+  // The peer's memory goes with it, but for what an open step still reads.
+  segments_.clear();
 }
 
 void LocalGuest::Close() {

@@ -1,0 +1,170 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_LOCAL_DOOR_FIXTURE_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_LOCAL_DOOR_FIXTURE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "client/local_connector.h"
+#include "client/tensor_arena.h"
+#include "client/testing/refusing_peers.h"
+#include "server/parameter_shard/local_door.h"
+#include "server/parameter_shard/shard_fixture.h"
+
+namespace parley::testing {
+
+// One shard with one tensor of so many zeros, and one worker.
+inline constexpr size_t kLocalElements = 5000;
+inline ClusterView LocalView() {
+  return MakeView({.tensors = {{"w", kLocalElements}}, .workers = 1});
+}
+
+// A shard and its door; the name of the door is free.
+class LocalShard {
+ public:
+  explicit LocalShard(std::string address)
+      : address_(std::move(address)), shard_(SummingJob(), {}, {nullptr, &values_}) {
+    auto door = LocalDoor::Open({address_, &shard_, &values_, nullptr});
+    status_ = door.status();
+    if (door.ok()) door_ = *std::move(door);
+    shard_.Start(0);
+    status_.Update(shard_.SetView(LocalView(), absl::Now()));
+    const std::string zeros = BytesOf(Floats(kLocalElements));
+    status_.Update(shard_.StartSlice(0, {.values = zeros, .state = {}}, absl::Now()));
+  }
+
+  const absl::Status& status() const { return status_; }
+  const std::string& address() const { return address_; }
+  LockedShard& core() { return shard_; }
+  void CloseDoor() { door_.reset(); }
+
+ private:
+  const std::string address_;
+  SegmentHeap values_{1 << 20};
+  LockedShard shard_;
+  std::unique_ptr<LocalDoor> door_;
+  absl::Status status_;
+};
+
+// What is not for the link is refused, so that a test sees which way a call went.
+class NoRemote final : public Connector {
+ public:
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string&) override {
+    return nullptr;
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string&) override {
+    return std::make_shared<RefusingShard>();
+  }
+};
+
+// The worker, with calls that wait.
+class LocalWorker {
+ public:
+  LocalWorker() {
+    TensorSpec spec;
+    spec.set_name("w");
+    spec.set_dtype(F32);
+    spec.add_shape(kLocalElements);
+    arena_.emplace(std::vector<TensorSpec>{spec}, connector_->memory());
+  }
+
+  // False where the shard does not let it in.
+  bool Connect(const std::string& address) {
+    client_ = connector_->ConnectShard(address);
+    for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
+      if (client_->ReadsLentMemory()) return true;
+      absl::SleepFor(absl::Microseconds(200));
+    }
+    return false;
+  }
+  void Disconnect() { client_.reset(); }
+
+  ShardClient& client() const { return *client_; }
+  TensorArena& arena() { return *arena_; }
+  float* gradient() { return reinterpret_cast<float*>(arena_->tensor(0).data()); }
+  void Fill(float value) { std::fill_n(gradient(), kLocalElements, value); }
+
+  TensorPush MakePush(uint64_t step) const {
+    TensorPush push;
+    *push.head.mutable_header() = HeaderOf(view_, 1);
+    push.head.set_step(step);
+    push.slices.push_back(
+        {0, F32, TensorBytes::Piece(arena_->tensor(0)), arena_->owner(), arena_->Lend()});
+    return push;
+  }
+  absl::StatusOr<PushReply> Push(const TensorPush& push) const {
+    return Wait<PushReply>(
+        [&](Done<PushReply> done) { client_->PushTensors(push, Soon(), std::move(done)); });
+  }
+  absl::StatusOr<PushReply> Push(uint64_t step) const { return Push(MakePush(step)); }
+  absl::StatusOr<CompleteReply> Complete(uint64_t step) const {
+    CompleteRequest request;
+    *request.mutable_header() = HeaderOf(view_, 1);
+    request.set_step(step);
+    request.mutable_share()->set_weight(1);
+    return Wait<CompleteReply>(
+        [&](Done<CompleteReply> done) { client_->Complete(request, Soon(), std::move(done)); });
+  }
+  absl::StatusOr<TensorPull> Pull(uint64_t version, absl::Time deadline = Soon()) const {
+    PullRequest request;
+    *request.mutable_header() = HeaderOf(view_, 1);
+    request.set_version(version);
+    request.add_slices(0);
+    return Wait<TensorPull>(
+        [&](Done<TensorPull> done) { client_->PullTensors(request, deadline, std::move(done)); });
+  }
+  static Floats FloatsOf(const TensorPull& pulled) {
+    Floats floats(pulled.slices[0].bytes.size() / sizeof(float));
+    pulled.slices[0].bytes.CopyTo(reinterpret_cast<std::byte*>(floats.data()));
+    return floats;
+  }
+  // A whole step with this gradient.
+  absl::Status Step(uint64_t step, float value) {
+    arena_->Recall();
+    Fill(value);
+    if (auto pushed = Push(step); !pushed.ok()) return pushed.status();
+    auto decided = Complete(step);
+    if (!decided.ok()) return decided.status();
+    if (decided->verdict().outcome() == Verdict::APPLY) return absl::OkStatus();
+    return absl::InternalError(decided->verdict().ShortDebugString());
+  }
+
+  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+ private:
+  template <class Reply>
+  static absl::StatusOr<Reply> Wait(const std::function<void(Done<Reply>)>& call) {
+    struct Answer {
+      absl::Notification here;
+      absl::StatusOr<Reply> reply;
+    };
+    const auto answer = std::make_shared<Answer>();
+    call([answer](absl::StatusOr<Reply> reply) {
+      answer->reply = std::move(reply);
+      answer->here.Notify();
+    });
+    if (!answer->here.WaitForNotificationWithTimeout(absl::Seconds(60))) {
+      return absl::DeadlineExceededError("the test gave up");
+    }
+    return std::move(answer->reply);
+  }
+
+  const ClusterView view_ = LocalView();
+  const std::unique_ptr<Connector> connector_ = MakeLocalConnector(std::make_unique<NoRemote>());
+  std::shared_ptr<ShardClient> client_;
+  std::optional<TensorArena> arena_;
+};
+
+}  // namespace parley::testing
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_LOCAL_DOOR_FIXTURE_H_
