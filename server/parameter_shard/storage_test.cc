@@ -268,7 +268,9 @@ TEST(GradientAccumulatorTest, WhatWasLentAndIsWrittenAgainIsFoundOut) {
     EXPECT_TRUE(absl::IsAborted(whole)) << whole;
     EXPECT_THAT(std::string(whole.message()), testing::HasSubstr("contributor 0"));
     // Of one that does not count nothing is read.
-    if (apart) EXPECT_TRUE(sum.SumOf({1}, 0, tile).ok());
+    if (apart) {
+      EXPECT_TRUE(sum.SumOf({1}, 0, tile).ok());
+    }
     sum.Drop();
     EXPECT_TRUE(sum.Sum({0, 1}).ok());
   }
