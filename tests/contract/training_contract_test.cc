@@ -29,7 +29,7 @@ void TrainExactly(Session& session, uint32_t workers) {
   StartTraining(session, 4000);
   if (testing::Test::HasFatalFailure()) return;
   std::vector<std::vector<float>> expected(2);
-  expected[0].resize(800'000);
+  expected[0].resize(kBigRows * 800);
   expected[1].resize(7);
   while (const auto plan = session.NextStep()) {
     for (size_t tensor : {1, 0}) {
