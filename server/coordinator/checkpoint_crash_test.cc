@@ -35,7 +35,7 @@ constexpr uint64_t kSeeds = 3;
 #else
 constexpr uint64_t kSeeds = 12;
 #endif
-constexpr uint64_t kSteps = 3;   // a checkpoint after each
+constexpr uint64_t kSteps = 3;  // a checkpoint after each
 
 // What the shards hold after each step, made once for all tests.
 struct Training {
