@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import urllib.request
 
 from support import data
@@ -187,9 +188,12 @@ def passes(test):
         print(f"passed {test.__name__} ({time.monotonic() - began:.1f} s)", flush=True)
         return True
     except BaseException as error:  # a test that is interrupted must still end its processes
+        failed = f"FAILED {test.__name__} ({time.monotonic() - began:.1f} s): {type(error).__name__}: {error}"
+        print(failed, flush=True)
         for run in runs:
             run.show()
-        print(f"FAILED {test.__name__} ({time.monotonic() - began:.1f} s): {type(error).__name__}: {error}", flush=True)
+        traceback.print_exception(error)
+        print(failed, flush=True)
         if isinstance(error, KeyboardInterrupt):
             raise
         return False
