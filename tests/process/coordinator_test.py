@@ -9,6 +9,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
+from support.brake import Brake
 from support.jobs import Run, alive, last_line, main, scrape, small_job, wait_for
 from support.programs import program
 
@@ -38,6 +39,7 @@ def metrics_address(log):
 def it_comes_back(where, runs):
     run = Run(small_job(where, liveness="2s", epochs=options.epochs, extra='autonomy: "60s"\n'))
     runs.append(run)
+    brake = Brake(run)
     run.wait_for_step(5)
     shard = metrics_address(run.logs()["shard-0"])
     os.kill(run.pids()["coordinator"], signal.SIGKILL)
@@ -60,6 +62,7 @@ def it_comes_back(where, runs):
         assert int(status["generation"]) == 2, status
         assert metric(metrics_address(log.read_text()), "parley_coordinator_generation") == 2
         assert len(status["members"]) == 4, status
+        brake.release()
         assert run.wait(240) == 0, run.process.returncode
         assert second.wait(20) == 0, second.returncode
     finally:

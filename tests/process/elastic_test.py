@@ -3,6 +3,7 @@
 import sys
 
 sys.path.insert(0, "tests/process")
+from support.brake import Brake
 from support.jobs import Run, main, small_job, wait_for
 
 
@@ -11,6 +12,7 @@ def a_worker_is_replaced(where, runs):
     job.write_text(job.read_text().replace("workers: 2", "workers: 2 min_workers: 1"))
     run = Run(job)
     runs.append(run)
+    brake = Brake(run)
     run.wait_for_step(5)
     run.lose_worker("worker-1")
     step = int(run.status()["step"])
@@ -18,6 +20,7 @@ def a_worker_is_replaced(where, runs):
     late = run.start_late_worker()
     coordinator = run.out / "coordinator.log"
     wait_for("the view with the new one", lambda: "view_epoch=3 contributors=2" in coordinator.read_text(), 30)
+    brake.release()
     assert run.wait(180) == 0, run.process.returncode
     assert late.wait(20) == 0, late.returncode
     assert "accuracy" in run.stdout(), run.stdout()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
+from support.brake import Brake
 from support.jobs import Run, main, scrape, small_job, wait_for
 from support.programs import program
 
@@ -44,6 +45,7 @@ def training_goes_on_over_a_full_disk(where, runs):
         extra = f'\ncheckpoint {{ directory: "{disk}/checkpoints" every_steps: 5 keep_last: 2 }}\n'
         run = Run(small_job(where, epochs=30, extra=extra))
         runs.append(run)
+        brake = Brake(run)
         wait_for("a whole checkpoint", (disk / "checkpoints/latest").exists, 60)
         fill(disk / "ballast")
         wait_for("a failure", lambda: " a checkpoint failed" in run.logs()["coordinator"], 60)
@@ -56,6 +58,7 @@ def training_goes_on_over_a_full_disk(where, runs):
         whole = log.count(" a checkpoint is whole ")
         (disk / "ballast").unlink()
         wait_for("another whole one", lambda: run.logs()["coordinator"].count(" a checkpoint is whole ") > whole, 60)
+        brake.release()
         assert run.wait() == 0
         verify(disk / "checkpoints")
         print(f"{int(failures_told(run))} checkpoints failed, the job did not")

@@ -10,6 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
+from support.brake import Brake
 from support.jobs import Run, alive, exported, last_line, main, small_job, wait_for
 from support.programs import program
 
@@ -89,12 +90,14 @@ def tell(victim, number):
         job = small_job(where, epochs=EPOCHS, extra=EXTRA)
         hand = ByHand(job)
         runs.append(hand)
+        brake = Brake(hand)
         step = random.randint(5, 50)
         wait_for(f"step {step}", lambda: hand.step() >= step, 120)
         hand.processes[victim].send_signal(number)
         began = time.monotonic()
         codes = hand.wait_for_end(GRACE)
         took = time.monotonic() - began
+        brake.release()
         assert set(codes.values()) == {75}, codes
         causes = {last_line(log) for log in hand.logs().values()}
         assert len(causes) == 1, causes
@@ -112,11 +115,13 @@ def tell(victim, number):
 def sigterm_to_parley_run(where, runs):
     run = Run(small_job(where, epochs=EPOCHS, extra=EXTRA))
     runs.append(run)
+    brake = Brake(run)
     run.wait_for_step(random.randint(5, 50))
     pids = run.pids()
     run.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
     assert run.wait(GRACE) == 75, run.process.returncode
+    brake.release()
     took = time.monotonic() - began
     assert not any(alive(pid) for pid in pids.values()), pids
     said = run.stderr()

@@ -13,6 +13,7 @@ import sys
 sys.path.insert(0, "tests/process")
 import torch
 from support.bits import assert_same_bits
+from support.brake import Brake
 from support.jobs import Run, alive, exported, main, wait_for
 
 STEPS = 50
@@ -75,10 +76,12 @@ def a_killed_job_goes_on_bitwise(where, runs):
     for shards in (1, 2, 3, 5):
         first = start(where, f"killed-{shards}", shards=chance.choice([1, 2, 3, 5]))
         runs.append(first)
-        step = chance.randint(9, STEPS - 5)
+        brake = Brake(first)
+        step = chance.randint(9, STEPS - 10)
         first.wait_for_step(step)
         wait_for("a checkpoint", (first.out / "checkpoints/latest").exists, 30)
         kill_everything(first)
+        brake.release()
         second = start(where, f"resumed-{shards}", shards=shards, rest=f'start_from: "{first.out}/checkpoints"')
         runs.append(second)
         assert second.wait() == 0
