@@ -1,0 +1,87 @@
+#ifndef PARLEY_WORKER_MODELS_LAYERS_H_
+#define PARLEY_WORKER_MODELS_LAYERS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "client/torch/named_tensors.h"
+
+namespace parley {
+
+// The layers of image networks, with PyTorch's names and definitions. They hold handles: what
+// writes to a tensor of LayerSet::tensors() writes to the layer's. x: [samples, channels, height,
+// width] or, of Linear, [samples, features]; float32. What LibTorch throws passes through.
+struct Conv {
+  at::Tensor weight;
+  at::Tensor bias;  // may be none
+  int64_t stride = 1;
+  int64_t padding = 0;
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+struct Linear {
+  at::Tensor weight;
+  at::Tensor bias;
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
+// With the statistics of the batch in training, which it adds to the running ones; with these
+// otherwise.
+struct BatchNorm {
+  at::Tensor weight;
+  at::Tensor bias;
+  at::Tensor running_mean;
+  at::Tensor running_var;
+  at::Tensor batches;
+
+  at::Tensor operator()(const at::Tensor& x, bool training) const;
+};
+
+// What a weight begins with. Biases begin with 0, but for kUniform.
+enum class Initial {
+  kUniform,        // weight and bias: +-1/sqrt(fan in); PyTorch's default of both layer types
+  kKaimingFanIn,   // normal, deviation sqrt(2 / fan in) (He et al. 2015)
+  kKaimingFanOut,  // the same with fan out
+  kSmallNormal,    // normal, deviation 0.01
+};
+
+// Makes layers, and keeps their tensors. Each has values from a generator of its own, seeded from
+// (seed, its name): so they do not depend on the order in which layers are made.
+class LayerSet {
+ public:
+  explicit LayerSet(uint64_t seed) : seed_(seed) {}
+
+  struct ConvShape {
+    int64_t in;
+    int64_t out;
+    int64_t kernel;
+    int64_t stride = 1;
+    int64_t padding = 0;
+    bool bias = true;
+  };
+  Conv AddConv(const std::string& name, const ConvShape& shape, Initial initial);
+  Linear AddLinear(const std::string& name, int64_t in, int64_t out, Initial initial);
+  // weight: of all channels, at first.
+  BatchNorm AddBatchNorm(const std::string& name, int64_t channels, double weight = 1);
+
+  // In the order in which they were made, parameters first.
+  std::vector<NamedTensor> tensors() const;
+
+ private:
+  at::Tensor Parameter(const std::string& name, at::Tensor values);
+  at::Tensor Weight(const std::string& name, at::IntArrayRef shape, Initial initial);
+  at::Tensor Bias(const std::string& name, const at::Tensor& weight, Initial initial);
+
+  const uint64_t seed_;
+  std::vector<NamedTensor> parameters_;
+  std::vector<NamedTensor> buffers_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_MODELS_LAYERS_H_
