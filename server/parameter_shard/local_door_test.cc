@@ -125,14 +125,15 @@ TEST_F(LocalDoorTest, WhatAReaderOfABrokenConnectionReadsIsWrittenAgainAndItFind
   const auto reader = Connect();
   auto held = reader->Pull(0);
   ASSERT_TRUE(held.ok());
-  // The job has gone on in other memory, and this is written when the shard needs some again: while
-  // somebody reads the newest version.
+  // The job has gone on in other memory, and this is written when the shard needs more of it: here
+  // for each step, since somebody reads all versions.
   ASSERT_EQ(worker->Step(1, 1), absl::OkStatus());
   reader->Disconnect();
   const absl::Time deadline = Soon();
+  std::vector<absl::StatusOr<TensorPull>> versions;
   for (uint64_t step = 2; held->slices[0].loan->Stands() && absl::Now() < deadline; ++step) {
-    const auto newest = worker->Pull(step - 1);
-    ASSERT_TRUE(newest.ok());
+    versions.push_back(worker->Pull(step - 1));
+    ASSERT_TRUE(versions.back().ok());
     ASSERT_EQ(worker->Step(step, 1), absl::OkStatus());
   }
   EXPECT_FALSE(held->slices[0].loan->Stands());
