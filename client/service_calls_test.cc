@@ -43,6 +43,9 @@ class OneShard final : public Connector {
 
 class ServiceCallsTest : public testing::Test {
  protected:
+  // A call that nobody answers holds the client that it is made with.
+  ~ServiceCallsTest() override { shard_.held.clear(); }
+
   std::unique_ptr<ServiceCalls> MakeCalls(uint64_t job_epoch) {
     auto calls =
         std::make_unique<ServiceCalls>(ServiceCalls::Options{absl::Minutes(1), absl::Seconds(10)},
