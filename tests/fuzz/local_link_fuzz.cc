@@ -101,11 +101,11 @@ void Read(const std::vector<Message>& messages, const MemorySegment& segment) {
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const MemorySegment& segment = **new auto(*MemorySegment::Create(4096));
+  static const auto& segment = *new auto(*MemorySegment::Create(4096));
   const std::vector<Message> messages =
       Split(std::string(reinterpret_cast<const char*>(data + 1), size - 1));
-  Visit(messages, (data[0] & 1) == 0, segment);
-  Read(messages, segment);
+  Visit(messages, (data[0] & 1) == 0, *segment);
+  Read(messages, *segment);
   return 0;
 }
 
