@@ -24,19 +24,14 @@ constexpr uint64_t kAtOnce = 1000;
 // PyTorch's cross-entropy leaves such samples out.
 constexpr int64_t kIgnored = -100;
 
-absl::Status Read(const DataSource& set, uint64_t begin, uint64_t end, Batch& batch) {
-  batch.samples.resize(end - begin);
-  std::iota(batch.samples.begin(), batch.samples.end(), begin);
-  batch.x.Resize(batch.samples.size() * set.x().bytes());
-  batch.y.Resize(batch.samples.size() * set.y().bytes());
-  return set.Fill(batch.samples, batch.x.span(), batch.y.span());
-}
-
 // The first sample through network and loss; gives the number of classes where y are class numbers.
 absl::StatusOr<std::optional<int64_t>> Classes(const JobConfig& job, Network& network,
                                                const std::string& name, const DataSource& set) {
   Batch batch;
-  if (absl::Status status = Read(set, 0, 1, batch); !status.ok()) return status;
+  batch.x.Resize(set.x().bytes());
+  batch.y.Resize(set.y().bytes());
+  absl::Status read = set.Fill({{0}}, batch.x.span(), batch.y.span());
+  if (!read.ok()) return read;
   std::optional<int64_t> classes;
   const std::string what = absl::StrCat("the model and the ", name, " data");
   absl::Status status = CatchTorch(what, [&] {
@@ -61,7 +56,11 @@ absl::Status CheckClassNumbers(const std::string& name, const DataSource& set, i
   Batch batch;
   for (uint64_t begin = 0; begin < set.size(); begin += kAtOnce) {
     const uint64_t end = std::min(set.size(), begin + kAtOnce);
-    if (absl::Status status = Read(set, begin, end, batch); !status.ok()) return status;
+    std::vector<uint64_t>& samples = batch.draw.samples;
+    samples.resize(end - begin);
+    std::iota(samples.begin(), samples.end(), begin);
+    batch.y.Resize(samples.size() * set.y().bytes());
+    if (absl::Status read = set.FillY(batch.draw, batch.y.span()); !read.ok()) return read;
     const at::Tensor y =
         BatchTensor(set.y(), end - begin, batch.y.span()).to(at::kLong).reshape({-1});
     const auto each = static_cast<uint64_t>(y.numel()) / (end - begin);

@@ -177,12 +177,14 @@ class DamagedSource final : public DataSource {
   uint64_t size() const override { return whole_->size(); }
   const SampleLayout& x() const override { return whole_->x(); }
   const SampleLayout& y() const override { return whole_->y(); }
-  absl::Status Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                    absl::Span<std::byte> y) const override {
-    for (const uint64_t sample : samples) {
+  absl::Status FillX(const Draw& draw, absl::Span<std::byte> x) const override {
+    return whole_->FillX(draw, x);
+  }
+  absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override {
+    for (const uint64_t sample : draw.samples) {
       if (sample >= size() / 2) return absl::DataLossError("train.bin ends in sample 1");
     }
-    return whole_->Fill(samples, x, y);
+    return whole_->FillY(draw, y);
   }
 
  private:

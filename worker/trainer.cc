@@ -84,10 +84,10 @@ absl::Status Trainer::Train() {
   while (true) {
     if (status = EvaluateWhatIsDue(); !status.ok()) return status;
     HasGoneBack();  // in the end, or in an evaluation
-    std::vector<Prefetcher::Samples> expected;
+    std::vector<Draw> expected;
     for (const StepPlan& plan : parts_.session.Ahead(ahead)) {
       for (auto& samples : Microbatches(plan.samples, batch_))
-        expected.push_back(std::move(samples));
+        expected.push_back({std::move(samples), plan.data_epoch});
     }
     training_data_.Expect(std::move(expected));
     std::optional<StepPlan> plan = parts_.session.NextStep();
@@ -141,7 +141,7 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
   absl::StatusOr<std::unique_ptr<Batch>> batch;
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kData);
-    batch = training_data_.Take(samples);
+    batch = training_data_.Take({samples, plan.data_epoch});
     if (!batch.ok()) return batch.status();
   }
   at::Tensor loss;
@@ -192,10 +192,13 @@ absl::Status Trainer::Evaluate(const Session::PendingEvaluation& due) {
     }
     const auto batches = Microbatches(all, EvaluationBatch(parts_.job));
     Prefetcher data(parts_.data.test, PrefetchedBatches(parts_.job));
-    data.Expect(batches);
+    std::vector<Draw> draws;
+    for (const auto& samples : batches) draws.push_back({samples, due.epoch});
+    data.Expect(draws);
     absl::Status status = CatchTorch("evaluation", [&] { parts_.network.SetTraining(false); });
-    for (const auto& samples : batches) {
-      auto batch = data.Take(samples);
+    for (const Draw& draw : draws) {
+      const std::vector<uint64_t>& samples = draw.samples;
+      auto batch = data.Take(draw);
       if (!batch.ok()) return batch.status();
       status.Update(CatchTorch(absl::StrCat("evaluation of version ", due.version), [&] {
         const c10::NoGradGuard no_grad;

@@ -32,7 +32,7 @@ struct Workload {
 };
 
 absl::StatusOr<Workload> Prepare(const JobConfig& job) {
-  auto data = OpenDatasets(job.data());
+  auto data = OpenDatasets(job.data(), job.seed());
   if (!data.ok()) return data.status();
   auto network = MakeNetwork(job, data->train->x());
   if (!network.ok()) return network.status();

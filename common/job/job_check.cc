@@ -79,6 +79,18 @@ class Checker {
     if (job_.model().has_simple_cnn()) {
       Between(1, job_.model().simple_cnn().classes(), 1 << 20, "model.simple_cnn.classes");
     }
+    if (job_.model().has_resnet()) {
+      const ResNet& resnet = job_.model().resnet();
+      Require(resnet.depth() == 18 || resnet.depth() == 34 || resnet.depth() == 50,
+              "model.resnet.depth", absl::StrCat("must be 18, 34 or 50, not ", resnet.depth()));
+      Between(1, resnet.classes(), 1 << 20, "model.resnet.classes");
+    }
+    if (job_.model().has_vgg19()) {
+      Between(1, job_.model().vgg19().classes(), 1 << 20, "model.vgg19.classes");
+    }
+    if (job_.model().has_xresnet50()) {
+      Between(1, job_.model().xresnet50().classes(), 1 << 20, "model.xresnet50.classes");
+    }
     if (job_.model().has_torchscript()) {
       Require(!job_.model().torchscript().empty(), "model.torchscript", "must name a file");
     }
@@ -87,7 +99,7 @@ class Checker {
   void DataIsGiven() {
     const Data& data = job_.data();
     Require(data.kind_case() != Data::KIND_NOT_SET, "data",
-            "is missing; give one of idx, cifar10 and safetensors, such as "
+            "is missing; give one of idx, cifar10, image_folders and safetensors, such as "
             "data { idx { directory: \"/usr/share/datasets/fashion-mnist\" } batch: 100 }");
     if (data.has_idx()) {
       Require(!data.idx().directory().empty(), "data.idx.directory", "must name a folder");
@@ -97,6 +109,7 @@ class Checker {
     if (data.has_cifar10()) {
       Require(!data.cifar10().directory().empty(), "data.cifar10.directory", "must name a folder");
     }
+    if (data.has_image_folders()) ImageFoldersAreRight(data.image_folders());
     if (data.has_safetensors()) {
       Require(!data.safetensors().train().empty(), "data.safetensors.train", "must name a file");
     }
@@ -105,11 +118,40 @@ class Checker {
     Between(0, data.prefetch(), kMostPrefetched, "data.prefetch");
     Require(job_.loss() == CROSS_ENTROPY || job_.loss() == MEAN_SQUARED_ERROR, "loss",
             "must be CROSS_ENTROPY or MEAN_SQUARED_ERROR");
-    Require(job_.loss() != MEAN_SQUARED_ERROR || (!data.has_idx() && !data.has_cifar10()), "loss",
+    Require(job_.loss() != MEAN_SQUARED_ERROR || !HasClasses(data), "loss",
             absl::StrCat("MEAN_SQUARED_ERROR needs targets like the network's outputs, but the "
                          "labels of data.",
-                         data.has_idx() ? "idx" : "cifar10",
+                         data.has_idx()       ? "idx"
+                         : data.has_cifar10() ? "cifar10"
+                                              : "image_folders",
                          " are class numbers: must be CROSS_ENTROPY or left out"));
+  }
+
+  static bool HasClasses(const Data& data) {
+    return data.has_idx() || data.has_cifar10() || data.has_image_folders();
+  }
+
+  void ImageFoldersAreRight(const ImageFolders& images) {
+    Require(!images.directory().empty(), "data.image_folders.directory", "must name a folder");
+    Between(1, images.side(), 1 << 14, "data.image_folders.side");
+    Share(images.least_area(), "data.image_folders.least_area");
+    Require(images.flip() >= 0 && images.flip() <= 1, "data.image_folders.flip",
+            "must be a number from 0 to 1");
+    Share(images.evaluation_share(), "data.image_folders.evaluation_share");
+    Require(images.mean_size() == 3 && images.deviation_size() == 3, "data.image_folders.mean",
+            "and deviation must each be given three times: for red, green and blue");
+    for (const float mean : images.mean()) {
+      Require(std::isfinite(mean), "data.image_folders.mean", "must be finite numbers");
+    }
+    for (const float deviation : images.deviation()) {
+      Positive(deviation, "data.image_folders.deviation");
+    }
+    Between(1, images.threads(), 1024, "data.image_folders.threads");
+  }
+
+  // Of something, more than nothing.
+  void Share(double value, std::string_view field) {
+    Require(value > 0 && value <= 1, field, "must be above 0 and at most 1");
   }
 
   void AdamIsRight(const Adam& adam, const std::string& path) {

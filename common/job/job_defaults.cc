@@ -63,10 +63,27 @@ void OptimizerDefaults(Optimizer& optimizer) {
   }
 }
 
+google::protobuf::RepeatedField<float> Three(float red, float green, float blue) {
+  google::protobuf::RepeatedField<float> three;
+  for (const float value : {red, green, blue}) three.Add(value);
+  return three;
+}
+
 void DataDefaults(Data& data) {
   if (data.has_idx()) {
     PARLEY_DEFAULT(*data.mutable_idx(), mean, 0);
     PARLEY_DEFAULT(*data.mutable_idx(), deviation, 1);
+  }
+  if (data.has_image_folders()) {
+    ImageFolders& images = *data.mutable_image_folders();
+    PARLEY_DEFAULT(images, side, 224);
+    PARLEY_DEFAULT(images, least_area, 0.08);
+    PARLEY_DEFAULT(images, flip, 0.5);
+    PARLEY_DEFAULT(images, evaluation_share, 0.875);
+    PARLEY_DEFAULT(images, threads, 2);
+    // ImageNet's.
+    if (images.mean().empty()) *images.mutable_mean() = Three(0.485F, 0.456F, 0.406F);
+    if (images.deviation().empty()) *images.mutable_deviation() = Three(0.229F, 0.224F, 0.225F);
   }
   PARLEY_DEFAULT(data, evaluation_batch, 500);
   PARLEY_DEFAULT(data, shuffle, true);
@@ -121,6 +138,15 @@ void FillInDefaults(JobConfig& job) {
   if (job.model().has_simple_cnn()) {
     PARLEY_DEFAULT(*job.mutable_model()->mutable_simple_cnn(), classes, 10);
   }
+  if (job.model().has_resnet()) {
+    PARLEY_DEFAULT(*job.mutable_model()->mutable_resnet(), classes, 10);
+  }
+  if (job.model().has_vgg19()) {
+    PARLEY_DEFAULT(*job.mutable_model()->mutable_vgg19(), classes, 10);
+  }
+  if (job.model().has_xresnet50()) {
+    PARLEY_DEFAULT(*job.mutable_model()->mutable_xresnet50(), classes, 10);
+  }
   DataDefaults(*job.mutable_data());
   if (job.loss() == LOSS_UNSPECIFIED) job.set_loss(CROSS_ENTROPY);
   OptimizerDefaults(*job.mutable_optimizer());
@@ -157,6 +183,9 @@ void ResolvePaths(JobConfig& job, const std::string& folder) {
   Data& data = *job.mutable_data();
   if (data.has_idx()) Resolve(*data.mutable_idx()->mutable_directory(), folder);
   if (data.has_cifar10()) Resolve(*data.mutable_cifar10()->mutable_directory(), folder);
+  if (data.has_image_folders()) {
+    Resolve(*data.mutable_image_folders()->mutable_directory(), folder);
+  }
   if (data.has_safetensors()) {
     Resolve(*data.mutable_safetensors()->mutable_train(), folder);
     Resolve(*data.mutable_safetensors()->mutable_test(), folder);

@@ -42,7 +42,7 @@ absl::StatusOr<Datasets> Images() {
   std::iota(samples.begin(), samples.end(), 0);
   std::vector<std::byte> x(kSamples * 28 * 28 * sizeof(float));
   std::vector<std::byte> y(kSamples * sizeof(int64_t));
-  if (const absl::Status filled = all.Fill(samples, absl::MakeSpan(x), absl::MakeSpan(y));
+  if (const absl::Status filled = all.Fill({samples}, absl::MakeSpan(x), absl::MakeSpan(y));
       !filled.ok()) {
     return filled;
   }
@@ -104,7 +104,7 @@ std::vector<at::Tensor> TrainPlainly(const JobConfig& job, const Datasets& data)
       at::Tensor x = at::empty({count, 1, 28, 28});
       at::Tensor y = at::empty({count}, at::kLong);
       const absl::Status filled =
-          data.train->Fill(samples, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
+          data.train->Fill({samples}, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
                            {static_cast<std::byte*>(y.data_ptr()), y.nbytes()});
       EXPECT_TRUE(filled.ok());
       at::cross_entropy_loss(network->Forward(x), y).backward();

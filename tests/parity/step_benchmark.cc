@@ -62,7 +62,7 @@ class PlainLoop {
       at::Tensor x = at::empty({static_cast<int64_t>(batch_), 1, 28, 28});
       at::Tensor y = at::empty({static_cast<int64_t>(batch_)}, at::kLong);
       data_.train
-          ->Fill(samples, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
+          ->Fill({samples}, {static_cast<std::byte*>(x.data_ptr()), x.nbytes()},
                  {static_cast<std::byte*>(y.data_ptr()), y.nbytes()})
           .IgnoreError();
       const at::Tensor loss = at::cross_entropy_loss(network_->Forward(x), y);

@@ -112,10 +112,10 @@ def check_start(model, described, name):
         assert (ours["largest"] < 2 * ours["square"] ** 0.5) == uniform, what
 
 
-def check_numbers(model, got, training):
+def check_numbers(model, got, training, side):
     model.train(training)
     model.zero_grad()
-    y = model(waves([SAMPLES, 3, 64, 64], 2, 1).square())
+    y = model(waves([SAMPLES, 3, side, side], 2, 1).square())
     (y * waves(y.shape, 3, 1)).sum().backward()
     worst = close(got["outputs"], y.detach().flatten().tolist(), "outputs")
     worst = max(worst, close(got["gradients"], [digest(each.grad) for each in model.parameters()], "gradients"))
@@ -124,6 +124,7 @@ def check_numbers(model, got, training):
 
 def check(name):
     make, published = MODELS[name]
+    side = 32 if name == "vgg19" else 64
     began = time.monotonic()
     got = json.loads(subprocess.run([PROBE, name], check=True, capture_output=True, text=True).stdout)
     model = make(num_classes=CLASSES)
@@ -140,9 +141,9 @@ def check(name):
             fan_in = torch.Size(tensor.shape[1:]).numel()
             small = tensor.dim() < 2
             tensor.copy_(waves(tensor.shape, begin, 0.3) + 1 if small else waves(tensor.shape, begin, 2 / fan_in**0.5))
-    worst = check_numbers(model, got["evaluation"], training=False)
+    worst = check_numbers(model, got["evaluation"], training=False, side=side)
     if "training" in got:
-        worst = max(worst, check_numbers(model, got["training"], training=True))
+        worst = max(worst, check_numbers(model, got["training"], training=True, side=side))
     print(f"{name}: {len(got['tensors'])} tensors, {published:,} parameters with 1,000 classes; largest difference {worst:.2g} ({time.monotonic() - began:.0f} s)", flush=True)
 
 

@@ -28,4 +28,6 @@ def system_repos():
     for name, path in _SYSTEM.items():
         native.new_local_repository(name = name, path = path, build_file = "//third_party:%s.BUILD" % name)
     native.new_local_repository(name = "libdeflate", path = "/usr/share/doc/libdeflate-dev", build_file = "//third_party:libdeflate.BUILD")
+    native.new_local_repository(name = "libpng", path = "/usr/share/doc/libpng-dev", build_file = "//third_party:libpng.BUILD")
+    native.new_local_repository(name = "turbojpeg", path = "/usr/share/doc/libturbojpeg0-dev", build_file = "//third_party:turbojpeg.BUILD")
     native.new_local_repository(name = "zlib", path = "/usr/share/doc/zlib1g-dev", build_file = "//third_party:zlib.BUILD")

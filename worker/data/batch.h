@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "worker/data/data_source.h"
 
 namespace parley {
 
@@ -26,9 +27,9 @@ class AlignedBytes {
   size_t size_ = 0;
 };
 
-// Samples ready to be computed with: rows in the order of `samples`.
+// Samples ready to be computed with: rows in the order of the draw.
 struct Batch {
-  std::vector<uint64_t> samples;
+  Draw draw;
   AlignedBytes x;
   AlignedBytes y;
 };

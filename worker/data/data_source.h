@@ -20,6 +20,15 @@ struct SampleLayout {
   size_t bytes() const;
 };
 
+// What is read: samples one after the other, as they look in that data epoch (an image shows
+// another part of itself in each).
+struct Draw {
+  std::vector<uint64_t> samples;
+  uint64_t epoch = 0;
+
+  bool operator==(const Draw&) const = default;
+};
+
 // A set of samples (x, y) that can be read in any order. Immutable, hence thread-safe.
 class DataSource {
  public:
@@ -29,11 +38,22 @@ class DataSource {
   virtual const SampleLayout& x() const = 0;
   virtual const SampleLayout& y() const = 0;
 
-  // Writes the samples one after the other; the spans have samples.size() * x().bytes() and *
-  // y().bytes() bytes. OutOfRange where a sample is not in the set.
-  virtual absl::Status Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                            absl::Span<std::byte> y) const = 0;
+  // The spans have draw.samples.size() * x().bytes() or * y().bytes() bytes. The same bytes for the
+  // same draw. OutOfRange where a sample is not in the set; what reading gives.
+  virtual absl::Status FillX(const Draw& draw, absl::Span<std::byte> x) const = 0;
+  // Does not read x.
+  virtual absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const = 0;
+
+  absl::Status Fill(const Draw& draw, absl::Span<std::byte> x, absl::Span<std::byte> y) const {
+    absl::Status status = FillX(draw, x);
+    return status.ok() ? FillY(draw, y) : status;
+  }
 };
+
+// For who fills: InvalidArgument where the span is of another size than so many samples of the
+// layout, OutOfRange where a sample is not in a set of this size.
+absl::Status CheckFill(const Draw& draw, uint64_t size, const SampleLayout& layout,
+                       absl::Span<std::byte> out);
 
 }  // namespace parley
 

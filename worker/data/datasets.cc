@@ -6,6 +6,7 @@
 #include "common/tensor.h"
 #include "worker/data/cifar10.h"
 #include "worker/data/idx.h"
+#include "worker/data/image_folders.h"
 #include "worker/data/safetensors_source.h"
 
 namespace parley {
@@ -21,7 +22,7 @@ std::string Text(const SampleLayout& layout) {
                       absl::StrJoin(layout.shape, ", "), "]");
 }
 
-absl::StatusOr<Datasets> Open(const Data& settings) {
+absl::StatusOr<Datasets> Open(const Data& settings, uint64_t seed) {
   switch (settings.kind_case()) {
     case Data::kIdx:
       return OpenIdx(settings.idx());
@@ -29,20 +30,22 @@ absl::StatusOr<Datasets> Open(const Data& settings) {
       return OpenCifar10(settings.cifar10());
     case Data::kSafetensors:
       return OpenSafetensors(settings.safetensors(), *PosixFileSystem());
+    case Data::kImageFolders:
+      return OpenImageFolders(settings.image_folders(), seed);
     case Data::kOwn:
       return absl::InvalidArgumentError(
           "data: own {} is read by a program of your own (client/example); parley-worker reads "
-          "idx, "
-          "cifar10 and safetensors");
+          "idx, cifar10, image_folders and safetensors");
     default:
-      return absl::InvalidArgumentError("data: idx, cifar10 or safetensors must be set");
+      return absl::InvalidArgumentError(
+          "data: idx, cifar10, image_folders or safetensors must be set");
   }
 }
 
 }  // namespace
 
-absl::StatusOr<Datasets> OpenDatasets(const Data& settings) {
-  auto datasets = Open(settings);
+absl::StatusOr<Datasets> OpenDatasets(const Data& settings, uint64_t seed) {
+  auto datasets = Open(settings, seed);
   if (!datasets.ok()) return datasets.status();
   const DataSource& train = *datasets->train;
   if (train.size() == 0) return absl::InvalidArgumentError("data: the training set is empty");

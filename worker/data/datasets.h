@@ -17,10 +17,11 @@ struct Datasets {
   uint64_t test_samples() const { return test == nullptr ? 0 : test->size(); }
 };
 
-// Reads the data that the job names into memory. Training and test samples look alike, and there is
-// at least one to train on. NotFound (with how to get the data), DataLoss (a damaged file, with
-// byte counts) or InvalidArgument; messages name the file.
-absl::StatusOr<Datasets> OpenDatasets(const Data& settings);
+// Opens the data that the job names, all but images in memory. seed: the job's, from which follows
+// how a sample looks in each data epoch. Training and test samples look alike, and there is at
+// least one to train on. NotFound (with how to get the data), DataLoss (a damaged file, with byte
+// counts) or InvalidArgument; messages name the file.
+absl::StatusOr<Datasets> OpenDatasets(const Data& settings, uint64_t seed = 0);
 
 }  // namespace parley
 

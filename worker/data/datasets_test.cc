@@ -70,7 +70,7 @@ template <class T>
 std::vector<T> Fill(const DataSource& source, std::vector<uint64_t> samples, bool x) {
   std::vector<std::byte> x_bytes(samples.size() * source.x().bytes());
   std::vector<std::byte> y_bytes(samples.size() * source.y().bytes());
-  EXPECT_TRUE(source.Fill(samples, absl::MakeSpan(x_bytes), absl::MakeSpan(y_bytes)).ok());
+  EXPECT_TRUE(source.Fill({samples}, absl::MakeSpan(x_bytes), absl::MakeSpan(y_bytes)).ok());
   const std::vector<std::byte>& bytes = x ? x_bytes : y_bytes;
   std::vector<T> values(bytes.size() / sizeof(T));
   std::memcpy(values.data(), bytes.data(), bytes.size());
@@ -222,7 +222,7 @@ TEST_F(DatasetsTest, ReadsSafetensorsWithTheirOwnTypes) {
   EXPECT_EQ(data->test_samples(), 0);
   EXPECT_EQ(Fill<float>(*data->train, {2, 0}, true), (std::vector<float>{4, 5, 0, 1}));
   std::vector<std::byte> bytes(8);
-  EXPECT_EQ(data->train->Fill({3}, absl::MakeSpan(bytes), absl::MakeSpan(bytes)).code(),
+  EXPECT_EQ(data->train->Fill({{3}}, absl::MakeSpan(bytes), absl::MakeSpan(bytes)).code(),
             absl::StatusCode::kOutOfRange);
 
   write("bad.safetensors", 3, 2);

@@ -7,32 +7,35 @@
 #include "common/tensor.h"
 
 namespace parley {
-namespace {
 
-absl::Status CheckFill(const DataSource& source, absl::Span<const uint64_t> samples,
-                       absl::Span<std::byte> x, absl::Span<std::byte> y) {
-  if (x.size() != samples.size() * source.x().bytes() ||
-      y.size() != samples.size() * source.y().bytes()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        samples.size(), " samples have ", samples.size() * source.x().bytes(), " bytes of x and ",
-        samples.size() * source.y().bytes(), " of y, not ", x.size(), " and ", y.size()));
+absl::Status CheckFill(const Draw& draw, uint64_t size, const SampleLayout& layout,
+                       absl::Span<std::byte> out) {
+  const size_t count = draw.samples.size();
+  if (out.size() != count * layout.bytes()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(count, " samples have ", count * layout.bytes(), " bytes, not ", out.size()));
   }
-  for (const uint64_t sample : samples) {
-    if (sample >= source.size()) {
+  for (const uint64_t sample : draw.samples) {
+    if (sample >= size) {
       return absl::OutOfRangeError(
-          absl::StrCat("sample ", sample, " is asked for in a set of ", source.size()));
+          absl::StrCat("sample ", sample, " is asked for in a set of ", size));
     }
   }
   return absl::OkStatus();
 }
 
-void CopyRows(absl::Span<const uint64_t> samples, size_t row, const std::vector<std::byte>& from,
-              absl::Span<std::byte> to) {
+namespace {
+
+absl::Status CopyRows(const Draw& draw, uint64_t size, const SampleLayout& layout,
+                      const std::vector<std::byte>& from, absl::Span<std::byte> to) {
+  if (absl::Status status = CheckFill(draw, size, layout, to); !status.ok()) return status;
+  const size_t row = layout.bytes();
   std::byte* out = to.data();
-  for (const uint64_t sample : samples) {
+  for (const uint64_t sample : draw.samples) {
     if (row != 0) std::memcpy(out, from.data() + sample * row, row);
     out += row;
   }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -54,20 +57,26 @@ PixelSource::PixelSource(std::vector<int64_t> shape, std::vector<uint8_t> pixels
   }
 }
 
-absl::Status PixelSource::Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                               absl::Span<std::byte> y) const {
-  if (const absl::Status status = CheckFill(*this, samples, x, y); !status.ok()) return status;
+absl::Status PixelSource::FillX(const Draw& draw, absl::Span<std::byte> x) const {
+  if (absl::Status status = CheckFill(draw, size(), x_, x); !status.ok()) return status;
   const size_t image = x_.bytes() / sizeof(float);
-  std::byte* x_out = x.data();
-  std::byte* y_out = y.data();
-  for (const uint64_t sample : samples) {
+  std::byte* out = x.data();
+  for (const uint64_t sample : draw.samples) {
     const uint8_t* pixels = pixels_.data() + sample * image;
-    for (size_t i = 0; i < image; ++i, x_out += sizeof(float)) {
-      std::memcpy(x_out, &values_[pixels[i]], sizeof(float));
+    for (size_t i = 0; i < image; ++i, out += sizeof(float)) {
+      std::memcpy(out, &values_[pixels[i]], sizeof(float));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PixelSource::FillY(const Draw& draw, absl::Span<std::byte> y) const {
+  if (absl::Status status = CheckFill(draw, size(), y_, y); !status.ok()) return status;
+  std::byte* out = y.data();
+  for (const uint64_t sample : draw.samples) {
     const int64_t label = labels_[sample];
-    std::memcpy(y_out, &label, sizeof label);
-    y_out += sizeof label;
+    std::memcpy(out, &label, sizeof label);
+    out += sizeof label;
   }
   return absl::OkStatus();
 }
@@ -80,12 +89,12 @@ RowSource::RowSource(uint64_t size, SampleLayout x, SampleLayout y, std::vector<
       x_bytes_(std::move(x_bytes)),
       y_bytes_(std::move(y_bytes)) {}
 
-absl::Status RowSource::Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                             absl::Span<std::byte> y) const {
-  if (const absl::Status status = CheckFill(*this, samples, x, y); !status.ok()) return status;
-  CopyRows(samples, x_.bytes(), x_bytes_, x);
-  CopyRows(samples, y_.bytes(), y_bytes_, y);
-  return absl::OkStatus();
+absl::Status RowSource::FillX(const Draw& draw, absl::Span<std::byte> x) const {
+  return CopyRows(draw, size_, x_, x_bytes_, x);
+}
+
+absl::Status RowSource::FillY(const Draw& draw, absl::Span<std::byte> y) const {
+  return CopyRows(draw, size_, y_, y_bytes_, y);
 }
 
 }  // namespace parley

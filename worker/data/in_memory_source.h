@@ -19,8 +19,8 @@ class PixelSource final : public DataSource {
   uint64_t size() const override { return labels_.size(); }
   const SampleLayout& x() const override { return x_; }
   const SampleLayout& y() const override { return y_; }
-  absl::Status Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                    absl::Span<std::byte> y) const override;
+  absl::Status FillX(const Draw& draw, absl::Span<std::byte> x) const override;
+  absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override;
 
  private:
   const SampleLayout x_;
@@ -40,8 +40,8 @@ class RowSource final : public DataSource {
   uint64_t size() const override { return size_; }
   const SampleLayout& x() const override { return x_; }
   const SampleLayout& y() const override { return y_; }
-  absl::Status Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                    absl::Span<std::byte> y) const override;
+  absl::Status FillX(const Draw& draw, absl::Span<std::byte> x) const override;
+  absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override;
 
  private:
   const uint64_t size_;

@@ -17,12 +17,12 @@ Prefetcher::~Prefetcher() {
   if (thread_.joinable()) thread_.join();
 }
 
-void Prefetcher::Expect(std::vector<Samples> batches) {
+void Prefetcher::Expect(std::vector<Draw> batches) {
   if (ahead_ == 0) return;
   absl::MutexLock lock(&mu_);
   size_t kept = 0;
   while (kept < ready_.size() && kept < batches.size() &&
-         ready_[kept].batch->samples == batches[kept]) {
+         ready_[kept].batch->draw == batches[kept]) {
     ++kept;
   }
   const bool all_kept = kept == ready_.size();
@@ -37,27 +37,27 @@ void Prefetcher::Expect(std::vector<Samples> batches) {
                    std::make_move_iterator(batches.end()));
 }
 
-absl::StatusOr<std::unique_ptr<Batch>> Prefetcher::Take(const Samples& samples) {
+absl::StatusOr<std::unique_ptr<Batch>> Prefetcher::Take(const Draw& draw) {
   std::unique_ptr<Batch> batch;
   {
     absl::MutexLock lock(&mu_);
     // Reading takes its time, but ends: the thread waits for nobody.
-    if (ready_.empty() && keep_ && under_way_ == samples) {
+    if (ready_.empty() && keep_ && under_way_ == draw) {
       mu_.Await(absl::Condition(this, &Prefetcher::NothingUnderWay));
     }
-    if (!ready_.empty() && ready_.front().batch->samples == samples) {
+    if (!ready_.empty() && ready_.front().batch->draw == draw) {
       Prepared prepared = std::move(ready_.front());
       ready_.pop_front();
       if (!prepared.status.ok()) return prepared.status;
       return std::move(prepared.batch);
     }
     // The thread need not do what is done here.
-    if (ready_.empty() && !keep_ && !expected_.empty() && expected_.front() == samples) {
+    if (ready_.empty() && !keep_ && !expected_.empty() && expected_.front() == draw) {
       expected_.pop_front();
     }
     batch = Reuse();
   }
-  if (const absl::Status status = Prepare(samples, *batch); !status.ok()) return status;
+  if (const absl::Status status = Prepare(draw, *batch); !status.ok()) return status;
   return batch;
 }
 
@@ -80,9 +80,9 @@ void Prefetcher::Run() {
     expected_.pop_front();
     keep_ = true;
     Prepared prepared{Reuse(), absl::OkStatus()};
-    const Samples samples = *under_way_;
+    const Draw draw = *under_way_;
     mu_.Unlock();
-    prepared.status = Prepare(samples, *prepared.batch);
+    prepared.status = Prepare(draw, *prepared.batch);
     mu_.Lock();
     if (keep_) {
       ready_.push_back(std::move(prepared));
@@ -101,11 +101,11 @@ std::unique_ptr<Batch> Prefetcher::Reuse() {
   return batch;
 }
 
-absl::Status Prefetcher::Prepare(const Samples& samples, Batch& batch) const {
-  batch.samples = samples;
-  batch.x.Resize(samples.size() * source_->x().bytes());
-  batch.y.Resize(samples.size() * source_->y().bytes());
-  return source_->Fill(samples, batch.x.span(), batch.y.span());
+absl::Status Prefetcher::Prepare(const Draw& draw, Batch& batch) const {
+  batch.draw = draw;
+  batch.x.Resize(draw.samples.size() * source_->x().bytes());
+  batch.y.Resize(draw.samples.size() * source_->y().bytes());
+  return source_->Fill(draw, batch.x.span(), batch.y.span());
 }
 
 }  // namespace parley

@@ -27,14 +27,12 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  using Samples = std::vector<uint64_t>;
-
   // The batches that Take will ask for, in order; replaces what was expected before. What is
   // prepared already and still expected is kept.
-  void Expect(std::vector<Samples> batches);
+  void Expect(std::vector<Draw> batches);
 
-  // The batch with these samples. The codes of DataSource::Fill.
-  absl::StatusOr<std::unique_ptr<Batch>> Take(const Samples& samples);
+  // The batch with these samples, as they look in that epoch. The codes of DataSource::Fill.
+  absl::StatusOr<std::unique_ptr<Batch>> Take(const Draw& draw);
 
   // Gives a batch's memory back for a later one.
   void Recycle(std::unique_ptr<Batch> batch);
@@ -57,16 +55,16 @@ class Prefetcher {
     return !under_way_.has_value();
   }
   std::unique_ptr<Batch> Reuse() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::Status Prepare(const Samples& samples, Batch& batch) const;
+  absl::Status Prepare(const Draw& draw, Batch& batch) const;
 
   const std::shared_ptr<const DataSource> source_;
   const size_t ahead_;
 
   mutable absl::Mutex mu_;
   std::deque<Prepared> ready_ ABSL_GUARDED_BY(mu_);
-  std::optional<Samples> under_way_ ABSL_GUARDED_BY(mu_);  // comes after ready_
-  bool keep_ ABSL_GUARDED_BY(mu_) = false;             // whether what is under way is still wanted
-  std::deque<Samples> expected_ ABSL_GUARDED_BY(mu_);  // come after that
+  std::optional<Draw> under_way_ ABSL_GUARDED_BY(mu_);  // comes after ready_
+  bool keep_ ABSL_GUARDED_BY(mu_) = false;              // whether what is under way is still wanted
+  std::deque<Draw> expected_ ABSL_GUARDED_BY(mu_);      // come after that
   std::vector<std::unique_ptr<Batch>> free_ ABSL_GUARDED_BY(mu_);
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
 

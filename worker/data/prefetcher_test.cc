@@ -17,18 +17,20 @@ class CountingSource final : public DataSource {
   uint64_t size() const override { return 1000; }
   const SampleLayout& x() const override { return layout_; }
   const SampleLayout& y() const override { return layout_; }
-  absl::Status Fill(absl::Span<const uint64_t> samples, absl::Span<std::byte> x,
-                    absl::Span<std::byte> y) const override {
+  absl::Status FillX(const Draw& draw, absl::Span<std::byte> x) const override {
     {
       absl::MutexLock lock(&mu_);
       ++fills_;
       mu_.Await(absl::Condition(this, &CountingSource::IsOpen));
     }
-    for (const uint64_t sample : samples) {
+    for (const uint64_t sample : draw.samples) {
       if (sample >= size()) return absl::OutOfRangeError("no such sample");
     }
-    std::memcpy(x.data(), samples.data(), x.size());
-    std::memcpy(y.data(), samples.data(), y.size());
+    std::memcpy(x.data(), draw.samples.data(), x.size());
+    return absl::OkStatus();
+  }
+  absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override {
+    std::memcpy(y.data(), draw.samples.data(), y.size());
     return absl::OkStatus();
   }
   void Open(bool open) {
@@ -56,7 +58,7 @@ class CountingSource final : public DataSource {
 };
 
 void ExpectHolds(Batch& batch, const std::vector<uint64_t>& samples) {
-  EXPECT_EQ(batch.samples, samples);
+  EXPECT_EQ(batch.draw.samples, samples);
   ASSERT_EQ(batch.x.span().size(), samples.size() * 8);
   EXPECT_EQ(std::memcmp(batch.x.span().data(), samples.data(), samples.size() * 8), 0);
   EXPECT_EQ(std::memcmp(batch.y.span().data(), samples.data(), samples.size() * 8), 0);
@@ -66,26 +68,26 @@ void ExpectHolds(Batch& batch, const std::vector<uint64_t>& samples) {
 TEST(PrefetcherTest, PreparesAheadButNeverMoreThanItsBound) {
   const auto source = std::make_shared<CountingSource>();
   Prefetcher prefetcher(source, 2);
-  prefetcher.Expect({{1, 2}, {3}, {4, 5}, {6}});
+  prefetcher.Expect({{{1, 2}}, {{3}}, {{4, 5}}, {{6}}});
   source->AwaitFills(2);
   EXPECT_LE(prefetcher.prepared(), 2);
-  ExpectHolds(**prefetcher.Take({1, 2}), {1, 2});
+  ExpectHolds(**prefetcher.Take({{1, 2}}), {1, 2});
   source->AwaitFills(3);
-  ExpectHolds(**prefetcher.Take({3}), {3});
-  ExpectHolds(**prefetcher.Take({4, 5}), {4, 5});
-  ExpectHolds(**prefetcher.Take({6}), {6});
+  ExpectHolds(**prefetcher.Take({{3}}), {3});
+  ExpectHolds(**prefetcher.Take({{4, 5}}), {4, 5});
+  ExpectHolds(**prefetcher.Take({{6}}), {6});
   EXPECT_EQ(source->fills(), 4);  // nothing was read twice
 }
 
 TEST(PrefetcherTest, AWrongGuessChangesNothingButTime) {
   const auto source = std::make_shared<CountingSource>();
   Prefetcher prefetcher(source, 3);
-  prefetcher.Expect({{1}, {2}, {3}});
+  prefetcher.Expect({{{1}}, {{2}}, {{3}}});
   source->AwaitFills(1);
-  ExpectHolds(**prefetcher.Take({9}), {9});
-  prefetcher.Expect({{10}, {11}});
-  ExpectHolds(**prefetcher.Take({10}), {10});
-  ExpectHolds(**prefetcher.Take({11}), {11});
+  ExpectHolds(**prefetcher.Take({{9}}), {9});
+  prefetcher.Expect({{{10}}, {{11}}});
+  ExpectHolds(**prefetcher.Take({{10}}), {10});
+  ExpectHolds(**prefetcher.Take({{11}}), {11});
 }
 
 TEST(PrefetcherTest, RandomPlansAlwaysGiveTheSamplesAskedFor) {
@@ -93,14 +95,14 @@ TEST(PrefetcherTest, RandomPlansAlwaysGiveTheSamplesAskedFor) {
     std::mt19937_64 random(seed);
     Prefetcher prefetcher(std::make_shared<CountingSource>(), random() % 4);
     for (int step = 0; step < 200; ++step) {
-      std::vector<Prefetcher::Samples> plan(random() % 5);
-      for (auto& samples : plan) samples = {random() % 8, random() % 8};
+      std::vector<Draw> plan(random() % 5);
+      for (Draw& draw : plan) draw = {{random() % 8, random() % 8}, random() % 2};
       prefetcher.Expect(plan);
-      for (auto& samples : plan) {
-        if (random() % 8 == 0) samples = {random() % 8};
-        auto batch = prefetcher.Take(samples);
+      for (Draw& draw : plan) {
+        if (random() % 8 == 0) draw.samples = {random() % 8};
+        auto batch = prefetcher.Take(draw);
         ASSERT_TRUE(batch.ok());
-        ExpectHolds(**batch, samples);
+        ExpectHolds(**batch, draw.samples);
         if (random() % 2 == 0) prefetcher.Recycle(*std::move(batch));
         if (random() % 16 == 0) break;
       }
@@ -111,10 +113,10 @@ TEST(PrefetcherTest, RandomPlansAlwaysGiveTheSamplesAskedFor) {
 TEST(PrefetcherTest, AnErrorReachesTheOneWhoAsksForThatBatch) {
   for (const size_t ahead : {0, 2}) {
     Prefetcher prefetcher(std::make_shared<CountingSource>(), ahead);
-    prefetcher.Expect({{1}, {5000}, {2}});
-    EXPECT_TRUE(prefetcher.Take({1}).ok());
-    EXPECT_EQ(prefetcher.Take({5000}).status().code(), absl::StatusCode::kOutOfRange);
-    EXPECT_TRUE(prefetcher.Take({2}).ok());
+    prefetcher.Expect({{{1}}, {{5000}}, {{2}}});
+    EXPECT_TRUE(prefetcher.Take({{1}}).ok());
+    EXPECT_EQ(prefetcher.Take({{5000}}).status().code(), absl::StatusCode::kOutOfRange);
+    EXPECT_TRUE(prefetcher.Take({{2}}).ok());
   }
 }
 
@@ -122,11 +124,11 @@ TEST(PrefetcherTest, WhatIsUnderWayForAnOldPlanIsDropped) {
   const auto source = std::make_shared<CountingSource>();
   source->Open(false);
   Prefetcher prefetcher(source, 1);
-  prefetcher.Expect({{1}});
+  prefetcher.Expect({{{1}}});
   source->AwaitFills(1);  // under way
-  prefetcher.Expect({{2}});
+  prefetcher.Expect({{{2}}});
   source->Open(true);
-  ExpectHolds(**prefetcher.Take({2}), {2});
+  ExpectHolds(**prefetcher.Take({{2}}), {2});
   prefetcher.Expect({});
   EXPECT_EQ(prefetcher.prepared(), 0);
 }

@@ -49,7 +49,7 @@ struct Shape {
   bool bottleneck;
 };
 
-std::optional<Shape> ShapeOf(int depth) {
+std::optional<Shape> ShapeOf(uint32_t depth) {
   switch (depth) {
     case 18:
       return Shape{{2, 2, 2, 2}, false};
@@ -62,9 +62,10 @@ std::optional<Shape> ShapeOf(int depth) {
   }
 }
 
-class ResNet final : public Network {
+class ResNetNetwork final : public Network {
  public:
-  ResNet(const Shape& shape, int64_t channels, int64_t classes, uint64_t seed) : layers_(seed) {
+  ResNetNetwork(const Shape& shape, int64_t channels, int64_t classes, uint64_t seed)
+      : layers_(seed) {
     stem_ = AddConv("conv1", "bn1", {channels, 64, 7, 2, 3, false});
     int64_t in = 64;
     for (size_t layer = 0; layer < shape.blocks.size(); ++layer) {
@@ -131,18 +132,18 @@ class ResNet final : public Network {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Network>> MakeResNet(int depth, int64_t classes, uint64_t seed,
+absl::StatusOr<std::unique_ptr<Network>> MakeResNet(const ResNet& settings, uint64_t seed,
                                                     const SampleLayout& image) {
-  const std::optional<Shape> shape = ShapeOf(depth);
+  const std::optional<Shape> shape = ShapeOf(settings.depth());
   if (!shape.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("model resnet has depth 18, 34 or 50, not ", depth));
+        absl::StrCat("model resnet has depth 18, 34 or 50, not ", settings.depth()));
   }
-  absl::Status fits = CheckImages(absl::StrCat("resnet", depth), image, /*least_side=*/1, classes);
+  absl::Status fits = CheckImages("resnet", image, /*least_side=*/1, settings.classes());
   if (!fits.ok()) return fits;
   std::unique_ptr<Network> network;
-  const absl::Status made = CatchTorch(absl::StrCat("making ResNet-", depth), [&] {
-    network = std::make_unique<ResNet>(*shape, image.shape[0], classes, seed);
+  const absl::Status made = CatchTorch(absl::StrCat("making ResNet-", settings.depth()), [&] {
+    network = std::make_unique<ResNetNetwork>(*shape, image.shape[0], settings.classes(), seed);
   });
   if (!made.ok()) return made;
   return network;

@@ -9,7 +9,7 @@ namespace parley {
 // weight) and initial distributions of torchvision: a stride of 2 lies in the 3x3 convolution.
 // `image`: channels, height, width of a float32 sample. InvalidArgument for other samples, another
 // depth, no classes.
-absl::StatusOr<std::unique_ptr<Network>> MakeResNet(int depth, int64_t classes, uint64_t seed,
+absl::StatusOr<std::unique_ptr<Network>> MakeResNet(const ResNet& settings, uint64_t seed,
                                                     const SampleLayout& image);
 
 }  // namespace parley

@@ -75,13 +75,14 @@ class Vgg19 final : public Network {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Network>> MakeVgg19(int64_t classes, uint64_t seed,
+absl::StatusOr<std::unique_ptr<Network>> MakeVgg19(const ImageClasses& settings, uint64_t seed,
                                                    const SampleLayout& image) {
-  absl::Status fits = CheckImages("vgg19", image, /*least_side=*/32, classes);
+  absl::Status fits = CheckImages("vgg19", image, /*least_side=*/32, settings.classes());
   if (!fits.ok()) return fits;
   std::unique_ptr<Network> network;
-  const absl::Status made = CatchTorch(
-      "making VGG19", [&] { network = std::make_unique<Vgg19>(image.shape[0], classes, seed); });
+  const absl::Status made = CatchTorch("making VGG19", [&] {
+    network = std::make_unique<Vgg19>(image.shape[0], settings.classes(), seed);
+  });
   if (!made.ok()) return made;
   return network;
 }

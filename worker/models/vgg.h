@@ -9,7 +9,7 @@ namespace parley {
 // shapes, names (features.0.weight, classifier.6.bias) and initial distributions of torchvision.
 // `image`: channels, height, width of a float32 sample, at least 32x32. InvalidArgument for other
 // samples, or no classes.
-absl::StatusOr<std::unique_ptr<Network>> MakeVgg19(int64_t classes, uint64_t seed,
+absl::StatusOr<std::unique_ptr<Network>> MakeVgg19(const ImageClasses& settings, uint64_t seed,
                                                    const SampleLayout& image);
 
 }  // namespace parley

@@ -117,13 +117,13 @@ class XResNet50 final : public Network {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Network>> MakeXResNet50(int64_t classes, uint64_t seed,
+absl::StatusOr<std::unique_ptr<Network>> MakeXResNet50(const ImageClasses& settings, uint64_t seed,
                                                        const SampleLayout& image) {
-  absl::Status fits = CheckImages("xresnet50", image, /*least_side=*/1, classes);
+  absl::Status fits = CheckImages("xresnet50", image, /*least_side=*/1, settings.classes());
   if (!fits.ok()) return fits;
   std::unique_ptr<Network> network;
   const absl::Status made = CatchTorch("making xresnet50", [&] {
-    network = std::make_unique<XResNet50>(image.shape[0], classes, seed);
+    network = std::make_unique<XResNet50>(image.shape[0], settings.classes(), seed);
   });
   if (!made.ok()) return made;
   return network;

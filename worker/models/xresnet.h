@@ -10,7 +10,7 @@ namespace parley {
 // blocks that begin as the identity. Shapes, names (0.0.weight, 4.0.convpath.0.0.weight) and
 // initial distributions are fastai's. `image`: channels, height, width of a float32 sample.
 // InvalidArgument for other samples, or no classes.
-absl::StatusOr<std::unique_ptr<Network>> MakeXResNet50(int64_t classes, uint64_t seed,
+absl::StatusOr<std::unique_ptr<Network>> MakeXResNet50(const ImageClasses& settings, uint64_t seed,
                                                        const SampleLayout& image);
 
 }  // namespace parley
