@@ -125,6 +125,12 @@ std::string JobSource::Where(std::string_view field) const {
     }
     const FieldDescriptor* found = type->FindFieldByName(std::string(name.first));
     if (found == nullptr) break;
+    // protobuf ends the process where an index is missing, or is one too many. A list as a whole is
+    // where its first element is.
+    if (found->is_repeated() != (index >= 0)) {
+      if (!found->is_repeated()) break;
+      index = 0;
+    }
     const int at = places->GetLocation(found, index).line;
     if (at < 0) break;
     line = at;

@@ -36,8 +36,8 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const fs::path& folder, bool fo
   std::vector<std::string> names;
   fs::directory_iterator entry(folder, error);
   for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    const bool is_folder = entry->is_directory(error);
-    if (error) break;
+    std::error_code unreadable;  // then its content will say so
+    const bool is_folder = entry->is_directory(unreadable);
     if (is_folder == folders && (folders || IsImage(entry->path()))) {
       names.push_back(entry->path().filename().string());
     }

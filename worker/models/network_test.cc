@@ -1,5 +1,6 @@
 #include "worker/models/network.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -68,6 +69,54 @@ TEST(SimpleCnnTest, RefusesSamplesThatAreNoImages) {
        {SampleLayout{F32, {10}}, SampleLayout{F32, {1, 8, 28}}, SampleLayout{I64, {1, 28, 28}}}) {
     EXPECT_EQ(MakeNetwork(CnnJob(), layout).status().code(), absl::StatusCode::kInvalidArgument);
   }
+}
+
+// vision_models_test compares what they compute with torchvision.
+TEST(ResNetTest, TrainingMovesTheRunningStatisticsAndEvaluationDoesNot) {
+  JobConfig job;
+  job.mutable_model()->mutable_resnet()->set_depth(18);
+  job.mutable_model()->mutable_resnet()->set_classes(4);
+  const auto network = MakeNetwork(job, {F32, {1, 16, 16}});
+  ASSERT_TRUE(network.ok()) << network.status();
+  const auto statistics = [&] {
+    std::vector<at::Tensor> values;
+    for (const NamedTensor& named : (*network)->Tensors()) {
+      if (named.buffer) values.push_back(named.tensor.clone());
+    }
+    return values;
+  };
+  const at::Tensor x = at::arange(2 * 16 * 16, at::kFloat).reshape({2, 1, 16, 16}).sin();
+  const std::vector<at::Tensor> first = statistics();
+  ASSERT_EQ(first.size(), 3 * 20);
+  (*network)->SetTraining(false);
+  EXPECT_EQ((*network)->Forward(x).sizes(), at::IntArrayRef({2, 4}));
+  std::vector<at::Tensor> after = statistics();
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(at::equal(first[i], after[i])) << i;
+  (*network)->SetTraining(true);
+  (*network)->Forward(x).sum().backward();
+  after = statistics();
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_FALSE(at::equal(first[i], after[i])) << i;
+  for (const NamedTensor& named : (*network)->Tensors()) {
+    EXPECT_EQ(named.tensor.grad().defined(), !named.buffer) << named.name;
+  }
+}
+
+TEST(ImageNetworksTest, RefuseWhatTheyCannotTake) {
+  const auto refusal = [](auto set, const SampleLayout& image) {
+    JobConfig job;
+    set(*job.mutable_model());
+    const absl::Status status = MakeNetwork(job, image).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  const auto vgg = [](Model& model) { model.mutable_vgg19()->set_classes(10); };
+  EXPECT_THAT(refusal(vgg, {F32, {3, 28, 28}}), HasSubstr("at least 32x32"));
+  const auto xresnet = [](Model& model) { model.mutable_xresnet50()->set_classes(10); };
+  EXPECT_THAT(refusal(xresnet, {I64, {3, 64, 64}}), HasSubstr("samples of I64 [3, 64, 64]"));
+  const auto depth = [](Model& model) { model.mutable_resnet()->set_depth(20); };
+  EXPECT_THAT(refusal(depth, {F32, {3, 32, 32}}), HasSubstr("18, 34 or 50, not 20"));
+  const auto none = [](Model& model) { model.mutable_resnet()->set_depth(50); };
+  EXPECT_THAT(refusal(none, {F32, {3, 32, 32}}), HasSubstr("classes must be at least 1"));
 }
 
 TEST(TorchScriptTest, LoadsAModuleWithItsValuesAndSwitchesItsTraining) {
