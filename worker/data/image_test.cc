@@ -161,7 +161,8 @@ TEST(ImageViewTest, ShowsThePartScaledMirroredAndNormalised) {
   ShowCrop(image, {1, 0, 2, 2}, 2, false, plain, absl::MakeSpan(out));
   const std::vector<float> red = {20, 30, 60, 70};
   for (size_t i = 0; i < out.size(); ++i) {
-    EXPECT_NEAR(out[i], red[i % 4] + static_cast<float>(i / 4), 1e-3) << i;
+    const size_t channel = i / 4;
+    EXPECT_NEAR(out[i], red[i % 4] + static_cast<float>(channel), 1e-3) << i;
   }
   ShowCrop(image, {1, 0, 2, 2}, 2, true, plain, absl::MakeSpan(out));
   EXPECT_NEAR(out[0], 30, 1e-3);

@@ -49,7 +49,8 @@ std::vector<Tap> Taps(uint32_t begin, uint32_t size, uint32_t side, bool mirrore
     const double centre = (i + 0.5) * scale;
     // As Pillow rounds.
     const auto first = static_cast<uint32_t>(std::max(0.0, centre - support + 0.5));
-    const uint32_t end = std::min(size, static_cast<uint32_t>(centre + support + 0.5));
+    const double past = std::floor(centre + support + 0.5);
+    const uint32_t end = std::min(size, static_cast<uint32_t>(past));
     Tap tap{begin + first, {}};
     double sum = 0;
     for (uint32_t p = first; p < end; ++p) {
