@@ -1,4 +1,4 @@
-// What the job file says of models and of images.
+// What the job file says of models and data.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,6 +53,13 @@ TEST(JobModels, WhatIsWrongIsSaidWithItsPlace) {
   expect("resnet { depth: 50 classes: 0 }", kImages, "2: model.resnet.classes: must be at least 1");
   expect("vgg19 { classes: 0 }", kImages, "2: model.vgg19.classes: must be at least 1");
   expect("xresnet50 { classes: 0 }", kImages, "2: model.xresnet50.classes: must be at least 1");
+  expect("simple_cnn { classes: 0 }", kImages, "2: model.simple_cnn.classes: must be at least 1");
+  expect("torchscript: \"\"", kImages, "2: model.torchscript: must name a file");
+  expect("vgg19 {}", "idx {}", "3: data.idx.directory: must name a folder");
+  expect("vgg19 {}", "idx { directory: \"d\" deviation: 0 }", "3: data.idx.deviation: ");
+  expect("vgg19 {}", "idx { directory: \"d\" mean: nan }", "3: data.idx.mean: ");
+  expect("vgg19 {}", "cifar10 {}", "3: data.cifar10.directory: must name a folder");
+  expect("vgg19 {}", "safetensors {}", "3: data.safetensors.train: must name a file");
   const auto images = [&](const std::string& field, const std::string& message) {
     expect("vgg19 {}", absl::StrCat("image_folders { directory: \"images\" ", field, " }"),
            absl::StrCat("textproto:3: data.image_folders.", message));

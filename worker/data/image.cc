@@ -3,6 +3,7 @@
 #include <png.h>
 #include <turbojpeg.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "absl/strings/match.h"
@@ -19,6 +20,14 @@ constexpr uint64_t kMostPixels = uint64_t{1} << 28;
 absl::Status CheckSize(uint64_t width, uint64_t height) {
   if (width > 0 && height > 0 && width * height <= kMostPixels) return absl::OkStatus();
   return absl::DataLossError(absl::StrCat("an image of ", width, " x ", height, " pixels"));
+}
+
+// A JPEG ends with this marker, and perhaps some padding. In what is compressed it cannot be; in a
+// preview at the beginning it can.
+bool IsCutOff(absl::string_view bytes) {
+  constexpr size_t kPadding = 4096;
+  const absl::string_view end = bytes.substr(bytes.size() - std::min(bytes.size(), kPadding));
+  return !absl::StrContains(end, "\xff\xd9");
 }
 
 // Adobe's inverted inks, which is how JPEGs of four channels are written.
@@ -57,10 +66,12 @@ absl::StatusOr<Image> DecodeJpeg(absl::string_view bytes) {
   image.pixels.resize(pixels * 3);
   const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
   std::vector<uint8_t> cmyk(inks ? pixels * 4 : 0);
-  // Warnings (a truncated file) are errors too: half an image is no sample.
-  if (tjDecompress2(decoder.get(), data, bytes.size(), inks ? cmyk.data() : image.pixels.data(),
-                    width, 0, height, inks ? TJPF_CMYK : TJPF_RGB,
-                    TJFLAG_ACCURATEDCT | TJFLAG_STOPONWARNING) != 0) {
+  const bool decoded =
+      tjDecompress2(decoder.get(), data, bytes.size(), inks ? cmyk.data() : image.pixels.data(),
+                    width, 0, height, inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_ACCURATEDCT) == 0;
+  // ImageNet has files with some bytes too many, of which the decoder warns. Of one that is cut off
+  // it warns too, but half an image is no sample.
+  if (!decoded && (tjGetErrorCode(decoder.get()) != TJERR_WARNING || IsCutOff(bytes))) {
     return damaged();
   }
   if (inks) CmykToRgb(cmyk, image.pixels);

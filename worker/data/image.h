@@ -18,8 +18,9 @@ struct Image {
 
 // A JPEG or PNG, told apart by its first bytes. Grey images get three equal channels, CMYK ones are
 // converted without a colour profile, transparency is dropped, as Pillow's convert("RGB") does.
-// InvalidArgument where it is neither; DataLoss where it is damaged or truncated, or larger than
-// 2^28 pixels. Thread-safe.
+// What a decoder only warns of is taken, as there, but for a file that is cut off. InvalidArgument
+// where it is neither; DataLoss where it is cut off, cannot be decoded or is larger than 2^28
+// pixels. Thread-safe.
 absl::StatusOr<Image> DecodeImage(absl::string_view bytes);
 
 }  // namespace parley

@@ -99,6 +99,17 @@ TEST(ImageTest, DamagedAndForeignFilesAreClearErrors) {
   EXPECT_EQ(DecodeImage(huge).status().code(), absl::StatusCode::kDataLoss);
 }
 
+// Pillow takes them too.
+TEST(ImageTest, AJpegWithSomeBytesTooManyIsDecoded) {
+  const std::string whole = Jpeg(64, 64);
+  std::string more = whole;
+  more.insert(more.size() - 2, "extra");  // before the marker of the end
+  const auto image = DecodeImage(more);
+  ASSERT_TRUE(image.ok()) << image.status();
+  EXPECT_EQ(image->pixels, DecodeImage(whole)->pixels);
+  EXPECT_TRUE(DecodeImage(whole + std::string(100, '\0')).ok());
+}
+
 TEST(ImageViewTest, RandomCropsLieWithinAndHaveTheAreasAndRatiosAskedFor) {
   std::set<std::pair<uint32_t, uint32_t>> corners;
   double smallest = 1;

@@ -42,6 +42,16 @@ struct BatchNorm {
   at::Tensor operator()(const at::Tensor& x, bool training) const;
 };
 
+// A convolution, and the normalisation of its outputs.
+struct NormedConv {
+  Conv conv;
+  BatchNorm norm;
+
+  at::Tensor operator()(const at::Tensor& x, bool training) const {
+    return norm(conv(x), training);
+  }
+};
+
 // What a weight begins with. Biases begin with 0, but for kUniform.
 enum class Initial {
   kUniform,        // weight and bias: +-1/sqrt(fan in); PyTorch's default of both layer types

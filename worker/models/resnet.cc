@@ -19,15 +19,6 @@ namespace {
 
 constexpr Initial kConvInitial = Initial::kKaimingFanOut;
 
-struct NormedConv {
-  Conv conv;
-  BatchNorm norm;
-
-  at::Tensor operator()(const at::Tensor& x, bool training) const {
-    return norm(conv(x), training);
-  }
-};
-
 // Two convolutions of 3x3, or one of 1x1, 3x3 and 1x1, around which the input goes too.
 struct Block {
   std::vector<NormedConv> convs;

@@ -24,20 +24,10 @@ constexpr std::array<int64_t, 3> kStem = {32, 32, 64};
 constexpr std::array<int, 4> kBlocks = {3, 4, 6, 3};
 constexpr int64_t kExpansion = 4;
 
-// What fastai calls a ConvLayer: NAME.0 and NAME.1.
-struct ConvLayer {
-  Conv conv;
-  BatchNorm norm;
-
-  at::Tensor operator()(const at::Tensor& x, bool training) const {
-    return norm(conv(x), training);
-  }
-};
-
 struct Block {
-  std::array<ConvLayer, 3> path;
+  std::array<NormedConv, 3> path;
   bool pools = false;  // before the identity's convolution
-  std::optional<ConvLayer> identity;
+  std::optional<NormedConv> identity;
 
   at::Tensor operator()(const at::Tensor& x, bool training) const {
     at::Tensor h = path[0](x, training).relu_();
@@ -75,7 +65,7 @@ class XResNet50 final : public Network {
 
   at::Tensor Forward(const at::Tensor& x) override {
     at::Tensor h = x;
-    for (const ConvLayer& layer : stem_) h = layer(h, training_).relu_();
+    for (const NormedConv& layer : stem_) h = layer(h, training_).relu_();
     h = at::max_pool2d(h, 3, 2, 1);
     for (const Block& block : blocks_) h = block(h, training_);
     return fc_(at::adaptive_avg_pool2d(h, {1, 1}).flatten(1));
@@ -86,9 +76,10 @@ class XResNet50 final : public Network {
   std::vector<NamedTensor> Tensors() const override { return layers_.tensors(); }
 
  private:
-  ConvLayer Add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
-                double norm_weight = 1) {
-    ConvLayer layer;
+  // What fastai calls a ConvLayer: NAME.0 and NAME.1.
+  NormedConv Add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
+                 double norm_weight = 1) {
+    NormedConv layer;
     layer.conv =
         layers_.AddConv(name + ".0", {in, out, kernel, stride, (kernel - 1) / 2, false}, kInitial);
     layer.norm = layers_.AddBatchNorm(name + ".1", out, norm_weight);
@@ -109,7 +100,7 @@ class XResNet50 final : public Network {
   }
 
   LayerSet layers_;
-  std::vector<ConvLayer> stem_;
+  std::vector<NormedConv> stem_;
   std::vector<Block> blocks_;
   Linear fc_;
   bool training_ = true;
