@@ -33,6 +33,7 @@ absl::Status FileSum::CheckSize(const ReadableFile& file, const std::string& pat
 absl::Status FileSum::CheckSizeAndHeader(const ReadableFile& file, const std::string& path) const {
   if (absl::Status status = CheckSize(file, path); !status.ok()) return status;
   if (blocks_.header_bytes() == 0) return absl::OkStatus();
+  absl::MutexLock lock(&mu_);
   return CheckBlocks(file, path, {0});
 }
 
@@ -41,13 +42,18 @@ void FileSum::Add(uint64_t offset, absl::Span<const std::byte> bytes) {
     const uint64_t end = blocks_.End(blocks_.Of(offset));
     const absl::Span<const std::byte> part =
         bytes.first(std::min<uint64_t>(bytes.size(), end - offset));
-    parts_[offset] = {part.size(), Crc32(0, part)};
+    const Part summed = {part.size(), Crc32(0, part)};
+    {
+      absl::MutexLock lock(&mu_);
+      parts_[offset] = summed;
+    }
     offset += part.size();
     bytes.remove_prefix(part.size());
   }
 }
 
 absl::Status FileSum::CheckTouched(const ReadableFile& file, const std::string& path) {
+  absl::MutexLock lock(&mu_);
   std::vector<uint64_t> touched;
   for (const auto& [offset, part] : parts_) {
     const uint64_t block = blocks_.Of(offset);
@@ -62,6 +68,7 @@ absl::Status FileSum::CheckAll(const ReadableFile& file, const std::string& path
   if (absl::Status status = CheckSize(file, path); !status.ok()) return status;
   std::vector<uint64_t> all(blocks_.count());
   std::iota(all.begin(), all.end(), 0);
+  absl::MutexLock lock(&mu_);
   return CheckBlocks(file, path, all);
 }
 

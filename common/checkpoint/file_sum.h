@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/file_blocks.h"
 #include "common/file_system.h"
@@ -18,8 +20,8 @@ namespace parley {
 
 // Whether what was read of a file is what was written, by the sums of its blocks. A part is summed
 // once, when its reader has it in memory; a check reads only what is missing of the blocks that it
-// looks at. Owned by the checkpoint's reader, one for each file and used under its lock, and made
-// by VerifyCheckpoint. Not thread-safe.
+// looks at. Owned by the checkpoint's reader, one for each file, and made by VerifyCheckpoint.
+// Thread-safe: parts are summed side by side.
 //
 // The checks take the file, open, and its path for messages. DataLoss names the path, and of each
 // damaged block the range in bytes and both sums; else the codes of ReadableFile.
@@ -49,12 +51,16 @@ class FileSum {
 
   absl::Status CheckSize(const ReadableFile& file, const std::string& path) const;
   absl::Status CheckBlocks(const ReadableFile& file, const std::string& path,
-                           const std::vector<uint64_t>& blocks) const;
-  absl::StatusOr<uint32_t> SumBlock(const ReadableFile& file, uint64_t block) const;
+                           const std::vector<uint64_t>& blocks) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<uint32_t> SumBlock(const ReadableFile& file, uint64_t block) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CheckpointFile& written_;
   const FileBlocks blocks_;
-  std::map<uint64_t, Part> parts_;  // by offset; each lies in one block
+  mutable absl::Mutex mu_;
+  // By offset; each lies in one block.
+  std::map<uint64_t, Part> parts_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

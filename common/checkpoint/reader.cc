@@ -57,10 +57,8 @@ absl::Status CheckpointReader::AddFile(FileSystem& files, const CheckpointFile& 
   absl::StatusOr<std::unique_ptr<ReadableFile>> opened = files.Open(path);
   if (!opened.ok()) return AsDamage(opened.status());
   DataFile& data = *files_.emplace_back(std::make_unique<DataFile>(file));
-  {
-    absl::MutexLock lock(&data.mu);
-    absl::Status status = data.sum.CheckSizeAndHeader(**opened, path);
-    if (!status.ok()) return status;
+  if (absl::Status status = data.sum.CheckSizeAndHeader(**opened, path); !status.ok()) {
+    return status;
   }
   absl::StatusOr<std::unique_ptr<SafetensorsReader>> reader =
       SafetensorsReader::Open(*std::move(opened), path);
@@ -171,10 +169,7 @@ absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uin
     if (absl::Status status = file.reader->Read(*piece->entry, offset, part); !status.ok()) {
       return status;
     }
-    {
-      absl::MutexLock lock(&file.mu);
-      file.sum.Add(piece->entry->begin + offset, part);
-    }
+    file.sum.Add(piece->entry->begin + offset, part);
     bytes.remove_prefix(part.size());
     begin = to;
   }
@@ -183,7 +178,6 @@ absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uin
 
 absl::Status CheckpointReader::VerifyRead() const {
   for (const auto& file : files_) {
-    absl::MutexLock lock(&file->mu);
     absl::Status status = file->sum.CheckTouched(file->reader->file(), file->reader->path());
     if (!status.ok()) return status;
   }

@@ -9,10 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/checkpoint/file_sum.h"
 #include "common/file_system.h"
@@ -60,8 +58,7 @@ class CheckpointReader {
     explicit DataFile(const CheckpointFile& written) : sum(written) {}
 
     std::unique_ptr<SafetensorsReader> reader;
-    mutable absl::Mutex mu;
-    mutable FileSum sum ABSL_GUARDED_BY(mu);  // of what was read so far
+    mutable FileSum sum;  // of what was read so far
   };
   struct Piece {  // elements [begin, end) of a tensor
     uint64_t begin = 0;
@@ -82,7 +79,7 @@ class CheckpointReader {
   absl::Status AddPiece(const DataFile& file, const SafetensorsEntry& entry);
   absl::Status CheckCoverage();
 
-  // Constant after Open, but for the sums in files_.
+  // Constant after Open, but for the sums in files_, which are thread-safe.
   const std::string folder_;
   const Manifest manifest_;
   std::map<std::string, const TensorSpec*> tensors_;     // of the manifest

@@ -9,42 +9,50 @@
 namespace parley {
 
 CheckpointSlices::CheckpointSlices(const CheckpointReader& reader, const Routing& routing)
-    : reader_(reader), routing_(routing), thread_([this] { ReadAll(); }) {}
+    : reader_(reader), routing_(routing) {
+  for (std::thread& reading : readers_) reading = std::thread([this] { ReadSlices(); });
+}
 
 CheckpointSlices::~CheckpointSlices() {
   {
     absl::MutexLock lock(&mu_);
     stop_ = true;
   }
-  thread_.join();
+  for (std::thread& reading : readers_) reading.join();
 }
 
 absl::StatusOr<const CheckpointSlices::Read*> CheckpointSlices::Next() {
   const Place* place = nullptr;
+  bool last = false;
   {
     absl::MutexLock lock(&mu_);
+    if (taken_ > 0) places_[(taken_ - 1) % kAhead].whole = false;
     done_ = taken_;
     mu_.Await(absl::Condition(this, &CheckpointSlices::HasNext));
     place = &places_[taken_++ % kAhead];
+    last = taken_ == routing_.own_slices().size();
   }
   if (!place->status.ok()) return place->status;
+  if (last) {
+    if (absl::Status status = reader_.VerifyRead(); !status.ok()) return status;
+  }
   return &place->read;
 }
 
-void CheckpointSlices::ReadAll() {
+void CheckpointSlices::ReadSlices() {
   const auto& slices = routing_.own_slices();
-  for (size_t i = 0; i < slices.size(); ++i) {
+  for (;;) {
+    size_t i = 0;
     {
       absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(this, &CheckpointSlices::MayRead));
-      if (stop_) return;
+      if (stop_ || begun_ == slices.size()) return;
+      i = begun_++;
     }
     Place& place = places_[i % kAhead];
     place.status = ReadSlice(slices[i], place);
-    if (place.status.ok() && i + 1 == slices.size()) place.status = reader_.VerifyRead();
     absl::MutexLock lock(&mu_);
-    ++read_;
-    if (!place.status.ok()) return;
+    place.whole = true;
   }
 }
 

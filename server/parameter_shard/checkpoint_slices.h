@@ -18,12 +18,13 @@
 
 namespace parley {
 
-// Reads the slices of one shard out of a checkpoint, in the order of Routing::own_slices, on a
-// thread of its own that stays at most kAhead slices ahead, so that the disk, the sums and whoever
-// starts the slices work at the same time. Made and used by LoadCheckpoint, on one thread.
+// Reads the slices of one shard out of a checkpoint, in the order of Routing::own_slices, on
+// kReaders threads of its own that stay at most kAhead slices ahead, so that the disk, the sums and
+// whoever starts the slices work at the same time. Made and used by LoadCheckpoint, on one thread.
 class CheckpointSlices {
  public:
-  static constexpr size_t kAhead = 3;  // also how many slices' bytes are in memory
+  static constexpr size_t kReaders = 2;  // one waits for the disk while the other one sums
+  static constexpr size_t kAhead = 4;    // also how many slices' bytes are in memory
 
   struct Read {
     uint32_t slice = 0;
@@ -32,7 +33,7 @@ class CheckpointSlices {
 
   // Both must outlive this.
   CheckpointSlices(const CheckpointReader& reader, const Routing& routing);
-  ~CheckpointSlices();  // waits for a read of the disk that is under way
+  ~CheckpointSlices();  // waits for reads of the disk that are under way
   CheckpointSlices(const CheckpointSlices&) = delete;
   CheckpointSlices& operator=(const CheckpointSlices&) = delete;
 
@@ -47,28 +48,30 @@ class CheckpointSlices {
     std::vector<std::string> bytes;
     Read read;
     absl::Status status;
+    bool whole = false;  // under mu_: a reader has ended with it, and it is not done
   };
 
-  void ReadAll();
+  void ReadSlices();
   absl::Status ReadSlice(uint32_t id, Place& place) const;
   absl::Status ReadPiece(const std::string& name, const TensorSpec& tensor, const Slice& slice,
                          std::string& bytes) const;
   bool MayRead() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return stop_ || read_ < done_ + kAhead;
+    return stop_ || begun_ < done_ + kAhead;
   }
-  bool HasNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return read_ > taken_; }
+  bool HasNext() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return places_[taken_ % kAhead].whole; }
 
   const CheckpointReader& reader_;
   const Routing& routing_;
-  Place
-      places_[kAhead];  // slice i in places_[i % kAhead]; the reader's from read_ to done_ + kAhead
+  // Slice i in places_[i % kAhead]: a reader's from its beginning until it is whole, then Next's
+  // until it is done.
+  Place places_[kAhead];
 
   absl::Mutex mu_;
-  size_t read_ ABSL_GUARDED_BY(mu_) = 0;   // by the thread
+  size_t begun_ ABSL_GUARDED_BY(mu_) = 0;  // by the readers
   size_t taken_ ABSL_GUARDED_BY(mu_) = 0;  // given by Next
   size_t done_ ABSL_GUARDED_BY(mu_) = 0;   // of these, no longer looked at
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
-  std::thread thread_;
+  std::thread readers_[kReaders];
 };
 
 }  // namespace parley
