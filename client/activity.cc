@@ -33,9 +33,9 @@ Activity::Waiting::~Waiting() {
   activity_.working_since_ = activity_.runtime_->Now();
 }
 
-uint64_t Activity::CallBegun(Role role, uint32_t ordinal, std::string what) {
+uint64_t Activity::CallBegun(Role role, uint32_t ordinal, std::string what, bool ahead) {
   absl::MutexLock lock(&mu_);
-  calls_[++last_call_] = {role, ordinal, std::move(what), runtime_->Now()};
+  calls_[++last_call_] = {role, ordinal, std::move(what), runtime_->Now(), ahead};
   return last_call_;
 }
 
@@ -77,8 +77,11 @@ void Activity::Tell(WaitsReply& reply) const {
     const Call* oldest = nullptr;
     size_t calls = 0;
   };
+  const bool only_ahead =
+      std::all_of(calls_.begin(), calls_.end(), [](const auto& call) { return call.second.ahead; });
   std::map<std::pair<Role, uint32_t>, Place> places;
   for (const auto& [number, call] : calls_) {
+    if (call.ahead && !only_ahead) continue;
     Place& place = places[{call.role, call.ordinal}];
     if (place.oldest == nullptr) place.oldest = &call;  // numbers rise with time
     ++place.calls;

@@ -47,8 +47,9 @@ class Activity {
     std::optional<WaitingFor> outer_;
   };
 
-  // A call without an answer: to whom, and its text. Returns its number for CallEnded.
-  uint64_t CallBegun(Role role, uint32_t ordinal, std::string what);
+  // A call without an answer: to whom, and its text. ahead: it holds the training thread up only
+  // where that waits for nothing else. Returns its number for CallEnded.
+  uint64_t CallBegun(Role role, uint32_t ordinal, std::string what, bool ahead = false);
   void CallEnded(uint64_t call);
   // No call is open any more: those that were never end.
   void ForgetCalls();
@@ -63,6 +64,7 @@ class Activity {
     uint32_t ordinal = 0;
     std::string what;
     absl::Time since;
+    bool ahead = false;
   };
 
   const std::shared_ptr<Runtime> runtime_;

@@ -65,6 +65,17 @@ TEST_F(ActivityTest, AWorkerThatWaitsNamesEachProcessThatHasNotAnsweredOnce) {
   EXPECT_EQ(wait.on(0).ordinal(), 1u);
 }
 
+TEST_F(ActivityTest, WhatIsAskedForAheadHoldsUpOnlyWhereNothingElseDoes) {
+  activity_.CallBegun(SHARD, 1, "pulling from shard 1 at h:1", /*ahead=*/true);
+  const uint64_t completing = activity_.CallBegun(SHARD, 0, "completing a step at shard 0 at h:0");
+  const Activity::Waiting waiting(activity_, "waiting", absl::InfiniteFuture());
+  ASSERT_EQ(Told().waits_size(), 1);
+  EXPECT_EQ(Told().waits(0).what(), "waiting: completing a step at shard 0 at h:0");
+  activity_.CallEnded(completing);
+  ASSERT_EQ(Told().waits_size(), 1);
+  EXPECT_EQ(Told().waits(0).what(), "waiting: pulling from shard 1 at h:1");
+}
+
 TEST_F(ActivityTest, AWaitWithoutACallIsForWhatTheCoordinatorTells) {
   const Activity::Waiting waiting(activity_, "waiting for all members to join",
                                   absl::InfiniteFuture());

@@ -1,5 +1,6 @@
 #include "client/local_connector.h"
 
+#include <atomic>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,7 @@ class LocalShardClient final : public ShardClient {
   ~LocalShardClient() override { link_->Close(); }
 
   bool ReadsLentMemory() const override { return link_->ready(); }
+  bool KeepsOrder() const override { return link_->ready() && *remote_pushes_ == 0; }
 
   void Initialize(const InitializeRequest& request, absl::Time deadline,
                   Done<InitializeReply> done) override {
@@ -56,7 +58,12 @@ class LocalShardClient final : public ShardClient {
   }
   void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
     if (link_->Push(push, deadline, done)) return;
-    remote_->PushTensors(push, deadline, std::move(done));
+    ++*remote_pushes_;
+    remote_->PushTensors(push, deadline,
+                         [open = remote_pushes_, done](absl::StatusOr<PushReply> reply) {
+                           --*open;
+                           done(std::move(reply));
+                         });
   }
   void PullTensors(const PullRequest& request, absl::Time deadline,
                    Done<TensorPull> done) override {
@@ -79,6 +86,8 @@ class LocalShardClient final : public ShardClient {
  private:
   const std::shared_ptr<ShardClient> remote_;
   const std::shared_ptr<LocalLink> link_;
+  // That go by gRPC and have no answer; shared with these.
+  const std::shared_ptr<std::atomic<int>> remote_pushes_ = std::make_shared<std::atomic<int>>(0);
 };
 
 class LocalConnector final : public Connector {

@@ -1,19 +1,71 @@
 #include "client/parameter_puller.h"
 
+#include <algorithm>
+#include <cstring>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace parley {
+namespace {
 
-absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
+// A piece of the values, for one thread.
+struct Copy {
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  size_t bytes = 0;
+};
+constexpr size_t kCopyBytes = 256 << 10;
+// For so many bytes it is worth to wake other threads.
+constexpr size_t kParallelBytes = 1 << 20;
+
+void AddCopies(const TensorBytes& bytes, std::byte* to, std::vector<Copy>& copies) {
+  for (TensorBytes::Piece piece : bytes.pieces()) {
+    while (!piece.empty()) {
+      const size_t count = std::min(piece.size(), kCopyBytes);
+      copies.push_back({piece.data(), to, count});
+      piece.remove_prefix(count);
+      to += count;
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Begin(const What& what, bool ahead) {
   auto progress = std::make_shared<Progress>();
   progress->what = what;
+  progress->ahead = ahead;
   progress->next.assign(layout_.by_shard().size(), 0);
   for (size_t shard = 0; shard < layout_.by_shard().size(); ++shard) {
     for (size_t call = 0; call < calls_per_shard_; ++call) AskNext(shard, progress);
   }
+  return progress;
+}
+
+void ParameterPuller::Ask(uint64_t version) {
+  if (ahead_ != nullptr && ahead_->what.version == version) return;
+  if (ahead_ != nullptr) ahead_->abandoned = true;
+  ahead_ = Begin({.version = version}, /*ahead=*/true);
+}
+
+std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& what) {
+  const std::shared_ptr<Progress> progress = std::exchange(ahead_, nullptr);
+  if (progress == nullptr) return Begin(what, /*ahead=*/false);
+  // What was refused may have been asked too early.
+  if (progress->what.version != what.version || what.clock != 0 || what.newest ||
+      !progress->error.ok()) {
+    progress->abandoned = true;
+    return Begin(what, /*ahead=*/false);
+  }
+  progress->ahead = false;
+  TakeAndAsk(std::exchange(progress->came, {}), progress);
+  return progress;
+}
+
+absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
+  const std::shared_ptr<Progress> progress = Resume(what);
   const absl::Status waited =
       wait([&progress] { return progress->open == 0 || !progress->error.ok(); });
   progress->abandoned = true;
@@ -37,46 +89,88 @@ void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& pro
     asked.push_back(slices[next]);
   }
   ++progress->open;
-  calls_.Pull(static_cast<uint32_t>(shard), std::move(request),
-              [this, shard, progress, asked](const absl::StatusOr<TensorPull>& reply) {
-                if (progress->abandoned) return;
-                --progress->open;
-                const absl::Status taken =
-                    reply.ok() ? Take(asked, progress->what, *reply) : reply.status();
-                if (progress->error.ok()) progress->error = taken;
-                if (taken.ok()) AskNext(shard, progress);
-              });
+  calls_.Pull(
+      static_cast<uint32_t>(shard), std::move(request),
+      [this, shard, progress, asked](absl::StatusOr<TensorPull> reply) {
+        if (progress->abandoned) return;
+        if (!reply.ok()) {
+          --progress->open;
+          if (progress->error.ok()) progress->error = reply.status();
+        } else {
+          OnAnswer({shard, asked, *std::move(reply)}, progress);
+        }
+      },
+      progress->ahead);
 }
 
-absl::Status ParameterPuller::Take(const std::vector<PlacedSlice>& asked, const What& asked_for,
-                                   const TensorPull& pulled) {
-  const PullReply& reply = pulled.head;
-  const auto misfit = [&](const std::string& what) {
-    return absl::InternalError(absl::StrCat("shard ", asked.front().shard,
-                                            " answered a pull of version ", asked_for.version,
-                                            " with ", what));
-  };
-  if (!asked_for.newest && reply.version() != asked_for.version)
-    return misfit(absl::StrCat("version ", reply.version()));
-  if (pulled.slices.size() != asked.size()) {
-    return misfit(absl::StrCat(pulled.slices.size(), " slices instead of ", asked.size()));
+void ParameterPuller::OnAnswer(Progress::Answer answer, const std::shared_ptr<Progress>& progress) {
+  if (progress->ahead) {
+    progress->came.push_back(std::move(answer));
+    return;
   }
-  for (size_t i = 0; i < asked.size(); ++i) {
+  TakeAndAsk({&answer, 1}, progress);
+}
+
+void ParameterPuller::TakeAndAsk(absl::Span<const Progress::Answer> answers,
+                                 const std::shared_ptr<Progress>& progress) {
+  progress->open -= answers.size();
+  const absl::Status taken = Take(progress->what, answers);
+  if (progress->error.ok()) progress->error = taken;
+  for (const Progress::Answer& answer : answers) {
+    if (taken.ok()) AskNext(answer.shard, progress);
+  }
+}
+
+absl::Status ParameterPuller::Check(const What& what, const Progress::Answer& answer) const {
+  const TensorPull& pulled = answer.pulled;
+  const auto misfit = [&](const std::string& with) {
+    return absl::InternalError(absl::StrCat("shard ", answer.shard, " answered a pull of version ",
+                                            what.version, " with ", with));
+  };
+  if (!what.newest && pulled.head.version() != what.version) {
+    return misfit(absl::StrCat("version ", pulled.head.version()));
+  }
+  if (pulled.slices.size() != answer.asked.size()) {
+    return misfit(absl::StrCat(pulled.slices.size(), " slices instead of ", answer.asked.size()));
+  }
+  for (size_t i = 0; i < answer.asked.size(); ++i) {
+    const PlacedSlice& asked = answer.asked[i];
     const TensorSlice& slice = pulled.slices[i];
-    if (slice.slice != asked[i].slice || slice.dtype != tensors_[asked[i].tensor].dtype() ||
-        slice.bytes.size() != asked[i].bytes) {
-      return misfit(absl::StrCat("another slice than ", asked[i].slice));
+    if (slice.slice != asked.slice || slice.dtype != tensors_[asked.tensor].dtype() ||
+        slice.bytes.size() != asked.bytes) {
+      return misfit(absl::StrCat("another slice than ", asked.slice));
     }
-    slice.bytes.CopyTo(parameters_.tensor(asked[i].tensor).data() + asked[i].begin);
-    if (slice.loan.has_value() && !slice.loan->Stands()) {
-      return absl::UnavailableError(absl::StrCat("shard ", asked.front().shard,
-                                                 " has written slice ", slice.slice,
-                                                 " again before it was read"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ParameterPuller::Take(const What& what, absl::Span<const Progress::Answer> answers) {
+  std::vector<Copy> copies;
+  size_t bytes = 0;
+  for (const Progress::Answer& answer : answers) {
+    if (absl::Status fits = Check(what, answer); !fits.ok()) return fits;
+    for (size_t i = 0; i < answer.asked.size(); ++i) {
+      const PlacedSlice& asked = answer.asked[i];
+      AddCopies(answer.pulled.slices[i].bytes,
+                parameters_.tensor(asked.tensor).data() + asked.begin, copies);
+      bytes += asked.bytes;
     }
-    pulled_bytes_ += asked[i].bytes;
-    if (i >= static_cast<size_t>(reply.updates_size())) continue;
-    if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);
-    updates_[slice.slice] = reply.updates(static_cast<int>(i));
+  }
+  pulled_bytes_ += bytes;
+  RunInParallel(bytes < kParallelBytes ? ParallelFor() : parallel_, copies.size(),
+                [&](size_t i) { std::memcpy(copies[i].to, copies[i].from, copies[i].bytes); });
+  for (const Progress::Answer& answer : answers) {
+    const google::protobuf::RepeatedField<uint64_t>& updates = answer.pulled.head.updates();
+    for (size_t i = 0; i < answer.asked.size(); ++i) {
+      const TensorSlice& slice = answer.pulled.slices[i];
+      if (slice.loan.has_value() && !slice.loan->Stands()) {
+        return absl::UnavailableError(absl::StrCat("shard ", answer.shard, " has written slice ",
+                                                   slice.slice, " again before it was read"));
+      }
+      if (i >= static_cast<size_t>(updates.size())) continue;
+      if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);
+      updates_[slice.slice] = updates[static_cast<int>(i)];
+    }
   }
   return absl::OkStatus();
 }

@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
+#include "common/parallel_for.h"
 #include "proto/types.pb.h"
 
 namespace parley {
@@ -23,14 +25,16 @@ class ParameterPuller {
  public:
   using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
 
-  // All must outlive it.
+  // All must outlive it, and what `parallel` (for copies) uses.
   ParameterPuller(const std::vector<TensorSpec>& tensors, const SliceLayout& layout,
-                  const TensorArena& parameters, ServiceCalls& calls, size_t group_bytes = 4 << 20,
+                  const TensorArena& parameters, ServiceCalls& calls,
+                  ParallelFor parallel = nullptr, size_t group_bytes = 4 << 20,
                   size_t calls_per_shard = 16)
       : tensors_(tensors),
         layout_(layout),
         parameters_(parameters),
         calls_(calls),
+        parallel_(std::move(parallel)),
         group_bytes_(group_bytes),
         calls_per_shard_(calls_per_shard) {}
 
@@ -44,6 +48,11 @@ class ParameterPuller {
   // After an error the arena can hold a mixture of versions.
   absl::Status Pull(const What& what, const Wait& wait);
 
+  // Asks for a version that is to come, so that it is here when Pull asks for it: as much as that
+  // has open at a time. What comes is kept, and not looked at, until Pull takes it; a Pull of
+  // another version drops it. Once more for the same version is nothing.
+  void Ask(uint64_t version);
+
   // Of the last pull: how many updates each slice, by id, has had. Empty in sync.
   const std::vector<uint64_t>& updates() const { return updates_; }
 
@@ -56,23 +65,39 @@ class ParameterPuller {
     What what;
     std::vector<size_t> next;  // slice to ask for, by shard
     size_t open = 0;
+    bool ahead = false;      // nobody has pulled yet
     bool abandoned = false;  // Pull has returned: late replies must not touch the arena
     absl::Status error;
+    // What has come while `ahead`.
+    struct Answer {
+      size_t shard = 0;
+      std::vector<PlacedSlice> asked;
+      TensorPull pulled;
+    };
+    std::vector<Answer> came;
   };
+  std::shared_ptr<Progress> Begin(const What& what, bool ahead);
+  // What was asked for ahead, if it is this; a new one otherwise.
+  std::shared_ptr<Progress> Resume(const What& what);
 
   // Asks the shard for its next slices, if some are left.
   void AskNext(size_t shard, const std::shared_ptr<Progress>& progress);
-
-  // Internal where the reply is not what was asked for.
-  absl::Status Take(const std::vector<PlacedSlice>& asked, const What& what,
-                    const TensorPull& pulled);
+  void OnAnswer(Progress::Answer answer, const std::shared_ptr<Progress>& progress);
+  // Takes answers into the arena, and asks for more.
+  void TakeAndAsk(absl::Span<const Progress::Answer> answers,
+                  const std::shared_ptr<Progress>& progress);
+  absl::Status Take(const What& what, absl::Span<const Progress::Answer> answers);
+  // Internal where the answer is not what was asked for.
+  absl::Status Check(const What& what, const Progress::Answer& answer) const;
 
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
   const TensorArena& parameters_;
   ServiceCalls& calls_;
+  const ParallelFor parallel_;
   const size_t group_bytes_;
   const size_t calls_per_shard_;
+  std::shared_ptr<Progress> ahead_;
   uint64_t pulled_bytes_ = 0;
   std::vector<uint64_t> updates_;
 };

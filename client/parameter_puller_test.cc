@@ -11,10 +11,15 @@
 namespace parley {
 namespace {
 
+// Runs so many answers.
+void RunAnswers(HeldShards& shards, int answers) {
+  ASSERT_TRUE(shards.RunUntil([&] { return answers-- == 0; }).ok());
+}
+
 TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
   HeldShards shards(2, 40, 100);
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
-                         /*group_bytes=*/800, /*calls_per_shard=*/3);
+                         /*parallel=*/nullptr, /*group_bytes=*/800, /*calls_per_shard=*/3);
   // Answers on the thread that waits, as soon as there is nothing else to run.
   size_t most = 0;
   std::vector<int> seen(40, 0);
@@ -38,7 +43,7 @@ TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
 TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
   HeldShards shards(1, 10, 100);
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
-                         /*group_bytes=*/400, /*calls_per_shard=*/2);
+                         /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
   const auto wait = [&](const std::function<bool()>& done) {
     shards.RefuseFirst(0, absl::AbortedError("version 7 is gone"));
     return shards.RunUntil(done);
@@ -47,6 +52,51 @@ TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
   shards.AnswerFirst(0);
   EXPECT_TRUE(shards.RunUntil([] { return true; }).ok());
   EXPECT_TRUE(shards.held(0).empty());
+}
+
+TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
+  HeldShards shards(1, 10, 100);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
+  puller.Ask(7);
+  puller.Ask(7);
+  EXPECT_EQ(shards.held(0).size(), 2u);
+  while (!shards.held(0).empty()) shards.AnswerFirst(0);
+  RunAnswers(shards, 2);
+  EXPECT_EQ(shards.arena().tensor(0)[0], std::byte{0});  // not before somebody pulls
+  EXPECT_TRUE(shards.held(0).empty());
+  std::vector<uint32_t> asked;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (!shards.held(0).empty()) asked.push_back(shards.AnswerFirst(0).front());
+      return false;
+    });
+  };
+  ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
+  EXPECT_EQ(asked, (std::vector<uint32_t>{2, 3, 4, 5, 6, 7, 8, 9}));
+  EXPECT_EQ(puller.TakePulledBytes(), 10 * 400u);
+  EXPECT_EQ(shards.arena().tensor(0)[0], std::byte{'x'});
+}
+
+TEST(ParameterPuller, WhatItAskedForAheadIsDroppedWhereItIsRefusedOrNotPulled) {
+  HeldShards shards(1, 2, 100);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls());
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (!shards.held(0).empty()) shards.AnswerFirst(0);
+      return false;
+    });
+  };
+  puller.Ask(7);
+  shards.RefuseFirst(0, absl::AbortedError("not yet"));
+  RunAnswers(shards, 1);
+  EXPECT_TRUE(puller.Pull({.version = 7}, wait).ok());
+  EXPECT_EQ(puller.TakePulledBytes(), 2 * 400u);
+  puller.Ask(8);
+  EXPECT_TRUE(puller.Pull({.version = 9}, wait).ok());
+  EXPECT_EQ(puller.TakePulledBytes(), 2 * 400u);
 }
 
 }  // namespace

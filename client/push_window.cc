@@ -31,8 +31,9 @@ void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vect
   attempt_.weight = weight;
   attempt_.seen = std::make_shared<const std::vector<uint64_t>>(std::move(seen));
   attempt_.acks = std::make_shared<Acks>();
+  attempt_.acks->answered.resize(lanes_.size());
   flushing_ = false;
-  sent_ = 0;
+  for (Lane& lane : lanes_) lane.sent = 0;
 }
 
 void PushWindow::Add(size_t tensor) {
@@ -80,7 +81,7 @@ std::vector<PushWindow::Item> PushWindow::TakeGroup(Lane& lane, size_t& bytes) {
   lane.waiting.erase(lane.waiting.begin(), end);
   lane.waiting_bytes -= bytes;
   lane.open_bytes += bytes;
-  ++sent_;
+  ++lane.sent;
   return items;
 }
 
@@ -110,10 +111,10 @@ void PushWindow::Pump(uint32_t shard) {
     // Not under the lock: it copies.
     calls_.Push(
         shard, Encode(items, attempt, lend),
-        [acks = attempt.acks](const absl::StatusOr<PushReply>& reply) {
+        [acks = attempt.acks, shard](const absl::StatusOr<PushReply>& reply) {
           // All outcomes are well: added now or before, or too late, of which the verdict will
           // tell, or in async too stale.
-          ++acks->answered;
+          ++acks->answered[shard];
           if (!reply.ok()) {
             if (acks->error.ok()) acks->error = reply.status();
             return;
@@ -166,14 +167,19 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   return push;
 }
 
-bool PushWindow::AllAcknowledged() const {
+bool PushWindow::AllAcknowledged(std::optional<uint32_t> in_order) const {
   absl::MutexLock lock(&mu_);
-  if (!attempt_.acks->error.ok()) return true;
-  // An acknowledgement makes room, and so is counted as sent what it made room for, before its
-  // answer reaches the training thread: there is no moment between the two.
-  return attempt_.acks->answered == sent_ &&
-         std::all_of(lanes_.begin(), lanes_.end(),
-                     [](const Lane& lane) { return lane.waiting.empty(); });
+  const Acks& acks = *attempt_.acks;
+  if (!acks.error.ok()) return true;
+  for (uint32_t shard = 0; shard < lanes_.size(); ++shard) {
+    const Lane& lane = lanes_[shard];
+    if (!lane.waiting.empty()) return false;
+    // An acknowledgement makes room, and so is counted as sent what it made room for, before its
+    // answer reaches the training thread: there is no moment between the two.
+    if (acks.answered[shard] == lane.sent) continue;
+    if (shard != in_order || lane.pumped || !calls_.KeepsOrder(shard)) return false;
+  }
+  return true;
 }
 
 absl::Status PushWindow::error() const {
@@ -181,9 +187,10 @@ absl::Status PushWindow::error() const {
   return attempt_.acks->error;
 }
 
-absl::Status PushWindow::AwaitAcknowledged(const AnswerQueue::Wait& wait) {
+absl::Status PushWindow::AwaitAcknowledged(const AnswerQueue::Wait& wait,
+                                           std::optional<uint32_t> in_order) {
   Flush();
-  absl::Status status = wait([this] { return AllAcknowledged(); });
+  absl::Status status = wait([&] { return AllAcknowledged(in_order); });
   if (status.ok()) status = error();
   if (!status.ok()) Abandon();  // the caller may write its gradients again
   return status;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -54,11 +55,13 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   // Nothing is added any more: what is left goes, as far as there is room.
   void Flush();
   // Whether all that was added has been acknowledged, or an error() has come. To be looked at after
-  // each answer.
-  bool AllAcknowledged() const;
+  // each answer. Of `in_order`, a shard's ordinal, it is enough that all has been sent, where a
+  // Complete cannot overtake that (ServiceCalls::KeepsOrder).
+  bool AllAcknowledged(std::optional<uint32_t> in_order = std::nullopt) const;
   absl::Status error() const;
   // Flushes, and waits until the shards have answered all; on an error nothing more is sent.
-  absl::Status AwaitAcknowledged(const AnswerQueue::Wait& wait);
+  absl::Status AwaitAcknowledged(const AnswerQueue::Wait& wait,
+                                 std::optional<uint32_t> in_order = std::nullopt);
   // Slices of this attempt that the shards have taken, and refused as STALE.
   struct Outcomes {
     uint64_t taken = 0;
@@ -91,10 +94,11 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     size_t open_bytes = 0;  // sent, not acknowledged
     bool pumped = false;    // a thread is in Pump
     bool borrows = false;   // something was lent
+    uint64_t sent = 0;      // messages of this attempt
   };
   // What answers touch, on the training thread.
   struct Acks {
-    uint64_t answered = 0;
+    std::vector<uint64_t> answered;  // by shard
     Outcomes outcomes;
     absl::Status error;  // the first one
   };
@@ -129,7 +133,6 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   mutable absl::Mutex mu_;
   Attempt attempt_ ABSL_GUARDED_BY(mu_);
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t sent_ ABSL_GUARDED_BY(mu_) = 0;  // messages of this attempt
   uint64_t added_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
 };

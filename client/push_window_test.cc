@@ -80,6 +80,25 @@ TEST_F(PushWindowTest, SmallSlicesWaitForEachOtherUntilItIsFlushed) {
   EXPECT_EQ(shards_.AnswerFirst(0), std::vector<uint32_t>{6});
 }
 
+TEST_F(PushWindowTest, OfAShardThatKeepsOrderItIsEnoughThatAllIsSent) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 30; ++tensor) window->Add(tensor);
+  window->Flush();
+  shards_.KeepOrder(true);
+  while (!shards_.held(0).empty()) shards_.AnswerFirst(0);
+  ASSERT_TRUE(shards_.RunUntil([] { return true; }).ok());
+  EXPECT_FALSE(window->AllAcknowledged(1));  // the rest waits for room
+  shards_.AnswerFirst(1);
+  shards_.AnswerFirst(1);
+  ASSERT_TRUE(shards_.RunUntil([&] { return window->AllAcknowledged(1); }).ok());
+  EXPECT_FALSE(shards_.held(1).empty());
+  EXPECT_FALSE(window->AllAcknowledged());
+  EXPECT_FALSE(window->AllAcknowledged(0));
+  shards_.KeepOrder(false);
+  EXPECT_FALSE(window->AllAcknowledged(1));
+}
+
 class LargeSlicesTest : public PushWindowTest {
  protected:
   LargeSlicesTest() : PushWindowTest(2000) {}  // twice the window

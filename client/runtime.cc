@@ -1,23 +1,55 @@
 #include "client/runtime.h"
 
+#include <sched.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "client/timer_thread.h"
+#include "common/loop_threads.h"
 #include "common/seed.h"
 
 namespace parley {
 namespace {
+
+constexpr absl::Duration kLook = absl::Microseconds(50);
+constexpr size_t kMostThreads = 4;  // more do not make memory faster
 
 class MachineRuntime final : public Runtime {
  public:
   absl::Time Now() const override { return absl::Now(); }
   std::shared_ptr<Timers> MakeTimers() override { return std::make_shared<TimerThread>(); }
   bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline) override {
-    return mu.AwaitWithDeadline(condition, deadline);
+    // As LocalSocket::Receive: what is awaited often comes sooner than a thread wakes.
+    const absl::Time sleep_at = std::min(deadline, absl::Now() + kLook);
+    while (!condition.Eval()) {
+      if (absl::Now() >= sleep_at) return mu.AwaitWithDeadline(condition, deadline);
+      mu.Unlock();
+      (void)::sched_yield();
+      mu.Lock();
+    }
+    return true;
   }
   uint64_t DrawIncarnation() override { return RandomIncarnation(); }
   int64_t pid() const override { return getpid(); }
+  // Made when they are needed: most processes have no such loops.
+  ParallelFor Loops() override {
+    return [this](size_t count, const std::function<void(size_t)>& body) {
+      std::call_once(has_threads_, [this] {
+        const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+        threads_.emplace(std::min(cores, kMostThreads) - 1);
+      });
+      threads_->Run(count, body);
+    };
+  }
+
+ private:
+  std::once_flag has_threads_;
+  std::optional<LoopThreads> threads_;
 };
 
 }  // namespace

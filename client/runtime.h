@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/timers.h"
+#include "common/parallel_for.h"
 
 namespace parley {
 
@@ -32,6 +33,10 @@ class Runtime {
   virtual uint64_t DrawIncarnation() = 0;
 
   virtual int64_t pid() const = 0;
+
+  // For loops that are worth more than one thread; must not be used when this has gone. Empty: the
+  // caller's thread alone.
+  virtual ParallelFor Loops() { return ParallelFor(); }
 };
 
 // The machine's.

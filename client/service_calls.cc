@@ -30,10 +30,10 @@ template <class Client, class Request, class Reply>
 void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
                          std::shared_ptr<Client> client, Method<Client, Request, Reply> method,
                          std::shared_ptr<Request> request, OnAnswer<Reply> answer,
-                         std::function<void()> on_end) {
+                         std::function<void()> on_end, bool ahead) {
   RetryOptions retry;
   const std::shared_ptr<Activity> activity = options_.activity;
-  const uint64_t call = activity == nullptr ? 0 : activity->CallBegun(role, ordinal, what);
+  const uint64_t call = activity == nullptr ? 0 : activity->CallBegun(role, ordinal, what, ahead);
   retry.what = std::move(what);
   retry.deadline = timers_->Now() + options_.patience;
   // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
@@ -65,10 +65,10 @@ template <class Request, class Reply>
 void ServiceCalls::ToShard(const char* verb, uint32_t shard,
                            Method<ShardClient, Request, Reply> method,
                            std::shared_ptr<Request> request, OnAnswer<Reply> answer,
-                           std::function<void()> on_end) {
+                           std::function<void()> on_end, bool ahead) {
   Start<ShardClient, Request, Reply>(
       SHARD, shard, absl::StrCat(verb, " shard ", shard, " at ", addresses_[shard]), shards_[shard],
-      method, std::move(request), std::move(answer), std::move(on_end));
+      method, std::move(request), std::move(answer), std::move(on_end), ahead);
 }
 
 void ServiceCalls::Initialize(uint32_t shard, std::shared_ptr<InitializeRequest> request,
@@ -102,8 +102,9 @@ void ServiceCalls::Complete(uint32_t shard, std::shared_ptr<CompleteRequest> req
 }
 
 void ServiceCalls::Pull(uint32_t shard, std::shared_ptr<PullRequest> request,
-                        OnAnswer<TensorPull> answer) {
-  ToShard("pulling from", shard, &ShardClient::PullTensors, std::move(request), std::move(answer));
+                        OnAnswer<TensorPull> answer, bool ahead) {
+  ToShard("pulling from", shard, &ShardClient::PullTensors, std::move(request), std::move(answer),
+          nullptr, ahead);
 }
 
 void ServiceCalls::Enter(uint32_t shard, std::shared_ptr<EnterRequest> request,

@@ -55,6 +55,9 @@ class ServiceCalls {
   // Whether what is pushed to this shard may be lent (ShardClient::ReadsLentMemory).
   bool ReadsLentMemory(uint32_t shard) const { return shards_[shard]->ReadsLentMemory(); }
 
+  // Whether a Complete that begins now comes after the pushes before it (ShardClient::KeepsOrder).
+  bool KeepsOrder(uint32_t shard) const { return shards_[shard]->KeepsOrder(); }
+
   // The answer, on the training thread in AnswerQueue::RunUntil.
   template <class Reply>
   using OnAnswer = std::function<void(absl::StatusOr<Reply>)>;
@@ -71,7 +74,9 @@ class ServiceCalls {
   absl::StatusOr<CompleteReply> AwaitComplete(uint32_t shard,
                                               std::shared_ptr<CompleteRequest> request,
                                               const AnswerQueue::Wait& wait);
-  void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<TensorPull> answer);
+  // ahead: nobody waits for it yet, other than for all else that is open (Activity).
+  void Pull(uint32_t shard, std::shared_ptr<PullRequest> request, OnAnswer<TensorPull> answer,
+            bool ahead = false);
   void Enter(uint32_t shard, std::shared_ptr<EnterRequest> request, OnAnswer<EnterReply> answer);
 
   void RegisterModel(std::shared_ptr<RegisterModelRequest> request,
@@ -87,11 +92,11 @@ class ServiceCalls {
   template <class Client, class Request, class Reply>
   void Start(Role role, uint32_t ordinal, std::string what, std::shared_ptr<Client> client,
              Method<Client, Request, Reply> method, std::shared_ptr<Request> request,
-             OnAnswer<Reply> answer, std::function<void()> on_end = nullptr);
+             OnAnswer<Reply> answer, std::function<void()> on_end = nullptr, bool ahead = false);
   template <class Request, class Reply>
   void ToShard(const char* verb, uint32_t shard, Method<ShardClient, Request, Reply> method,
                std::shared_ptr<Request> request, OnAnswer<Reply> answer,
-               std::function<void()> on_end = nullptr);
+               std::function<void()> on_end = nullptr, bool ahead = false);
 
   const Options options_;
   Connector& connector_;

@@ -45,6 +45,9 @@ class ShardClient {
   // Whether it reads what a push lends (TensorSlice::loan) where it lies, perhaps until the attempt
   // is over.
   virtual bool ReadsLentMemory() const { return false; }
+  // Whether a Complete that is called now cannot overtake the pushes that were called before it,
+  // unless an attempt of one of these fails.
+  virtual bool KeepsOrder() const { return false; }
   virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
 };
 

@@ -37,7 +37,7 @@ absl::Status StepExchange::Push(size_t tensor) {
 
 absl::Status StepExchange::AwaitPushes(const AnswerQueue::Wait& wait) {
   if (!pushed_.open()) return absl::FailedPreconditionError("Complete: no step is open");
-  return window_->AwaitAcknowledged(wait);
+  return window_->AwaitAcknowledged(wait, options_.step_leader);
 }
 
 absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait,
@@ -49,9 +49,18 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   request->set_part(layout_.part());
   *request->mutable_share() = share;
   request->set_data_epoch(data_epoch);
+  // The leader's answers to pushes may be on their way yet.
+  const auto wait_for = [&](const std::function<bool()>& done) {
+    absl::Status status = wait([&] { return done() || !window_->error().ok(); });
+    if (status.ok() && !done()) status = window_->error();
+    return status;
+  };
   absl::StatusOr<CompleteReply> reply =
-      calls_.AwaitComplete(options_.step_leader, std::move(request), wait);
-  if (!reply.ok()) return reply.status();
+      calls_.AwaitComplete(options_.step_leader, std::move(request), wait_for);
+  if (!reply.ok()) {
+    window_->Abandon();  // the caller may write its gradients again
+    return reply.status();
+  }
   Verdict verdict = std::move(*reply->mutable_verdict());
   if (verdict.step() != step_ ||
       (verdict.outcome() == Verdict::RETRY && verdict.attempt() < attempt_)) {

@@ -46,7 +46,8 @@ class StepExchange {
   // pushed already.
   absl::Status Push(size_t tensor);
 
-  // Waits until the shards have all that was pushed.
+  // Waits until the shards have all that was pushed, or the step leader will have it before it
+  // hears of AwaitVerdict.
   absl::Status AwaitPushes(const AnswerQueue::Wait& wait);
   // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest. On
   // RETRY all is pushed again, as the next attempt: call AwaitPushes and this once more.

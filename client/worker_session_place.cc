@@ -136,7 +136,7 @@ absl::Status WorkerSession::AdoptView() {
   calls_->Connect(layout_->shard_addresses(), view().job_epoch());
   if (std::exchange(job_epoch_, view().job_epoch()) != view().job_epoch()) ForgetEvaluations();
   data_.emplace(options_.job, view(), member->ordinal());
-  puller_.emplace(tensors_, *layout_, *parameters_, *calls_);
+  puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops());
   StepExchange::Options exchange;
   exchange.window.contributor = member->ordinal();
   exchange.step_leader = view().step_leader();

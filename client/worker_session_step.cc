@@ -81,6 +81,8 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
     });
     const absl::Time acknowledged = runtime_->Now();
     if (!pushed.ok()) return pushed;
+    // Whoever pulls after each step will do so after this one.
+    if (held_.has_value() && *held_ + 1 == plan_->step) puller_->Ask(plan_->step);
     absl::StatusOr<Verdict> verdict = exchange_->AwaitVerdict(
         [&](const std::function<bool()>& done) {
           return Await(absl::StrCat("waiting for the verdict of step ", plan_->step), done);

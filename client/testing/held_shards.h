@@ -1,6 +1,7 @@
 #ifndef PARLEY_CLIENT_TESTING_HELD_SHARDS_H_
 #define PARLEY_CLIENT_TESTING_HELD_SHARDS_H_
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -77,6 +78,9 @@ class HeldShards {
     return bytes;
   }
   int pushes(uint32_t shard) const { return connector_.shards[shard]->pushes(); }
+  void KeepOrder(bool keeps) {
+    for (const auto& shard : connector_.shards) shard->keeps_order = keeps;
+  }
   // Answers the oldest; returns its slices.
   std::vector<uint32_t> AnswerFirst(uint32_t shard) { return RefuseFirst(shard, absl::OkStatus()); }
   std::vector<uint32_t> RefuseFirst(uint32_t shard, const absl::Status& status) {
@@ -88,6 +92,8 @@ class HeldShards {
  private:
   class Shard final : public RefusingShard {
    public:
+    std::atomic<bool> keeps_order = false;
+    bool KeepsOrder() const override { return keeps_order; }
     void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
       Held held;
       for (const SliceData& slice : request.slices()) {

@@ -201,9 +201,14 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
 }
 
 absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path) {
-  if (files.Exists(absl::StrCat(path, "/", kManifest))) return path;
+  // Not Exists: what cannot be looked at now may be there.
+  const absl::Status whole = files.Info(absl::StrCat(path, "/", kManifest)).status();
+  if (whole.ok()) return path;
+  if (!absl::IsNotFound(whole)) return whole;
   const std::string latest = absl::StrCat(path, "/", kLatest);
-  if (!files.Exists(latest)) {
+  const absl::Status named = files.Info(latest).status();
+  if (!named.ok() && !absl::IsNotFound(named)) return named;
+  if (!named.ok()) {
     return absl::NotFoundError(
         absl::StrCat(path, ": is no checkpoint: it has neither ", kManifest, " nor ", kLatest,
                      "; name a folder step-* that is whole, or the folder with ", kLatest));
@@ -213,7 +218,9 @@ absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::stri
   const absl::StatusOr<std::string> name = ParseLatest(*content);
   if (!name.ok()) return InFile(latest, name.status());
   std::string folder = absl::StrCat(path, "/", *name);
-  if (!files.Exists(absl::StrCat(folder, "/", kManifest))) {
+  const absl::Status there = files.Info(absl::StrCat(folder, "/", kManifest)).status();
+  if (!there.ok() && !absl::IsNotFound(there)) return there;
+  if (!there.ok()) {
     return absl::NotFoundError(
         absl::StrCat(latest, ": names '", *name, "', which is no whole checkpoint"));
   }

@@ -1,6 +1,7 @@
 #include "common/shared_memory/local_socket.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,6 +19,10 @@ namespace parley {
 namespace {
 
 constexpr int kWaiting = 128;  // connections that are not accepted yet
+
+// So long a receiver looks again and again before it sleeps, since to be woken takes about as long;
+// other threads that can run go first.
+constexpr absl::Duration kLook = absl::Microseconds(50);
 
 // An abstract name: its first byte is 0.
 absl::StatusOr<std::pair<sockaddr_un, socklen_t>> AddressOf(const std::string& name) {
@@ -92,6 +97,7 @@ absl::Status LocalSocket::Send(std::string_view bytes, absl::Span<const int> fil
 
 absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
   buffer_.resize(kMostBytes);
+  const absl::Time sleep_at = absl::Now() + kLook;
   while (true) {
     iovec part{buffer_.data(), buffer_.size()};
     msghdr message{};
@@ -103,7 +109,12 @@ absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
     const ssize_t size = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      const absl::Duration rest = deadline - absl::Now();
+      const absl::Time now = absl::Now();
+      const absl::Duration rest = deadline - now;
+      if (now < sleep_at && rest > absl::ZeroDuration()) {
+        (void)::sched_yield();
+        continue;
+      }
       if (rest <= absl::ZeroDuration()) return absl::DeadlineExceededError("no local message");
       // A millisecond more, so that the deadline is over when it says so; looked at now and then.
       const absl::Duration nap = std::min(rest + absl::Milliseconds(1), absl::Hours(1));

@@ -9,6 +9,7 @@
 #include "common/checkpoint/names.h"
 #include "common/checkpoint/reader.h"
 #include "common/checkpoint/shard_file.h"
+#include "common/checkpoint/weights_file.h"
 #include "common/safetensors/header.h"
 #include "common/safetensors/writer.h"
 #include "common/tensor.h"
@@ -20,7 +21,9 @@ namespace parley {
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {
-  if (AreWeights(files, folder)) return LoadWeights(files, folder, routing, start);
+  const absl::StatusOr<bool> is_file = WeightsFile::IsMeantBy(files, folder);
+  if (absl::IsUnavailable(is_file.status())) return is_file.status();
+  if (is_file.value_or(false)) return LoadWeights(files, folder, routing, start);
   auto reader = CheckpointReader::Open(files, folder);
   if (!reader.ok()) return reader.status();
   if ((*reader)->manifest().step() != routing.view().start_version()) {

@@ -9,8 +9,12 @@ namespace {
 
 // What, if it changes, is news.
 auto Mark(const Shard& shard) {
-  return std::make_tuple(shard.version(), shard.attempt(), shard.ready(), shard.error().has_value(),
-                         shard.routing(), shard.counts().updates);
+  return std::make_tuple(shard.version(), shard.attempt(), shard.counts().updates);
+}
+
+// The same, and it is urgent.
+auto UrgentMark(const Shard& shard) {
+  return std::make_tuple(shard.ready(), shard.error().has_value(), shard.routing());
 }
 
 uint64_t StepsDecided(const Shard& shard) {
@@ -30,17 +34,19 @@ void LockedShard::Start(uint32_t ordinal) {
 
 template <class Call>
 void LockedShard::With(Call call) {
-  Replies replies;
   bool news = false;
+  bool urgent = false;
   bool decided = false;
   bool copied = false;
   absl::Duration spent;
   {
+    Replies replies;  // run first of all: workers wait for them
     absl::MutexLock lock(&mu_);
     if (shard_ == nullptr) {
       call(nullptr, replies);
     } else {
       const auto before = Mark(*shard_);
+      const auto urgent_before = UrgentMark(*shard_);
       const uint64_t decided_before = StepsDecided(*shard_);
       const uint64_t copied_before = shard_->counts().copied_bytes;
       const absl::Time begin = absl::Now();
@@ -48,13 +54,14 @@ void LockedShard::With(Call call) {
       spent = absl::Now() - begin;
       decided = decided_before != StepsDecided(*shard_);
       copied = copied_before != shard_->counts().copied_bytes;
-      news = before != Mark(*shard_) || shard_->has_outgoing();
+      urgent = urgent_before != UrgentMark(*shard_) || shard_->has_requests();
+      news = urgent || before != Mark(*shard_) || shard_->has_outgoing();
     }
   }
   if (decided && listener_.on_phase) {
     listener_.on_phase(copied ? Phase::kApplyCopying : Phase::kApply, spent);
   }
-  if (news && listener_.on_news) listener_.on_news();
+  if (news && listener_.on_news) listener_.on_news(urgent);
 }
 
 template <class Reply, class Call>

@@ -30,7 +30,8 @@ class LockedShard {
   struct Listener {
     // There is something new: a decided step or attempt, a view, outgoing messages, readiness, an
     // error. Called without the lock, on the thread of the call that made it; must not block.
-    std::function<void()> on_news;
+    // urgent: it is more than a decided step for the coordinator to hear of.
+    std::function<void(bool urgent)> on_news;
     std::function<void(Phase, absl::Duration)> on_phase;
   };
 
@@ -92,7 +93,7 @@ class LockedShard {
   }
 
  private:
-  // Runs `call` on the shard, and then, without the lock, the listener and the answers.
+  // Runs `call` on the shard, and then, without the lock, the answers and the listener.
   template <class Call>
   void With(Call call);
   template <class Reply, class Call>

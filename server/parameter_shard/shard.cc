@@ -17,7 +17,8 @@ absl::Status Shard::StartSlice(uint32_t slice, const SliceStart& start, absl::Ti
     return absl::InvalidArgumentError(
         absl::StrCat("slice ", slice, " does not lie on shard ", ordinal_));
   }
-  if (found->set()) return absl::OkStatus();
+  // Until all are there, one that is read again may be of other bytes: those have been checked.
+  if (ready()) return absl::OkStatus();
   if (absl::Status status = found->Start(version_, start); !status.ok()) return status;
   OnSliceStarted(now, replies);
   return absl::OkStatus();

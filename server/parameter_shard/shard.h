@@ -135,6 +135,7 @@ class Shard {
 
   // Whether TakeOutbox or TakeVerdicts would give something.
   bool has_outgoing() const { return !outbox_.empty() || !to_report_.empty(); }
+  bool has_requests() const { return !outbox_.empty(); }  // of these: to other shards
 
   // What this shard waits for, for `parley why-stuck` (shard_waits.cc).
   std::vector<Wait> Waits(absl::Time now) const;
@@ -246,6 +247,10 @@ class Shard {
   void SetError(const absl::Status& status, Replies& replies);
   void RefuseParked(const absl::Status& status, Replies& replies);
   absl::Status Failed() const;
+
+  // Whether the leader's own slices have what the part says it has pushed, and nothing else:
+  // Unavailable where its Complete has overtaken a push.
+  absl::Status CheckPushed(const CompleteRequest& request) const;
 
   // shard_parked.cc: bounds, so that a member that calls without end grows nothing.
   absl::Status CheckSize(const CompleteRequest& request) const;

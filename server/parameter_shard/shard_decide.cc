@@ -107,11 +107,31 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     completes_.push_back(std::move(parked));
     return;
   }
+  if (absl::Status status = CheckPushed(request); !status.ok()) return answer(status);
   absl::StatusOr<StepGate::Output> output = gate_->Complete(request);
   if (!output.ok()) return answer(output.status());
   parked.done = std::move(done);
   completes_.push_back(std::move(parked));
   Do(*std::move(output), time.now, replies);
+}
+
+absl::Status Shard::CheckPushed(const CompleteRequest& request) const {
+  const std::set<uint32_t> none(request.none().begin(), request.none().end());
+  const uint32_t contributor = request.share().contributor();
+  for (const auto& [id, slice] : table_->slices()) {
+    const bool here = slice.Has(contributor, request.part());
+    if (here && none.count(id) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("`none` names ", slice.name(), ", which was pushed"));
+    }
+    if (here || none.count(id) != 0 || FindPart(id, contributor, request.part()) == nullptr) {
+      continue;
+    }
+    return absl::UnavailableError(absl::StrCat("step ", request.step(), " attempt ",
+                                               request.attempt(), " is completed before ",
+                                               slice.name(), " has come"));
+  }
+  return absl::OkStatus();
 }
 
 void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {

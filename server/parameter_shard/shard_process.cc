@@ -13,6 +13,10 @@
 namespace parley {
 namespace {
 
+// What no other shard waits for is gathered so long: of fast steps, and so that the thread does not
+// compete with those that answer the workers.
+constexpr absl::Duration kNewsDelay = absl::Milliseconds(1);
+
 const char* SignalName(int signal) {
   switch (signal) {
     case SIGTERM:
@@ -48,7 +52,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
       metrics_(*surroundings.metrics),
       caller_(timers_, runtime_->DrawIncarnation()),
       shard_(job_,
-             {[this] { timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); }); },
+             {[this](bool urgent) { OnNews(urgent); },
               [this](LockedShard::Phase phase, absl::Duration spent) {
                 metrics_.OnPhase(phase, spent);
               }},
@@ -191,7 +195,9 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
     membership_->Preempt(reason);
   }
   if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
+  if (mail.load && !mail.state.has_value()) mail.state = state_;
   if (mail.state.has_value()) {
+    state_ = *mail.state;
     if (mail.state->phase() == FINISHED) {
       log_->Info("the job has finished");
       membership_->Leave();
@@ -236,7 +242,17 @@ void ShardProcess::LogViews(const std::vector<Verdict>& verdicts) {
   }
 }
 
+void ShardProcess::OnNews(bool urgent) {
+  const bool waits = news_waits_.exchange(true);
+  if (urgent) {
+    timers_->RunAt(absl::InfinitePast(), [this] { HandleNews(); });
+  } else if (!waits) {
+    timers_->RunAt(timers_->Now() + kNewsDelay, [this] { HandleNews(); });
+  }
+}
+
 void ShardProcess::HandleNews() {
+  news_waits_ = false;
   LockedShard::News news = shard_.TakeNews();
   if (news.routing != nullptr) {
     const uint64_t job_epoch = news.routing->view().job_epoch();
@@ -306,6 +322,8 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
                                        [this](uint32_t slice, const SliceStart& start) {
                                          return shard_.StartSlice(slice, start, timers_->Now());
                                        });
+  if (absl::IsUnavailable(loaded) && LoadsAgain(loaded)) return absl::OkStatus();
+  loading_since_.reset();
   if (!loaded.ok() && !absl::IsDataLoss(loaded)) return loaded;
   loaded_epoch_ = view.job_epoch();
   if (!loaded.ok()) {
@@ -319,6 +337,17 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
               {"slices", absl::StrCat((*routing)->own_slices().size())},
               {"seconds", absl::StrCat(absl::ToDoubleSeconds(timers_->Now() - begin))}});
   return absl::OkStatus();
+}
+
+bool ShardProcess::LoadsAgain(const absl::Status& error) {
+  const absl::Time now = timers_->Now();
+  if (!loading_since_.has_value()) loading_since_ = now;
+  if (now - *loading_since_ >= Patience(job_)) return false;
+  log_->Warning("cannot read the checkpoint now: tries again",
+                {{"error", std::string(error.message())},
+                 {"seconds", absl::StrCat(absl::ToDoubleSeconds(now - *loading_since_))}});
+  timers_->RunAt(now + liveness_ / 8, [this] { Post([](Mail& mail) { mail.load = true; }); });
+  return true;
 }
 
 void ShardProcess::ReportReadyOnce() {

@@ -1,6 +1,7 @@
 #ifndef PARLEY_SERVER_PARAMETER_SHARD_SHARD_PROCESS_H_
 #define PARLEY_SERVER_PARAMETER_SHARD_SHARD_PROCESS_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -90,11 +91,15 @@ class ShardProcess {
     bool news = false;
     bool stayed = false;  // long enough for those that ask for the cause
     bool wrote = false;   // the disk is free
+    bool load = false;    // the checkpoint, once more
     bool empty() const {
       return !state.has_value() && !cause.has_value() && error.empty() && signal == 0 && !news &&
-             !stayed && !wrote;
+             !stayed && !wrote && !load;
     }
   };
+
+  // On any thread.
+  void OnNews(bool urgent);
 
   // On the timers' thread.
   void HandleNews();
@@ -103,6 +108,9 @@ class ShardProcess {
   // On the main thread.
   void AwaitMail();
   absl::Status FollowState(const WatchReply& state);
+  // The checkpoint could not be read, as of a file system that is away for a moment: whether it
+  // will be tried once more.
+  bool LoadsAgain(const absl::Status& error);
   void ReportReadyOnce();
   // `damage`: of the checkpoint to be loaded; empty: it is ready.
   void ReportReady(uint64_t epoch, uint64_t version, const std::string& damage);
@@ -137,7 +145,8 @@ class ShardProcess {
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<Timers> timers_;
   Connector* const connector_;
-  const std::shared_ptr<Timers> disk_;  // its thread writes files; nobody waits for it
+  std::atomic<bool> news_waits_ = false;  // HandleNews is going to run
+  const std::shared_ptr<Timers> disk_;    // its thread writes files; nobody waits for it
   const absl::Duration liveness_;
   ShardMetrics metrics_;
   RetryingCaller caller_;
@@ -159,10 +168,12 @@ class ShardProcess {
   bool writing_ ABSL_GUARDED_BY(mu_) = false;  // order_, or one that was given up meanwhile
 
   // Main thread only.
-  std::optional<uint64_t> loaded_epoch_;    // job_epoch whose checkpoint is loaded
-  std::optional<uint64_t> reported_ready_;  // job_epoch
-  uint64_t generation_ = 0;                 // of the coordinator whose state came last
-  CheckpointOrder begun_;                   // the last one whose writing has begun
+  std::optional<uint64_t> loaded_epoch_;     // job_epoch whose checkpoint is loaded
+  std::optional<absl::Time> loading_since_;  // where it could not be read at once
+  WatchReply state_;                         // the newest
+  std::optional<uint64_t> reported_ready_;   // job_epoch
+  uint64_t generation_ = 0;                  // of the coordinator whose state came last
+  CheckpointOrder begun_;                    // the last one whose writing has begun
   std::optional<End> end_;  // of a failed job, while this process still answers those that ask
 };
 

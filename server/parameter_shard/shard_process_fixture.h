@@ -70,8 +70,10 @@ class FakeMembership final : public Membership {
 // One shard's process with one worker, in virtual time; everything around it is the test's.
 class ShardProcessTest : public ::testing::Test {
  protected:
-  explicit ShardProcessTest(const std::string& preemption_grace = "25s")
-      : process_{{Job(preemption_grace), &log_, &metrics_, &peers_, files_.get(),
+  explicit ShardProcessTest(const std::string& preemption_grace = "25s",
+                            std::unique_ptr<FileSystem> files = PosixFileSystem())
+      : files_(std::move(files)),
+        process_{{Job(preemption_grace), &log_, &metrics_, &peers_, files_.get(),
                   std::make_shared<ManualRuntime>(&timers_)}} {}
   ~ShardProcessTest() override { process_.Stop(); }
 
@@ -165,7 +167,7 @@ class ShardProcessTest : public ::testing::Test {
     request.mutable_share()->set_weight(1);
     process_.shard().Complete(request, {timers_.Now(), timers_.Now() + absl::Hours(1)},
                               [](const absl::StatusOr<CompleteReply>&) {});
-    Pass();
+    Pass(absl::Milliseconds(1));  // of decided steps it hears a little later
   }
   // The answer, once there is one.
   std::shared_ptr<std::optional<absl::Status>> Ask(uint64_t version,
@@ -221,7 +223,7 @@ class ShardProcessTest : public ::testing::Test {
   FakeConnector peers_;
   Log log_{LogFormat::kText, "shard"};
   Metrics metrics_;
-  const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
+  const std::unique_ptr<FileSystem> files_;
   Place place_;
   ShardProcess process_;
   std::optional<ShardProcess::End> end_;

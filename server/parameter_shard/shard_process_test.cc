@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_replace.h"
 #include "common/checkpoint/manifest.h"
+#include "common/memory_file_system.h"
 #include "server/parameter_shard/shard_process_fixture.h"
 
 namespace parley::testing {
@@ -123,17 +124,22 @@ TEST_F(ShardProcessTest, AViewThatItCannotFollowEndsIt) {
   EXPECT_TRUE(coordinator().ready.empty());
 }
 
-TEST_F(ShardProcessTest, ADamagedCheckpointIsToldOfAndAnotherOneWaitedFor) {
-  const std::string folder = absl::StrCat(::testing::TempDir(), "/damaged-start/step-00000002");
-  std::filesystem::create_directories(folder);
+// A checkpoint of no files, whose manifest was changed.
+void WriteDamaged(FileSystem& files, const std::string& folder) {
+  ASSERT_EQ(files.CreateDirectories(folder), absl::OkStatus());
   Manifest manifest;
   manifest.set_job_name("before");
-  ASSERT_EQ(CommitCheckpoint(*files_, folder, manifest), absl::OkStatus());
-  const auto text = ReadWholeFile(*files_, folder + "/manifest.json");
+  ASSERT_EQ(CommitCheckpoint(files, folder, manifest), absl::OkStatus());
+  const auto text = ReadWholeFile(files, folder + "/manifest.json");
   ASSERT_EQ(text.status(), absl::OkStatus());
-  ASSERT_EQ(WriteFileAtomically(*files_, folder + "/manifest.json",
+  ASSERT_EQ(WriteFileAtomically(files, folder + "/manifest.json",
                                 absl::StrReplaceAll(*text, {{"before", "behind"}})),
             absl::OkStatus());
+}
+
+TEST_F(ShardProcessTest, ADamagedCheckpointIsToldOfAndAnotherOneWaitedFor) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/damaged-start/step-00000002");
+  WriteDamaged(*files_, folder);
   Join();
   view_.set_start_from(folder);
   TellView(view_);
@@ -151,6 +157,41 @@ TEST_F(ShardProcessTest, ADamagedCheckpointIsToldOfAndAnotherOneWaitedFor) {
   ASSERT_EQ(coordinator().ready.size(), 1u);
   EXPECT_TRUE(coordinator().ready.front().damage().empty());
   EXPECT_EQ(coordinator().ready.front().header().job_epoch(), view_.job_epoch());
+}
+
+class ShardWithBadDiskTest : public ShardProcessTest {
+ protected:
+  ShardWithBadDiskTest() : ShardProcessTest("25s", std::make_unique<MemoryFileSystem>()) {
+    WriteDamaged(*files_, "run/step-00000002");
+    view_.set_start_from("run/step-00000002");
+  }
+  void FailNext(uint64_t operations) {
+    auto& memory = static_cast<MemoryFileSystem&>(*files_);
+    for (uint64_t i = 1; i <= operations; ++i) {
+      memory.SetFault(memory.operations() + i, MemoryFileSystem::Fault::kFails);
+    }
+  }
+};
+
+TEST_F(ShardWithBadDiskTest, ACheckpointThatCannotBeReadIsReadALittleLater) {
+  Join();
+  FailNext(3);
+  TellView(view_);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_FALSE(end_.has_value());
+    EXPECT_TRUE(coordinator().ready.empty());
+    Pass(absl::Milliseconds(1250));  // an eighth of liveness
+  }
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_THAT(coordinator().ready.front().damage(), HasSubstr("manifest.json"));
+}
+
+TEST_F(ShardWithBadDiskTest, AndNotForEver) {
+  Join();
+  FailNext(1000);
+  TellView(view_);
+  for (int i = 0; i < 200 && !end_.has_value(); ++i) Pass(absl::Milliseconds(1250));
+  ExpectFailedWith("the disk has failed");
 }
 
 TEST_F(ShardProcessTest, OneThatHasComeForALostShardWaitsForTheViewThatNamesIt) {
@@ -181,8 +222,22 @@ TEST_F(ShardProcessTest, ACheckpointToStartFromThatIsNotThereEndsItWithTheFolder
 
 TEST_F(ShardProcessTest, WhatTheCoreCannotDecideEndsIt) {
   Train();
-  Complete(1);  // nothing was pushed
-  ExpectFailedWith("step 1 cannot be decided");
+  // Lent, and written again before the step is decided.
+  std::atomic<uint64_t> count = 1;
+  PushRequest push;
+  *push.mutable_header() = HeaderOf(view_, 1);
+  push.set_step(1);
+  TensorSlice slice;
+  slice.dtype = F32;
+  const auto gradient = std::make_shared<std::vector<float>>(4, 1.0F);
+  slice.bytes = absl::MakeConstSpan(reinterpret_cast<const std::byte*>(gradient->data()), 16);
+  slice.owner = gradient;
+  slice.loan = Loan{&count, 1};
+  process_.shard().Push(push, {&slice, 1}, {timers_.Now()},
+                        [](const absl::StatusOr<PushReply>& reply) { ASSERT_TRUE(reply.ok()); });
+  count = 2;
+  Complete(1);
+  ExpectFailedWith("has written its gradient again");
 }
 
 TEST_F(ShardProcessTest, ARefusedVerdictEndsIt) {

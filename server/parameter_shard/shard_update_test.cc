@@ -69,15 +69,6 @@ TEST(ShardTest, ThreadsChangeNoBit) {
   EXPECT_EQ(loops, 3 * 2) << "the norms and the update of each step";
 }
 
-TEST(ShardTest, NoneAndAGradientForTheSameSliceContradictEachOther) {
-  ShardCluster cluster(SummingJob(), MakeView({}));
-  cluster.PushAll(0, 1, 0, 1);
-  CompleteRequest complete = cluster.MakeComplete(0, 1, 0);
-  complete.add_none(0);
-  cluster.Complete(complete);
-  EXPECT_TRUE(cluster.leader().error().has_value());
-}
-
 TEST(ShardTest, AFrozenParameterStaysAndItsOptimizerDoesNotCount) {
   JobConfig job = SummingJob();
   OptimizerOverride* frozen = job.mutable_optimizer()->add_overrides();

@@ -11,10 +11,6 @@
 
 namespace parley {
 
-bool AreWeights(FileSystem& files, const std::string& path) {
-  return WeightsFile::IsMeantBy(files, path).value_or(false);
-}
-
 absl::Status LoadWeights(
     FileSystem& files, const std::string& path, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {

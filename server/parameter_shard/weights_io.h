@@ -12,9 +12,6 @@
 
 namespace parley {
 
-// Whether what a job starts from is a file of weights rather than a checkpoint's folder.
-bool AreWeights(FileSystem& files, const std::string& path);
-
 // Gives each of the shard's slices its values from a file of weights, of which it reads no more
 // than these; optimizer state and step counts are as before the first step. Blocking; no lock is
 // held meanwhile. The codes of WeightsFile; InvalidArgument also where the view starts at another

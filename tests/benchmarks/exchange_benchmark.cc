@@ -1,11 +1,15 @@
 // What moving a model through a parameter shard costs: one worker pushes a gradient of all tensors,
-// the shard (a process of its own) applies SGD, and the worker pulls the parameters, through the
-// whole client library. The limit is measured in turns with it:
-//   plain  one thread's `p -= rate * g` over the same bytes in one process
+// the shard (a process of its own) applies SGD or Adam, and the worker pulls the parameters,
+// through the whole client library. The limit is measured in turns with it:
+//   plain  one thread's `p -= rate * g`, or Adam, over the same bytes in one process, compiled for
+//          vectors (-O3); with --outside it also copies the gradient in and the parameters out
 //   TCP    the same bytes there and back over one raw loopback connection, received in place
 //
-//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp] [--mib=4,16,64]
-//     [--rounds=30]
+//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp] [--adam] [--outside]
+//     [--mib=4,16,64] [--rounds=30]
+//
+// --outside: the training loop's tensors lie elsewhere: it copies its gradient into the session's
+// before it pushes, and the parameters out of the session's after it has pulled.
 //
 // The second table is of small ones: the round trip of one 4 KiB tensor, and of 1,000 of them.
 #include <arpa/inet.h>
@@ -16,9 +20,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <thread>
@@ -42,21 +48,61 @@ void Require(const absl::Status& status) {
   std::exit(1);
 }
 
-// One thread that does what the shard does to the values.
+struct Kind {
+  bool tcp = false;
+  bool adam = false;
+  bool outside = false;
+};
+
+__attribute__((optimize("O3"))) void PlainSgd(size_t count, const float* __restrict g,
+                                              float* __restrict p) {
+  for (size_t i = 0; i < count; ++i) p[i] -= kRate * g[i];
+}
+
+__attribute__((optimize("O3", "no-math-errno"))) void PlainAdam(size_t count,
+                                                                const float* __restrict g,
+                                                                float* __restrict p,
+                                                                float* __restrict m,
+                                                                float* __restrict v) {
+  for (size_t i = 0; i < count; ++i) {
+    m[i] = 0.9F * m[i] + 0.1F * g[i];
+    v[i] = 0.999F * v[i] + 0.001F * g[i] * g[i];
+    p[i] -= kRate * m[i] / (std::sqrt(v[i]) + 1e-8F);
+  }
+}
+
+// One thread that does what the shard does to the values, with the training loop's copies.
 class PlainLoop {
  public:
-  explicit PlainLoop(size_t elements) : parameter_(elements, 1), gradient_(elements, 1) {}
+  PlainLoop(size_t elements, const Kind& kind)
+      : kind_(kind),
+        parameter_(elements, 1),
+        gradient_(elements, 1),
+        exp_avg_(kind.adam ? elements : 0),
+        exp_avg_sq_(kind.adam ? elements : 0),
+        own_(kind.outside ? elements : 0),
+        own_gradient_(kind.outside ? elements : 0) {}
   void Round() {
-    float* __restrict p = parameter_.data();
-    const float* __restrict g = gradient_.data();
-    for (size_t i = 0; i < parameter_.size(); ++i) p[i] -= kRate * g[i];
+    if (kind_.outside) std::copy(own_gradient_.begin(), own_gradient_.end(), gradient_.begin());
+    float* const p = parameter_.data();
+    if (kind_.adam) {
+      PlainAdam(parameter_.size(), gradient_.data(), p, exp_avg_.data(), exp_avg_sq_.data());
+    } else {
+      PlainSgd(parameter_.size(), gradient_.data(), p);
+    }
+    if (kind_.outside) std::copy(parameter_.begin(), parameter_.end(), own_.begin());
     // What was computed counts.
-    asm volatile("" : : "r"(p) : "memory");
+    asm volatile("" : : "r"(p), "r"(own_.data()) : "memory");
   }
 
  private:
+  const Kind kind_;
   std::vector<float> parameter_;
   std::vector<float> gradient_;
+  std::vector<float> exp_avg_;
+  std::vector<float> exp_avg_sq_;
+  std::vector<float> own_;
+  std::vector<float> own_gradient_;
 };
 
 // A peer that takes so many bytes into their place and sends as many back, over one connection.
@@ -129,13 +175,14 @@ class RawTcp {
 class Exchange {
  public:
   Exchange(const std::string& coordinator, const std::string& shard, size_t tensors,
-           size_t elements, uint64_t steps, bool tcp)
-      : cluster_(
-            coordinator, shard,
-            absl::StrCat("seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n",
-                         "optimizer { sgd { rate: 0.001 } }\nsteps: ", steps,
-                         "\ncluster { workers: 1 shards: 1 }\n", "checkpoint { at_end: false }")),
-        connector_(tcp ? MakeGrpcConnector() : MakeLocalConnector(MakeGrpcConnector())) {
+           size_t elements, uint64_t steps, const Kind& kind)
+      : cluster_(coordinator, shard,
+                 absl::StrCat(
+                     "seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n", "optimizer { ",
+                     kind.adam ? "adam" : "sgd", " { rate: 0.001 } }\nsteps: ", steps,
+                     "\ncluster { workers: 1 shards: 1 }\n", "checkpoint { at_end: false }")),
+        kind_(kind),
+        connector_(kind.tcp ? MakeGrpcConnector() : MakeLocalConnector(MakeGrpcConnector())) {
     Session::Options options;
     options.job = cluster_.job();
     options.coordinator = cluster_.coordinator();
@@ -151,6 +198,7 @@ class Exchange {
     }
     Require(session_->Register(specs, steps, 0));
     tensors_ = tensors;
+    if (kind.outside) own_.assign(2 * tensors, std::vector<float>(elements, 1));
     std::vector<absl::Span<const std::byte>> zeros;
     for (size_t i = 0; i < tensors; ++i) {
       const absl::Span<std::byte> gradient = session_->gradient(i);
@@ -165,18 +213,32 @@ class Exchange {
   std::pair<double, double> Round() {
     if (!session_->NextStep().has_value()) Require(absl::InternalError("no step is left"));
     const double push = SecondsOf([&] {
-      for (size_t i = tensors_; i-- > 0;) Require(session_->Push(i));
+      for (size_t i = tensors_; i-- > 0;) {
+        if (kind_.outside) {
+          const absl::Span<std::byte> gradient = session_->gradient(i);
+          std::memcpy(gradient.data(), own_[i].data(), gradient.size());
+        }
+        Require(session_->Push(i));
+      }
       Require(session_->Complete(0).status());
     });
-    const double pull = SecondsOf([&] { Require(session_->Pull()); });
+    const double pull = SecondsOf([&] {
+      Require(session_->Pull());
+      for (size_t i = 0; kind_.outside && i < tensors_; ++i) {
+        const absl::Span<const std::byte> parameter = session_->parameter(i);
+        std::memcpy(own_[tensors_ + i].data(), parameter.data(), parameter.size());
+      }
+    });
     return {push, pull};
   }
 
  private:
   LoopbackCluster cluster_;
+  const Kind kind_;
   const std::unique_ptr<Connector> connector_;
   std::unique_ptr<Session> session_;
   size_t tensors_ = 0;
+  std::vector<std::vector<float>> own_;  // outside: gradients, then parameters
 };
 
 int Main(int argc, char** argv) {
@@ -189,8 +251,10 @@ int Main(int argc, char** argv) {
   app.add_option("shard", shard, "The program")->required();
   app.add_option("--mib", sizes, "Of parameters")->delimiter(',');
   app.add_option("--rounds", rounds, "Of each measurement; medians are told");
-  bool over_tcp = false;
-  app.add_flag("--tcp", over_tcp, "As between hosts: no shared memory");
+  Kind kind;
+  app.add_flag("--tcp", kind.tcp, "As between hosts: no shared memory");
+  app.add_flag("--adam", kind.adam, "Instead of SGD");
+  app.add_flag("--outside", kind.outside, "The training loop's tensors are its own");
   CLI11_PARSE(app, argc, argv);
 
   const uint64_t steps = rounds + 3;
@@ -198,8 +262,8 @@ int Main(int argc, char** argv) {
               "plain ms", "TCP ms", "x plain", "of TCP");
   for (const size_t mib : sizes) {
     const size_t bytes = mib << 20;
-    Exchange exchange(coordinator, shard, 1, bytes / sizeof(float), steps, over_tcp);
-    PlainLoop plain(bytes / sizeof(float));
+    Exchange exchange(coordinator, shard, 1, bytes / sizeof(float), steps, kind);
+    PlainLoop plain(bytes / sizeof(float), kind);
     RawTcp tcp(bytes);
     std::vector<double> push;
     std::vector<double> pull;
@@ -224,7 +288,7 @@ int Main(int argc, char** argv) {
   }
   std::printf("\n%20s %10s %10s %10s\n", "small ones", "push ms", "pull ms", "round ms");
   for (const size_t tensors : {1, 1000}) {
-    Exchange exchange(coordinator, shard, tensors, 1024, steps, over_tcp);
+    Exchange exchange(coordinator, shard, tensors, 1024, steps, kind);
     std::vector<double> push;
     std::vector<double> pull;
     std::vector<double> both;

@@ -47,7 +47,8 @@ TestShard::TestShard(const JobConfig& job, Connector& connector, Checkpoint chec
       checkpoint_(std::move(checkpoint)),
       incarnation_(incarnation),
       caller_(timers_, 1),
-      shard_(job, {[this] { timers_->RunAt(absl::InfinitePast(), [this] { OnNews(); }); }, {}},
+      shard_(job,
+             {[this](bool) { timers_->RunAt(absl::InfinitePast(), [this] { OnNews(); }); }, {}},
              {nullptr, memory}),
       outgoing_(MakeOutgoing(&shard_, &connector, timers_.get())) {}
 

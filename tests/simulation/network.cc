@@ -55,6 +55,8 @@ class SimulatedShard final : public ShardClient {
       : network_(network), from_(std::move(from)), to_(std::move(to)), lent_(std::move(lent)) {}
 
   bool ReadsLentMemory() const override { return lent_ != nullptr; }
+  // Not true of it: so a shard sees calls that have overtaken each other.
+  bool KeepsOrder() const override { return lent_ != nullptr; }
 
 #define PARLEY_CARRY(Method)                                                                 \
   void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
