@@ -38,10 +38,18 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Begin(const What& wh
   progress->what = what;
   progress->ahead = ahead;
   progress->next.assign(layout_.by_shard().size(), 0);
+  progress->asked.assign(layout_.by_shard().size(), false);
+  AskShards(progress);
+  return progress;
+}
+
+void ParameterPuller::AskShards(const std::shared_ptr<Progress>& progress) {
   for (size_t shard = 0; shard < layout_.by_shard().size(); ++shard) {
+    if (progress->asked[shard]) continue;
+    if (progress->ahead && !calls_.KeepsOrder(static_cast<uint32_t>(shard))) continue;
+    progress->asked[shard] = true;
     for (size_t call = 0; call < calls_per_shard_; ++call) AskNext(shard, progress);
   }
-  return progress;
 }
 
 void ParameterPuller::Ask(uint64_t version) {
@@ -60,6 +68,7 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& w
     return Begin(what, /*ahead=*/false);
   }
   progress->ahead = false;
+  AskShards(progress);
   TakeAndAsk(std::exchange(progress->came, {}), progress);
   return progress;
 }

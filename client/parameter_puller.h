@@ -50,7 +50,9 @@ class ParameterPuller {
 
   // Asks for a version that is to come, so that it is here when Pull asks for it: as much as that
   // has open at a time. What comes is kept, and not looked at, until Pull takes it; a Pull of
-  // another version drops it. Once more for the same version is nothing.
+  // another version drops it. Once more for the same version is nothing. Only of shards on this
+  // machine (ServiceCalls::KeepsOrder): parked at each of many shards by each of many workers, such
+  // calls would cost more than they save.
   void Ask(uint64_t version);
 
   // Of the last pull: how many updates each slice, by id, has had. Empty in sync.
@@ -64,6 +66,7 @@ class ParameterPuller {
   struct Progress {
     What what;
     std::vector<size_t> next;  // slice to ask for, by shard
+    std::vector<bool> asked;   // by shard
     size_t open = 0;
     bool ahead = false;      // nobody has pulled yet
     bool abandoned = false;  // Pull has returned: late replies must not touch the arena
@@ -80,6 +83,8 @@ class ParameterPuller {
   // What was asked for ahead, if it is this; a new one otherwise.
   std::shared_ptr<Progress> Resume(const What& what);
 
+  // Those that have not been asked yet and are to be.
+  void AskShards(const std::shared_ptr<Progress>& progress);
   // Asks the shard for its next slices, if some are left.
   void AskNext(size_t shard, const std::shared_ptr<Progress>& progress);
   void OnAnswer(Progress::Answer answer, const std::shared_ptr<Progress>& progress);

@@ -59,6 +59,10 @@ TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
                          /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
   puller.Ask(7);
+  EXPECT_TRUE(shards.held(0).empty()) << "of a shard on another machine";
+  puller.Ask(8);
+  shards.KeepOrder(true);
+  puller.Ask(7);
   puller.Ask(7);
   EXPECT_EQ(shards.held(0).size(), 2u);
   while (!shards.held(0).empty()) shards.AnswerFirst(0);
@@ -82,6 +86,7 @@ TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
 TEST(ParameterPuller, WhatItAskedForAheadIsDroppedWhereItIsRefusedOrNotPulled) {
   HeldShards shards(1, 2, 100);
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls());
+  shards.KeepOrder(true);
   const auto wait = [&](const std::function<bool()>& done) {
     return shards.RunUntil([&] {
       if (done()) return true;

@@ -162,6 +162,12 @@ void Shard::RefuseParked(const absl::Status& status, Replies& replies) {
 }
 
 void Shard::Tick(absl::Time now, Replies& replies) {
+  // To all the same, of which there may be thousands: put together once.
+  std::optional<std::string> missing;
+  const auto what_is_missing = [&] {
+    if (!missing.has_value()) missing = WhatIsMissing(now);
+    return *missing;
+  };
   const auto expire = [&](auto& parked_calls, const auto& message) {
     for (auto it = parked_calls.begin(); it != parked_calls.end();) {
       if (it->deadline > now) {
@@ -175,20 +181,20 @@ void Shard::Tick(absl::Time now, Replies& replies) {
   expire(completes_, [&](const auto& parked) {
     return clocked_ != nullptr
                ? absl::StrCat("contributor ", parked.contributor, " has completed clock ",
-                              parked.step, " and waits for more to do: ", WhatIsMissing(now))
-               : absl::StrCat("step ", parked.step, " is not decided: ", WhatIsMissing(now));
+                              parked.step, " and waits for more to do: ", what_is_missing())
+               : absl::StrCat("step ", parked.step, " is not decided: ", what_is_missing());
   });
   expire(enters_, [&](const auto& parked) {
     return clocked_ != nullptr
                ? absl::StrCat("contributor ", parked.contributor,
-                              " has nothing to do yet: ", WhatIsMissing(now))
+                              " has nothing to do yet: ", what_is_missing())
                : absl::StrCat("contributor ", parked.contributor, " has no part in step ",
-                              version_ + 1, " yet: ", WhatIsMissing(now));
+                              version_ + 1, " yet: ", what_is_missing());
   });
   expire(pulls_, [&](const auto& parked) {
     const bool newest = clocked_ != nullptr && !parked.request.named() && parked.step != 0;
     return absl::StrCat(newest ? "the parameters for clock " : "version ", parked.step,
-                        newest ? " are not ready: " : " is not there: ", WhatIsMissing(now));
+                        newest ? " are not ready: " : " is not there: ", what_is_missing());
   });
   expire(why_failed_, [](const auto&) { return std::string("the job has not failed"); });
 }

@@ -3,7 +3,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -25,6 +24,7 @@
 #include "server/parameter_shard/clocked_table.h"
 #include "server/parameter_shard/decided_progress.h"
 #include "server/parameter_shard/parameter_table.h"
+#include "server/parameter_shard/parked_calls.h"
 #include "server/parameter_shard/pulled_version.h"
 #include "server/parameter_shard/routing.h"
 #include "server/parameter_shard/step_gate.h"
@@ -342,10 +342,10 @@ class Shard {
   std::vector<ToShard> outbox_;
   std::vector<Verdict> to_report_;
 
-  std::list<ParkedComplete> completes_;
-  std::list<ParkedEnter> enters_;
-  std::list<ParkedPull> pulls_;
-  std::list<Parked<WhyFailedReply>> why_failed_;
+  ParkedCalls<ParkedComplete> completes_;
+  ParkedCalls<ParkedEnter> enters_;
+  ParkedCalls<ParkedPull> pulls_;
+  ParkedCalls<Parked<WhyFailedReply>> why_failed_;
 
   std::optional<std::string> error_;
   std::optional<FirstCause> cause_;

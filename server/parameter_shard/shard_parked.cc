@@ -1,8 +1,6 @@
 // Shard: how much of one member may be parked here. A member waits for one call of a kind; more are
 // repetitions whose caller has gone, and end with their deadlines. The number of members is bounded
 // by the view.
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "server/parameter_shard/shard.h"
 
@@ -16,11 +14,7 @@ constexpr int kRanges = 65536;
 
 template <class Calls>
 absl::Status RoomFor(const char* kind, const Calls& parked, uint64_t member, size_t most) {
-  const auto of_member = [&](const auto& call) { return call.member == member; };
-  if (parked.size() < most ||
-      static_cast<size_t>(std::count_if(parked.begin(), parked.end(), of_member)) < most) {
-    return absl::OkStatus();
-  }
+  if (parked.OfMember(member) < most) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat("member ", member, " has ", most, " calls of ",
                                                    kind, " parked here: wait for their answers"));
 }

@@ -1,11 +1,19 @@
 #include "tests/simulation/open_calls.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
 
 namespace parley {
+namespace {
+
+auto Key(const OpenCalls::State& state, const std::pair<uint64_t, uint64_t>& floor) {
+  return std::make_tuple(state.ready, state.job_epoch, state.version, state.floor, floor);
+}
+
+}  // namespace
 
 OpenCalls::OpenCalls(const JobConfig& job,
                      std::function<std::optional<State>(const std::string&)> look)
@@ -23,9 +31,16 @@ void OpenCalls::OnClose(const std::string&, const CloseRequest& request) {
 void OpenCalls::OnBegin(const std::string& shard, uint64_t call, Verb verb,
                         const PullRequest* pull) {
   open_[shard][call] = {verb, pull == nullptr ? PullRequest() : *pull};
+  ++counts_[{shard, verb}];
 }
 
-void OpenCalls::OnEnd(const std::string& shard, uint64_t call) { open_[shard].erase(call); }
+void OpenCalls::OnEnd(const std::string& shard, uint64_t call) {
+  auto& open = open_[shard];
+  const auto found = open.find(call);
+  if (found == open.end()) return;
+  --counts_[{shard, found->second.verb}];
+  open.erase(found);
+}
 
 bool OpenCalls::MayAnswer(const std::string& shard, const State& state,
                           const PullRequest& pull) const {
@@ -40,13 +55,18 @@ bool OpenCalls::MayAnswer(const std::string& shard, const State& state,
 
 void OpenCalls::AfterCall(const std::string& shard) {
   const std::map<uint64_t, Call>& open = open_[shard];
-  if (std::none_of(open.begin(), open.end(),
-                   [](const auto& entry) { return entry.second.verb == Verb::kPull; })) {
-    return;
-  }
+  if (open.empty()) return;
   const std::optional<State> state = look_(shard);
   if (!state.has_value()) return;
-  for (const auto& [number, call] : open) {
+  Looked& looked = looked_[shard];
+  const Looked now = {*state, floors_[shard], open.rbegin()->first};
+  // With the same state only those are of interest that have come since.
+  const auto begin = Key(now.state, now.floor) == Key(looked.state, looked.floor)
+                         ? open.upper_bound(looked.newest)
+                         : open.begin();
+  looked = now;
+  for (auto it = begin; it != open.end(); ++it) {
+    const Call& call = it->second;
     if (call.verb != Verb::kPull || !MayAnswer(shard, *state, call.pull)) continue;
     broken_.push_back(absl::StrCat(shard, " has forgotten a parked Pull of ",
                                    call.pull.clock() == 0 || call.pull.named()
@@ -57,11 +77,8 @@ void OpenCalls::AfterCall(const std::string& shard) {
 }
 
 int OpenCalls::Count(const std::string& shard, Verb verb) const {
-  const auto found = open_.find(shard);
-  if (found == open_.end()) return 0;
-  return static_cast<int>(
-      std::count_if(found->second.begin(), found->second.end(),
-                    [&](const auto& entry) { return entry.second.verb == verb; }));
+  const auto found = counts_.find({shard, verb});
+  return found == counts_.end() ? 0 : found->second;
 }
 
 }  // namespace parley

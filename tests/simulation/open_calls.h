@@ -57,6 +57,14 @@ class OpenCalls final : public ShardObserver {
   const std::optional<uint64_t> bound_;
   const std::function<std::optional<State>(const std::string&)> look_;
   std::map<std::string, std::map<uint64_t, Call>> open_;
+  std::map<std::pair<std::string, Verb>, int> counts_;  // of them
+  // What was found right last: with this state and floor, the calls up to this number.
+  struct Looked {
+    State state;
+    std::pair<uint64_t, uint64_t> floor;
+    uint64_t newest = 0;
+  };
+  std::map<std::string, Looked> looked_;
   std::map<std::string, std::pair<uint64_t, uint64_t>> floors_;  // as told, in that job_epoch
   std::pair<uint64_t, uint32_t> closed_;
   std::vector<std::string> broken_;
