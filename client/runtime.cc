@@ -23,7 +23,8 @@ class MachineRuntime final : public Runtime {
  public:
   absl::Time Now() const override { return absl::Now(); }
   std::shared_ptr<Timers> MakeTimers() override { return std::make_shared<TimerThread>(); }
-  bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline) override {
+  bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     // As LocalSocket::Receive: what is awaited often comes sooner than a thread wakes.
     const absl::Time sleep_at = std::min(deadline, absl::Now() + kLook);
     while (!condition.Eval()) {
