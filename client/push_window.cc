@@ -21,7 +21,9 @@ PushWindow::PushWindow(const Options& options, const std::vector<TensorSpec>& te
       layout_(layout),
       gradients_(gradients),
       calls_(calls),
-      lanes_(layout.by_shard().size()) {}
+      lanes_(layout.by_shard().size()) {
+  attempt_.acks->answered.resize(lanes_.size());
+}
 
 void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen) {
   Abandon();
