@@ -55,6 +55,43 @@ uint32_t ReadTag(CodedInputStream& in) {
   return in.CurrentPosition() - begin > 5 ? 0 : tag;
 }
 
+// Skips a field, or copies it to `rest`. Of a length above 32 bits protobuf's own function
+// (WireFormatLite::SkipField) takes the lower ones, where its parser refuses the message.
+bool SkipField(CodedInputStream& in, uint32_t tag, CodedOutputStream* rest) {
+  if (WireFormatLite::GetTagFieldNumber(tag) == 0) return false;
+  switch (WireFormatLite::GetTagWireType(tag)) {
+    case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
+      int size = 0;
+      if (!in.ReadVarintSizeAsInt(&size)) return false;
+      if (rest == nullptr) return in.Skip(size);
+      std::string bytes;
+      if (!in.ReadString(&bytes, size)) return false;
+      rest->WriteTag(tag);
+      rest->WriteVarint32(static_cast<uint32_t>(size));
+      rest->WriteString(bytes);
+      return true;
+    }
+    case WireFormatLite::WIRETYPE_START_GROUP: {
+      if (!in.IncrementRecursionDepth()) return false;
+      if (rest != nullptr) rest->WriteTag(tag);
+      const uint32_t end = WireFormatLite::MakeTag(WireFormatLite::GetTagFieldNumber(tag),
+                                                   WireFormatLite::WIRETYPE_END_GROUP);
+      uint32_t inner = ReadTag(in);
+      for (; inner != end; inner = ReadTag(in)) {
+        if (inner == 0 || !SkipField(in, inner, rest)) return false;
+      }
+      if (rest != nullptr) rest->WriteTag(end);
+      in.DecrementRecursionDepth();
+      return true;
+    }
+    case WireFormatLite::WIRETYPE_END_GROUP:
+      return false;
+    default:
+      return rest == nullptr ? WireFormatLite::SkipField(&in, tag)
+                             : WireFormatLite::SkipField(&in, tag, rest);
+  }
+}
+
 // The next `size` bytes of the stream, as they lie.
 bool View(CodedInputStream& in, size_t size, TensorBytes& bytes) {
   bytes.Clear();
@@ -86,7 +123,7 @@ bool ReadSlice(CodedInputStream& in, TensorSlice& slice) {
           !View(in, static_cast<size_t>(size), slice.bytes)) {
         return false;
       }
-    } else if (!WireFormatLite::SkipField(&in, tag)) {
+    } else if (!SkipField(in, tag, nullptr)) {
       return false;
     }
   }
@@ -102,15 +139,16 @@ bool Decode(CodedInputStream& in, uint32_t slices_field, std::string& head,
   CodedOutputStream rest(&stream);
   while (const uint32_t tag = ReadTag(in)) {
     if (tag != slices_tag) {
-      if (!WireFormatLite::SkipField(&in, tag, &rest)) return false;
+      if (!SkipField(in, tag, &rest)) return false;
       continue;
     }
     int size = 0;
-    if (!in.ReadVarintSizeAsInt(&size)) return false;
+    if (!in.ReadVarintSizeAsInt(&size) || !in.IncrementRecursionDepth()) return false;
     const auto outer = in.PushLimit(size);
     slices.emplace_back();
     if (!ReadSlice(in, slices.back())) return false;
     in.PopLimit(outer);
+    in.DecrementRecursionDepth();
   }
   return in.ConsumedEntireMessage();
 }
