@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "common/seed.h"
+
 namespace parley {
 
 RetryAction ActionFor(absl::StatusCode code) {
@@ -27,8 +29,8 @@ RetryAction ActionFor(absl::StatusCode code) {
 absl::Duration Backoff::Next() {
   const absl::Duration most = std::min(next_, policy_.longest);
   next_ = std::min(policy_.longest, next_ * policy_.factor);
-  // 53 bits of the generator; the library's own distributions differ between implementations.
-  const double uniform = static_cast<double>(random_() >> 11) * 0x1.0p-53;
+  const uint64_t random = DeriveSeed(seed_, "backoff", {waits_++});
+  const double uniform = static_cast<double>(random >> 11) * 0x1.0p-53;  // a double has 53 bits
   return most * (0.5 + 0.5 * uniform);
 }
 

@@ -2,7 +2,6 @@
 #define PARLEY_CLIENT_RETRY_H_
 
 #include <cstdint>
-#include <random>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -31,8 +30,9 @@ struct BackoffPolicy {
 // failed together do not come back together. Not thread-safe.
 class Backoff {
  public:
-  // The generator is the caller's, who seeds it: the waits are a pure function of it.
-  Backoff(const BackoffPolicy& policy, uint64_t seed) : policy_(policy), random_(seed) { Reset(); }
+  // The waits are a pure function of `seed`. Every call has a Backoff and hardly one ever waits, so
+  // there is no generator to set up.
+  Backoff(const BackoffPolicy& policy, uint64_t seed) : policy_(policy), seed_(seed) { Reset(); }
 
   // The next wait: between half of and the whole of first * factor^n, at most `longest`.
   absl::Duration Next();
@@ -44,7 +44,8 @@ class Backoff {
 
  private:
   const BackoffPolicy policy_;
-  std::mt19937_64 random_;
+  const uint64_t seed_;
+  uint64_t waits_ = 0;
   absl::Duration next_;
 };
 
