@@ -13,6 +13,7 @@ void Adagrad(const OptimizerSettings& settings, double rate, uint64_t step_count
   const T decay = static_cast<T>(settings.weight_decay);
   const bool decays = settings.weight_decay != 0;
   Run([=]() PARLEY_KERNEL {
+    PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
       T g = gradient[i];
       if (decays) g = Fma(decay, parameter[i], g);

@@ -26,6 +26,7 @@ void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
           T* __restrict parameter, T* __restrict exp_avg, T* __restrict exp_avg_sq,
           T* __restrict max_exp_avg_sq) {
   Run([=]() PARLEY_KERNEL {
+    PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
       T g = gradient[i];
       const T p = parameter[i] * s.shrink;

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "common/crc32.h"
+
 namespace parley {
 namespace {
 
@@ -222,6 +224,62 @@ TEST(OptimizersTest, TheResultDoesNotDependOnTheCut) {
     joined.insert(joined.end(), right.values.begin(), right.values.end());
     EXPECT_EQ(joined, whole.values);
   }
+}
+
+// Not from a distribution of the standard library, whose numbers are its own.
+std::vector<float> PortableFloats(std::mt19937_64& random, size_t count) {
+  std::vector<float> values(count);
+  for (float& value : values) value = static_cast<float>(random() >> 40) * 0x1p-23f - 1;
+  return values;
+}
+
+template <class T>
+uint32_t SumAfterSteps(const OptimizerSettings& settings) {
+  std::mt19937_64 random(11);
+  const std::vector<float> start = PortableFloats(random, 1003);
+  Trainee<T> trainee(settings, {start.begin(), start.end()});
+  for (int step = 0; step < 50; ++step) {
+    EXPECT_TRUE(trainee.Step(PortableFloats(random, start.size())).ok());
+  }
+  uint32_t sum = 0;
+  const auto add = [&sum](const std::vector<T>& values) {
+    const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+    sum = Crc32(sum, absl::MakeConstSpan(bytes, values.size() * sizeof(T)));
+  };
+  add(trainee.values);
+  for (const auto& [name, values] : trainee.state) add(values);
+  return sum;
+}
+
+// This file is compiled twice: optimizers_baseline_test has the loops as they are on a machine
+// without AVX2.
+TEST(OptimizersTest, TheBitsAreTheSameWithEveryInstructionSet) {
+  const auto expect = [](const char* name, const OptimizerSettings& settings, const char* of_float,
+                         const char* of_double) {
+    EXPECT_EQ(Crc32Text(SumAfterSteps<float>(settings)), of_float) << name;
+    EXPECT_EQ(Crc32Text(SumAfterSteps<double>(settings)), of_double) << name;
+  };
+  OptimizerSettings settings = SettingsOf(Kind::kSgd);
+  expect("SGD", settings, "2b646e90", "daa32823");
+  settings.momentum = 0.9;
+  settings.weight_decay = 0.01;
+  settings.nesterov = true;
+  expect("SGD, Nesterov, decay", settings, "959b2270", "8f4d6d58");
+  settings = SettingsOf(Kind::kAdam);
+  settings.weight_decay = 0.01;
+  settings.amsgrad = true;
+  expect("Adam", settings, "6ecc2ffc", "5d5fcc86");
+  settings.kind = Kind::kAdamW;
+  settings.amsgrad = false;
+  expect("AdamW", settings, "51b1a0ae", "b38eb498");
+  settings = SettingsOf(Kind::kAdagrad);
+  settings.weight_decay = 0.01;
+  expect("Adagrad", settings, "0b0a6f10", "34cfe19b");
+  settings = SettingsOf(Kind::kRmsProp);
+  settings.momentum = 0.9;
+  settings.centered = true;
+  settings.epsilon = 1e-2;
+  expect("RMSprop", settings, "c372e18a", "be0587a3");
 }
 
 TEST(OptimizersTest, WrongLengthsAndMissingStateAreRefused) {

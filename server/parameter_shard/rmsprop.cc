@@ -23,6 +23,7 @@ void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
           T* __restrict parameter, T* __restrict square_avg, T* __restrict grad_avg,
           T* __restrict momentum_buffer) {
   Run([=]() PARLEY_KERNEL {
+    PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
       const T p = parameter[i];
       T g = gradient[i];

@@ -13,6 +13,7 @@ void Sgd(const OptimizerSettings& settings, double rate, uint64_t step_count, si
 
   if (settings.momentum == 0) {
     return Run([=]() PARLEY_KERNEL {
+      PARLEY_APART
       for (size_t i = 0; i < count; ++i) {
         T g = gradient[i];
         if (decays) g = Fma(decay, parameter[i], g);
@@ -24,6 +25,7 @@ void Sgd(const OptimizerSettings& settings, double rate, uint64_t step_count, si
   const bool first = step_count == 1;
   const bool nesterov = settings.nesterov;
   Run([=]() PARLEY_KERNEL {
+    PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
       T g = gradient[i];
       if (decays) g = Fma(decay, parameter[i], g);
