@@ -33,7 +33,7 @@ void AddCopies(const TensorBytes& bytes, std::byte* to, std::vector<Copy>& copie
 
 }  // namespace
 
-std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Begin(const What& what, bool ahead) {
+std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Make(const What& what, bool ahead) {
   auto progress = std::make_shared<Progress>();
   progress->what = what;
   progress->ahead = ahead;
@@ -55,17 +55,17 @@ void ParameterPuller::AskShards(const std::shared_ptr<Progress>& progress) {
 void ParameterPuller::Ask(uint64_t version) {
   if (ahead_ != nullptr && ahead_->what.version == version) return;
   if (ahead_ != nullptr) ahead_->abandoned = true;
-  ahead_ = Begin({.version = version}, /*ahead=*/true);
+  ahead_ = Make({.version = version}, /*ahead=*/true);
 }
 
 std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& what) {
   const std::shared_ptr<Progress> progress = std::exchange(ahead_, nullptr);
-  if (progress == nullptr) return Begin(what, /*ahead=*/false);
+  if (progress == nullptr) return Make(what, /*ahead=*/false);
   // What was refused may have been asked too early.
   if (progress->what.version != what.version || what.clock != 0 || what.newest ||
       !progress->error.ok()) {
     progress->abandoned = true;
-    return Begin(what, /*ahead=*/false);
+    return Make(what, /*ahead=*/false);
   }
   progress->ahead = false;
   AskShards(progress);
@@ -73,12 +73,42 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& w
   return progress;
 }
 
+void ParameterPuller::Abandon() {
+  for (std::shared_ptr<Progress>* const progress : {&ahead_, &current_}) {
+    if (*progress != nullptr) (*progress)->abandoned = true;
+    progress->reset();
+  }
+}
+
+void ParameterPuller::Begin(const What& what) {
+  if (current_ != nullptr) current_->abandoned = true;
+  missing_.assign(tensors_.size(), 0);
+  for (const std::vector<PlacedSlice>& slices : layout_.by_shard()) {
+    for (const PlacedSlice& slice : slices) ++missing_[slice.tensor];
+  }
+  current_ = Resume(what);
+}
+
+absl::Status ParameterPuller::Await(std::optional<size_t> tensor, const Wait& wait) {
+  const std::shared_ptr<Progress> progress = current_;
+  if (progress == nullptr || (tensor.has_value() && missing_[*tensor] == 0)) {
+    return absl::OkStatus();
+  }
+  const absl::Status waited = wait([&] {
+    return progress->open == 0 || !progress->error.ok() ||
+           (tensor.has_value() && missing_[*tensor] == 0);
+  });
+  const absl::Status status = waited.ok() ? progress->error : waited;
+  if (!status.ok() || progress->open == 0) {
+    progress->abandoned = true;
+    current_.reset();
+  }
+  return status;
+}
+
 absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
-  const std::shared_ptr<Progress> progress = Resume(what);
-  const absl::Status waited =
-      wait([&progress] { return progress->open == 0 || !progress->error.ok(); });
-  progress->abandoned = true;
-  return waited.ok() ? progress->error : waited;
+  Begin(what);
+  return Await(std::nullopt, wait);
 }
 
 void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& progress) {
@@ -176,6 +206,7 @@ absl::Status ParameterPuller::Take(const What& what, absl::Span<const Progress::
         return absl::UnavailableError(absl::StrCat("shard ", answer.shard, " has written slice ",
                                                    slice.slice, " again before it was read"));
       }
+      --missing_[answer.asked[i].tensor];
       if (i >= static_cast<size_t>(updates.size())) continue;
       if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);
       updates_[slice.slice] = updates[static_cast<int>(i)];

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -38,6 +39,8 @@ class ParameterPuller {
         group_bytes_(group_bytes),
         calls_per_shard_(calls_per_shard) {}
 
+  ~ParameterPuller() { Abandon(); }
+
   struct What {
     uint64_t version = 0;
     // In bounded and async, for PullRequest:
@@ -45,8 +48,16 @@ class ParameterPuller {
     uint32_t contributor = 0;
     bool newest = false;  // rather than the version
   };
-  // After an error the arena can hold a mixture of versions.
+  // Begin, and Await for all of it.
   absl::Status Pull(const What& what, const Wait& wait);
+
+  // Asks for all of it, and returns at once. What was begun before is given up.
+  void Begin(const What& what);
+  // Whether what was begun is not here whole.
+  bool pulling() const { return current_ != nullptr; }
+  // Waits until this tensor is here, or all are. After an error nothing is begun any more, and the
+  // arena can hold a mixture of versions.
+  absl::Status Await(std::optional<size_t> tensor, const Wait& wait);
 
   // Asks for a version that is to come, so that it is here when Pull asks for it: as much as that
   // has open at a time. What comes is kept, and not looked at, until Pull takes it; a Pull of
@@ -79,7 +90,7 @@ class ParameterPuller {
     };
     std::vector<Answer> came;
   };
-  std::shared_ptr<Progress> Begin(const What& what, bool ahead);
+  std::shared_ptr<Progress> Make(const What& what, bool ahead);
   // What was asked for ahead, if it is this; a new one otherwise.
   std::shared_ptr<Progress> Resume(const What& what);
 
@@ -102,7 +113,11 @@ class ParameterPuller {
   const ParallelFor parallel_;
   const size_t group_bytes_;
   const size_t calls_per_shard_;
+  void Abandon();
+
   std::shared_ptr<Progress> ahead_;
+  std::shared_ptr<Progress> current_;  // begun, not here whole
+  std::vector<size_t> missing_;        // of what was begun: slices not here, by tensor
   uint64_t pulled_bytes_ = 0;
   std::vector<uint64_t> updates_;
 };

@@ -100,6 +100,20 @@ class Session {
   // Waits for version() and brings it into parameter(...).
   virtual absl::Status Pull() = 0;
 
+  // As Pull, but waits for the buffers only: parameter(i) of another tensor may be read once
+  // AwaitParameter(i) has returned OK. So forward begins while the last layers' values are on their
+  // way, and NextStep may be called. As Pull: the first time, in bounded and async, and with backup
+  // workers.
+  virtual absl::Status PullAhead() { return Pull(); }
+
+  // After PullAhead: waits until parameter(tensor) is here. An error: it cannot come, and what is
+  // computed now will not count: gradients are not sent, and Complete says what has become of the
+  // step (STALE, where the job has gone on or back). The training thread.
+  virtual absl::Status AwaitParameter(size_t tensor) {
+    (void)tensor;
+    return absl::OkStatus();
+  }
+
   // What this worker does in the next step; nullopt when the job's steps are done. No
   // communication.
   virtual std::optional<StepPlan> NextStep() = 0;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -107,6 +108,15 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
       }
       layout.pushes_[tensor].push_back(place(part.begin(), part.end()));
     }
+  }
+  // What is pulled: buffers first (they are small, and copied whole), then in the order in which
+  // forward is likely to need it, that of registration.
+  for (std::vector<PlacedSlice>& slices : layout.by_shard_) {
+    std::stable_sort(slices.begin(), slices.end(), [&](const PlacedSlice& a, const PlacedSlice& b) {
+      const bool later_a = !tensors[a.tensor].buffer();
+      const bool later_b = !tensors[b.tensor].buffer();
+      return std::tie(later_a, a.tensor, a.begin) < std::tie(later_b, b.tensor, b.begin);
+    });
   }
   for (size_t i = 0; i < tensors.size(); ++i) {
     absl::Status covered = CheckCover(std::move(ranges[i]), tensors[i]);

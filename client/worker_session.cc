@@ -73,6 +73,7 @@ void WorkerSession::DropCalls() {
   }
   activity_->ForgetCalls();
   held_.reset();
+  ahead_.reset();
   LoseTrack();
 }
 

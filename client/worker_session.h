@@ -64,7 +64,9 @@ class WorkerSession final : public Session {
     if (leases_.has_value()) return leases_->data_epochs();
     return data_.has_value() ? data_->position().epoch() : 0;
   }
-  absl::Status Pull() override;
+  absl::Status Pull() override { return PullFully(/*ahead=*/false); }
+  absl::Status PullAhead() override { return PullFully(/*ahead=*/true); }
+  absl::Status AwaitParameter(size_t tensor) override { return AwaitPulled(tensor); }
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
@@ -133,10 +135,15 @@ class WorkerSession final : public Session {
   std::optional<StepPlan> NextClock();
   absl::StatusOr<Verdict> CompleteClockOnce(const Share& share);
 
-  // One attempt of the public verb of this name.
-  absl::Status PullOnce();
+  // Until it has succeeded. ahead: as PullAhead.
+  absl::Status PullFully(bool ahead);
+  absl::Status PullOnce(bool ahead);
   // Of one version, unless the parameters hold it. OutOfRange: the job has passed it.
-  absl::Status PullValues(const ParameterPuller::What& what);
+  absl::Status PullValues(const ParameterPuller::What& what, bool ahead = false);
+  // Of what PullAhead has begun: waits for one tensor, or for all that is on its way. After an
+  // error the step is void, until the next pull.
+  absl::Status AwaitPulled(std::optional<size_t> tensor);
+  ParameterPuller::Wait AwaitingPull(const ParameterPuller::What& what);
   std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
   absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
@@ -179,7 +186,11 @@ class WorkerSession final : public Session {
   std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_
   bool entered_ = false;             // data_ says where the job is
   bool has_pulled_ = false;
-  std::optional<uint64_t> held_;               // the version in the parameters
+  std::optional<uint64_t> held_;   // the version in the parameters, whole
+  std::optional<uint64_t> ahead_;  // the version that PullAhead has begun to bring
+  absl::Status pull_error_;        // of what it had begun
+  // The same, for Push: gradients of such values are not sent.
+  std::atomic<bool> is_void_ = false;
   std::optional<EvaluationOrder> evaluation_;  // the last one ordered
   // What of it is done, or can be done no more.
   struct EvaluatedPart {

@@ -81,6 +81,10 @@ absl::Status WorkerSession::AwaitReports(size_t most) {
 absl::StatusOr<bool> WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Finish: Register comes first");
   const uint64_t finished_epoch = job_epoch_;
+  if (ahead_.has_value() || !pull_error_.ok()) {
+    if (absl::Status pulled = Pull(); !pulled.ok()) return pulled;
+    if (job_epoch_ != finished_epoch) return false;
+  }
   while (true) {
     absl::Status status = FinishOnce(seconds);
     if (status.ok()) return true;

@@ -99,11 +99,15 @@ void WorkerSession::InitializeNext(uint32_t shard, const std::shared_ptr<Initial
                      });
 }
 
-absl::Status WorkerSession::Pull() {
+absl::Status WorkerSession::PullFully(bool ahead) {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Pull: Register comes first");
+  // Where the job goes on without a late worker, values that it has not read may be overwritten.
+  // The first time all shards must have initial values before this worker can forget its own.
+  ahead = ahead && has_pulled_ && !leases_.has_value() &&
+          options_.job.consistency().sync().backup() == 0;
   const absl::Time started = runtime_->Now();
   for (int rounds = 1;; ++rounds) {
-    absl::Status status = PullOnce();
+    absl::Status status = PullOnce(ahead);
     if (absl::IsOutOfRange(status)) {
       // The others were faster than the values came.
       if (runtime_->Now() - started >= patience_) {
@@ -123,9 +127,9 @@ absl::Status WorkerSession::Pull() {
   }
 }
 
-absl::Status WorkerSession::PullOnce() {
+absl::Status WorkerSession::PullOnce(bool ahead) {
   if (absl::Status entered = Enter(); !entered.ok()) return entered;
-  const absl::Status pulled = PullValues(WhatToPull());
+  const absl::Status pulled = PullValues(WhatToPull(), ahead);
   if (pulled.ok()) {
     holds_initial_values_ = false;  // the shards have theirs
     has_pulled_ = true;
@@ -133,20 +137,60 @@ absl::Status WorkerSession::PullOnce() {
   return pulled;
 }
 
-absl::Status WorkerSession::PullValues(const ParameterPuller::What& what) {
-  // Nothing to bring; but the job may have failed.
-  if (!what.newest && held_ == what.version) return Await("pulling", [] { return true; });
-  held_.reset();
-  const absl::Time started = runtime_->Now();
-  const absl::Status pulled = puller_->Pull(what, [&](const std::function<bool()>& done) {
+ParameterPuller::Wait WorkerSession::AwaitingPull(const ParameterPuller::What& what) {
+  return [this, what](const std::function<bool()>& done) {
     return Await(what.newest ? absl::StrCat("pulling the parameters for clock ", what.clock)
                              : absl::StrCat("pulling version ", what.version),
                  done);
-  });
+  };
+}
+
+absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool ahead) {
+  pull_error_ = absl::OkStatus();
+  is_void_ = false;
+  // Nothing to bring; but the job may have failed.
+  if (!what.newest && held_ == what.version) return Await("pulling", [] { return true; });
+  const absl::Time started = runtime_->Now();
+  if (what.newest || ahead_ != what.version) puller_->Begin(what);
+  held_.reset();
+  ahead_.reset();
+  absl::Status pulled;
+  const ParameterPuller::Wait wait = AwaitingPull(what);
+  if (ahead) {
+    for (size_t i = 0; i < tensors_.size() && pulled.ok(); ++i) {
+      if (tensors_[i].buffer()) pulled = puller_->Await(i, wait);
+    }
+  } else {
+    pulled = puller_->Await(std::nullopt, wait);
+  }
   if (pulled.ok()) {
-    if (!what.newest) held_ = what.version;
+    if (ahead) {
+      ahead_ = what.version;
+    } else if (!what.newest) {
+      held_ = what.version;
+    }
     Progress();
     activity_->Work("its own work between two steps (evaluation, say)", version());
+  }
+  absl::MutexLock lock(&traffic_mu_);
+  traffic_.pulled_bytes += puller_->TakePulledBytes();
+  traffic_.pull_seconds += absl::ToDoubleSeconds(runtime_->Now() - started);
+  return pulled;
+}
+
+absl::Status WorkerSession::AwaitPulled(std::optional<size_t> tensor) {
+  if (tensor.has_value() && *tensor >= tensors_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no tensor ", *tensor));
+  }
+  if (!ahead_.has_value()) return pull_error_;
+  const absl::Time started = runtime_->Now();
+  const absl::Status pulled = puller_->Await(tensor, AwaitingPull({.version = *ahead_}));
+  if (!pulled.ok()) {
+    ahead_.reset();
+    pull_error_ = pulled;
+    is_void_ = true;
+  } else if (!puller_->pulling()) {
+    held_ = std::exchange(ahead_, std::nullopt);
   }
   absl::MutexLock lock(&traffic_mu_);
   traffic_.pulled_bytes += puller_->TakePulledBytes();

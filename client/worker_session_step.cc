@@ -33,6 +33,7 @@ absl::Status WorkerSession::Push(size_t tensor) {
   const std::optional<FirstCause> failed = member->failure();
   if (failed.has_value()) return absl::AbortedError(failed->text());
   member->Progress(0, 0);
+  if (is_void_) return absl::OkStatus();
   return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor) : exchange_->Push(tensor);
 }
 
@@ -44,14 +45,21 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   share.set_samples(Count(plan_->ranges));
   share.mutable_ranges()->Assign(plan_->ranges.begin(), plan_->ranges.end());
   share.set_loss_sum(loss_sum);
-  absl::StatusOr<Verdict> verdict =
-      leases_.has_value() ? CompleteClockOnce(share) : CompleteOnce(share);
+  // Without all values of its version the step cannot count.
+  const absl::Status pulled = AwaitPulled(std::nullopt);
+  absl::StatusOr<Verdict> verdict = !pulled.ok()          ? pulled
+                                    : leases_.has_value() ? CompleteClockOnce(share)
+                                                          : CompleteOnce(share);
   if (!verdict.ok()) {
     absl::Status error = verdict.status();
-    if (!HasLostTrack(error)) return error;
     Verdict stale;
     stale.set_step(plan_->step);
     stale.set_outcome(Verdict::STALE);
+    if (!pulled.ok() && absl::IsOutOfRange(error)) {  // the others have passed its version
+      LoseTrack();
+      return stale;
+    }
+    if (!HasLostTrack(error)) return error;
     if (absl::Status status = BeginAnew(); !status.ok()) return status;
     return stale;
   }

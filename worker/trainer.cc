@@ -123,7 +123,7 @@ absl::Status Trainer::Step(const StepPlan& plan) {
   }
   absl::StatusOr<Verdict> verdict = binding_->Complete(loss_sum);
   if (!verdict.ok()) return verdict.status();
-  if (absl::Status status = binding_->Pull(); !status.ok()) return status;
+  if (absl::Status status = binding_->PullAhead(); !status.ok()) return status;
   if (HasGoneBack()) return absl::OkStatus();
   if (verdict->outcome() == Verdict::STALE) {
     parts_.log.Warning(
@@ -146,6 +146,8 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
   }
   at::Tensor loss;
   {
+    // It waits for parameters that are on their way: that is the time of the pull.
+    const double pulled = parts_.session.traffic().pull_seconds;
     const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       SeedGenerator(DeriveSeed(parts_.job.seed(), "step",
@@ -161,6 +163,8 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
       }
     });
     if (!status.ok()) return status;
+    parts_.metrics.Spent(StepPhase::kForward,
+                         -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
   }
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);

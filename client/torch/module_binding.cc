@@ -74,6 +74,7 @@ ModuleBinding::~ModuleBinding() {
       parameter.set_data(values_[i].clone());
     }
   }).IgnoreError();
+  watch_.reset();
 }
 
 absl::Status ModuleBinding::Attach(Session& session, uint64_t training_samples,
@@ -164,6 +165,7 @@ absl::Status ModuleBinding::Backward(const at::Tensor& loss, bool last) {
     last_ = last;
   }
   had_backward_ = true;
+  if (watch_.has_value() && watch_->unused() == 0) watch_.reset();
   absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
   std::vector<size_t> left;  // had their gradient in an earlier microbatch, but not in the last
   {
@@ -208,12 +210,24 @@ absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
     if (!error_.ok()) return error_;
     state_.assign(state_.size(), Gradient::kNone);
   }
+  watch_.reset();
   return session_->Complete(loss_sum);
 }
 
 absl::Status ModuleBinding::Pull() {
+  watch_.reset();
   if (absl::Status status = session_->Pull(); !status.ok()) return status;
   return TakeBuffers();
+}
+
+absl::Status ModuleBinding::PullAhead() {
+  watch_.reset();
+  if (absl::Status status = session_->PullAhead(); !status.ok()) return status;
+  if (absl::Status status = TakeBuffers(); !status.ok()) return status;
+  // What goes wrong, Complete says.
+  watch_.emplace(values_,
+                 [this](size_t tensor) { session_->AwaitParameter(tensor).IgnoreError(); });
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<Session::PendingEvaluation>> ModuleBinding::PullEvaluation() {
@@ -224,6 +238,7 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> ModuleBinding::PullEva
   if (!due->has_value() && session_->version() == version && session_->epochs().job == job_epoch) {
     return due;  // nothing was pulled
   }
+  watch_.reset();
   if (absl::Status status = TakeBuffers(); !status.ok()) return status;
   return due;
 }

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/session.h"
 #include "client/torch/named_tensors.h"
+#include "client/torch/use_watch.h"
 
 namespace parley {
 
@@ -77,6 +78,13 @@ class ModuleBinding {
   // Brings the newest version into parameters and buffers.
   absl::Status Pull();
 
+  // As Pull, but waits for the buffers only: forward, on this thread, waits before the first
+  // operation of LibTorch that reads a parameter until that one is here (use_watch.h), so that it
+  // begins while the last layers' are on their way. Until Complete, or another pull, parameters
+  // must not be read in another way (data_ptr(), other threads). Session::AwaitParameter says what
+  // becomes of the step where they do not come.
+  absl::Status PullAhead();
+
   // Session::PullEvaluation, with the version that is to be evaluated in parameters and buffers.
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation();
 
@@ -100,6 +108,7 @@ class ModuleBinding {
   Session* session_ = nullptr;         // set by Attach
   std::vector<at::Tensor> gradients_;  // views of the session's gradient memory
   std::vector<at::Tensor> values_;     // views of the session's parameter memory
+  std::optional<UseWatch> watch_;      // after PullAhead
 
   enum class Gradient : uint8_t { kNone, kAdding, kPushed };
 

@@ -99,6 +99,57 @@ TEST(ModuleBindingTest, TrainsAsAPlainLoopDoesAndPushesNothingForAnUnusedParamet
   EXPECT_EQ(network.norm->num_batches_tracked.item<int64_t>(), 3);
 }
 
+TEST(ModuleBindingTest, AfterPullAheadForwardWaitsForEachLayerWhenItComesToIt) {
+  torch::manual_seed(3);
+  Network network;
+  FakeSession session({Plan(1), Plan(2)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  const torch::Tensor x = torch::randn({4, 3});
+  const auto step = [&] {
+    ASSERT_TRUE((*binding)->Backward(network.Forward(x).square().mean()).ok());
+    ASSERT_TRUE((*binding)->Complete(1).ok());
+  };
+  ASSERT_TRUE(session.NextStep().has_value());
+  step();
+  ASSERT_TRUE((*binding)->Pull().ok());
+  torch::Tensor expected;
+  {
+    const torch::NoGradGuard no_grad;
+    network.eval();
+    expected = network.Forward(x);
+  }
+  ASSERT_TRUE((*binding)->PullAhead().ok());
+  EXPECT_THAT(session.awaited(), ElementsAre());
+  {
+    const torch::NoGradGuard no_grad;
+    EXPECT_TRUE(torch::equal(network.Forward(x), expected));
+    network.train();
+  }
+  EXPECT_THAT(session.awaited(),
+              ElementsAre("first.weight", "first.bias", "norm.weight", "norm.bias", "second.weight",
+                          "second.bias", "frozen"));
+  ASSERT_TRUE(session.NextStep().has_value());
+  step();
+  EXPECT_EQ(session.awaited().size(), 7);  // what it has awaited is here
+  for (const std::string& name : session.PushedNames()) EXPECT_NE(name, "unused");
+}
+
+TEST(ModuleBindingTest, WhatNoForwardHasReadAfterPullAheadIsAwaitedAtTheEnd) {
+  Network network;
+  FakeSession session({Plan(1)}, 0.1);
+  {
+    const auto binding = ModuleBinding::Create(network);
+    ASSERT_TRUE(binding.ok());
+    ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+    ASSERT_TRUE((*binding)->PullAhead().ok());
+  }
+  for (const auto& parameter : network.parameters()) {
+    EXPECT_TRUE(parameter.isfinite().all().item<bool>());
+  }
+}
+
 TEST(ModuleBindingTest, MicrobatchesAddUpAndAreSentInTheLastOnly) {
   torch::manual_seed(2);
   torch::nn::Linear whole(3, 1);

@@ -204,6 +204,7 @@ void JobSimulation::StartWorker(int number) {
   const bool lends = options_.seed % 2 == 0 && number % 3 != 2;
   worker.connector = network_.MakeConnector(worker.process, lends);
   worker.skips = options_.seed % 4 == 2;
+  worker.ahead = options_.seed % 8 >= 4;
   worker.process->Start([this, &worker] { Train(worker); });
 }
 
@@ -236,6 +237,7 @@ void JobSimulation::Train(Worker& worker) {
     worker.doing = kPulling;
     if (auto status = session.Pull(); !status.ok()) return status;
     if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
+    bool ahead = false;  // what was pulled is to be looked at when it is here
     while (true) {
       const auto plan = session.NextStep();
       if (!plan.has_value()) {
@@ -248,7 +250,11 @@ void JobSimulation::Train(Worker& worker) {
         continue;
       }
       worker.doing = kComputing;
-      Compute(worker);
+      const bool whole = Forward(worker, session);
+      if (std::exchange(ahead, false) && whole &&
+          !CheckParameters(worker.process->name(), session, session.version(), false)) {
+        return absl::InternalError("wrong parameters in forward");
+      }
       worker.doing = kCompleting;
       size_t element = 0;
       for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
@@ -263,6 +269,10 @@ void JobSimulation::Train(Worker& worker) {
       const uint64_t epochs = session.data_epochs();
       const auto verdict = session.Complete(/*loss_sum=*/0);
       if (!verdict.ok()) return verdict.status();
+      if (!whole && verdict->outcome() != Verdict::STALE) {
+        Broken(absl::StrCat(worker.process->name(), " has not had all values of version ",
+                            plan->step - 1, ", and its step ", plan->step, " counts"));
+      }
       if (verdict->outcome() == Verdict::STALE) {
         ++happened_["came late or back"];
         if (NobodyIsLost() && options_.shard_kills == 0 &&
@@ -283,10 +293,12 @@ void JobSimulation::Train(Worker& worker) {
       const uint64_t version = session.version();
       const uint64_t joined = worker.process->incarnations();
       worker.doing = kPulling;
-      if (auto status = session.Pull(); !status.ok()) return status;
+      ahead = worker.ahead && !IsClocked(options_.job);
+      if (auto status = ahead ? session.PullAhead() : session.Pull(); !status.ok()) return status;
       const bool at_barrier =
           named && session.version() == version && worker.process->incarnations() == joined;
-      if (!CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
+      if (!ahead &&
+          !CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
         return absl::InternalError("wrong parameters");
       }
       if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
@@ -348,6 +360,16 @@ std::vector<std::string> JobSimulation::Run() {
   }
   if (broken_.empty()) CheckEnd();
   return broken_;
+}
+
+bool JobSimulation::Forward(Worker& worker, Session& session) {
+  bool whole = true;
+  for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
+    if (tensor == options_.model.tensors() / 2) Compute(worker);
+    whole = session.AwaitParameter(tensor).ok() && whole;
+  }
+  if (!whole) ++happened_["lost values that it had begun to pull"];
+  return whole;
 }
 
 void JobSimulation::Compute(Worker& worker) {

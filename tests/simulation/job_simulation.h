@@ -110,6 +110,7 @@ class JobSimulation {
   struct Worker {
     bool slow = false;
     bool skips = false;                 // pulls after some steps
+    bool ahead = false;                 // and waits for values when forward needs them
     std::string_view doing = kJoining;  // for FaultCoverage
     bool hit_while_joining = false;     // by something as long as a lease
     std::shared_ptr<Process> process;
@@ -145,6 +146,8 @@ class JobSimulation {
   // of it counts no more.
   bool IsCurrent(uint64_t job_epoch);
   void Compute(Worker& worker);
+  // Computes, and waits for each tensor's values where it needs them. False where some do not come.
+  bool Forward(Worker& worker, Session& session);
   absl::Status EvaluateWhatIsDue(Worker& worker, Session& session);
   // That the session's parameters are what the verdicts up to `version` make.
   bool CheckParameters(const std::string& who, const Session& session, uint64_t version,

@@ -71,13 +71,35 @@ uint64_t FakeSession::data_epochs() const {
   return epochs;
 }
 
-absl::Status FakeSession::Pull() {
+void FakeSession::TakeServed() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     std::memcpy(parameters_[i].span().data(), served_[i].span().data(), served_[i].bytes_);
   }
+}
+
+absl::Status FakeSession::Pull() {
+  TakeServed();
   absl::MutexLock lock(&mu_);
   calls_.push_back("pull");
   return pull_status;
+}
+
+absl::Status FakeSession::PullAhead() {
+  if (absl::Status status = Pull(); !status.ok()) return status;
+  awaited_.clear();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (tensors_[i].buffer()) continue;
+    const absl::Span<std::byte> memory = parameters_[i].span();
+    std::fill(memory.begin(), memory.end(), std::byte{0xff});  // NaN
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeSession::AwaitParameter(size_t tensor) {
+  const absl::Span<std::byte> served = served_[tensor].span();
+  std::copy(served.begin(), served.end(), parameters_[tensor].span().begin());
+  awaited_.push_back(tensors_[tensor].name());
+  return absl::OkStatus();
 }
 
 std::optional<StepPlan> FakeSession::NextStep() {
@@ -145,6 +167,7 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> FakeSession::PullEvalu
   due.version = done;
   due.epoch = data_epochs() + (ends_epoch ? 0 : 1);
   due.samples = part;
+  TakeServed();
   return due;
 }
 
@@ -154,6 +177,7 @@ absl::Status FakeSession::ReportEvaluation(const Evaluation& evaluation) {
 }
 
 absl::StatusOr<bool> FakeSession::Finish(const std::vector<PhaseSeconds>& seconds) {
+  TakeServed();
   if (goes_back_to.has_value()) {
     next_ = *goes_back_to;
     losses_.resize(next_);

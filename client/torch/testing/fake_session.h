@@ -25,6 +25,9 @@ class FakeSession final : public Session {
   std::vector<std::string> Calls() const;
   std::vector<std::string> PushedNames() const;  // of the current or last step, in order
 
+  // What was awaited after PullAhead, which brings nothing but buffers and NaN, by name.
+  const std::vector<std::string>& awaited() const { return awaited_; }
+
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
   const std::vector<PhaseSeconds>& seconds() const { return seconds_; }
@@ -52,6 +55,8 @@ class FakeSession final : public Session {
   uint64_t version() const override { return losses_.size(); }
   uint64_t data_epochs() const override;
   absl::Status Pull() override;
+  absl::Status PullAhead() override;
+  absl::Status AwaitParameter(size_t tensor) override;
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
@@ -66,6 +71,8 @@ class FakeSession final : public Session {
   Epochs epochs() const override { return {.job = job_epoch_, .view = 1}; }
 
  private:
+  void TakeServed();  // whole
+
   struct Memory {
     explicit Memory(size_t bytes) : bytes_(bytes), words_(bytes / 8 + 1) {}
     absl::Span<std::byte> span() { return {reinterpret_cast<std::byte*>(words_.data()), bytes_}; }
@@ -86,6 +93,7 @@ class FakeSession final : public Session {
   bool finished_ = false;
   uint64_t job_epoch_ = 1;
   std::optional<FirstCause> failure_;
+  std::vector<std::string> awaited_;
 
   mutable absl::Mutex mu_;
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
