@@ -28,9 +28,13 @@ Activity::Waiting::Waiting(Activity& activity, std::string what, absl::Time dead
 
 Activity::Waiting::~Waiting() {
   absl::MutexLock lock(&activity_.mu_);
+  const absl::Time now = activity_.runtime_->Now();
+  if (activity_.trace_ != nullptr) {
+    activity_.trace_->Span(activity_.waiting_->what, activity_.waiting_->since, now);
+  }
   activity_.waiting_ = std::move(outer_);
   // What it works on between two waits begins after the first.
-  activity_.working_since_ = activity_.runtime_->Now();
+  activity_.working_since_ = now;
 }
 
 uint64_t Activity::CallBegun(Role role, uint32_t ordinal, std::string what, bool ahead) {
@@ -41,7 +45,14 @@ uint64_t Activity::CallBegun(Role role, uint32_t ordinal, std::string what, bool
 
 void Activity::CallEnded(uint64_t call) {
   absl::MutexLock lock(&mu_);
-  calls_.erase(call);
+  const auto found = calls_.find(call);
+  if (found == calls_.end()) return;
+  if (trace_ != nullptr) {
+    const Call& ended = found->second;
+    trace_->Call(ended.role == SHARD ? absl::StrCat("shard ", ended.ordinal) : "coordinator",
+                 ended.what, ended.since, runtime_->Now());
+  }
+  calls_.erase(found);
 }
 
 void Activity::ForgetCalls() {

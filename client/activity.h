@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/runtime.h"
+#include "client/trace.h"
 #include "proto/waits.pb.h"
 
 namespace parley {
@@ -21,7 +22,9 @@ namespace parley {
 // training thread and where answers come; whoever asks reads it, on any thread. Thread-safe.
 class Activity {
  public:
-  explicit Activity(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+  // trace: takes down each wait and each call that ends; may be null.
+  explicit Activity(std::shared_ptr<Runtime> runtime, std::shared_ptr<Trace> trace = nullptr)
+      : runtime_(std::move(runtime)), trace_(std::move(trace)) {}
 
   // The training thread does this from now on, whenever it does not wait. step: 0 for none.
   void Work(std::string what, uint64_t step);
@@ -68,6 +71,7 @@ class Activity {
   };
 
   const std::shared_ptr<Runtime> runtime_;
+  const std::shared_ptr<Trace> trace_;
   mutable absl::Mutex mu_;
   std::string work_ ABSL_GUARDED_BY(mu_) = "starting";
   absl::Time working_since_ ABSL_GUARDED_BY(mu_) = runtime_->Now();

@@ -16,6 +16,7 @@
 #include "client/connector.h"
 #include "client/runtime.h"
 #include "client/step_plan.h"
+#include "client/trace.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
 #include "proto/waits.pb.h"
@@ -61,6 +62,8 @@ class Session {
     // grow. gRPC holds copies of these in bounded and async, and where a step's weight is not 1.
     size_t push_window_bytes = 64 << 20;
     std::shared_ptr<Runtime> runtime = RealRuntime();
+    // Takes down each wait of the training thread and each call; none where it is null.
+    std::shared_ptr<Trace> trace;
     // As Membership::Options::resolve.
     std::function<absl::StatusOr<std::string>()> resolve;
   };

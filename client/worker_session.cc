@@ -35,7 +35,7 @@ WorkerSession::WorkerSession(Session::Options options, Connector& connector)
       liveness_(Liveness(options_.job)),
       patience_(Patience(options_.job)),
       runtime_(options_.runtime),
-      activity_(std::make_shared<Activity>(runtime_)) {}
+      activity_(std::make_shared<Activity>(runtime_, options_.trace)) {}
 
 WorkerSession::~WorkerSession() {
   if (timers_ == nullptr) return;

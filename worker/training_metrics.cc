@@ -1,5 +1,7 @@
 #include "worker/training_metrics.h"
 
+#include <utility>
+
 namespace parley {
 namespace {
 
@@ -8,8 +10,9 @@ constexpr std::array<const char*, kStepPhases> kNames = {"data", "forward", "bac
 
 }  // namespace
 
-TrainingMetrics::TrainingMetrics(Metrics& metrics)
-    : step_(metrics.Gauge("parley_step", "The last decided step that this process knows.")),
+TrainingMetrics::TrainingMetrics(Metrics& metrics, std::shared_ptr<Trace> trace)
+    : trace_(std::move(trace)),
+      step_(metrics.Gauge("parley_step", "The last decided step that this process knows.")),
       job_epoch_(metrics.Gauge("parley_job_epoch", "Rises with each rollback.")),
       view_epoch_(metrics.Gauge("parley_view_epoch", "Rises with each change of membership.")),
       samples_(metrics.Counter("parley_samples_total", "Training samples that this worker used.")),
@@ -26,6 +29,11 @@ TrainingMetrics::TrainingMetrics(Metrics& metrics)
 
 void TrainingMetrics::Spent(StepPhase phase, absl::Duration duration) {
   phases_[static_cast<size_t>(phase)].step += duration;
+}
+
+void TrainingMetrics::Spent(StepPhase phase, absl::Time begin, absl::Time end) {
+  Spent(phase, end - begin);
+  if (trace_ != nullptr) trace_->Span(kNames[static_cast<size_t>(phase)], begin, end);
 }
 
 void TrainingMetrics::Observe(StepPhase phase) {

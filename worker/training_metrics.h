@@ -3,10 +3,12 @@
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "client/session.h"
+#include "client/trace.h"
 #include "common/metrics/metrics.h"
 
 namespace parley {
@@ -20,10 +22,12 @@ inline constexpr size_t kStepPhases = 7;
 // thread; `metrics` must outlive it.
 class TrainingMetrics {
  public:
-  explicit TrainingMetrics(Metrics& metrics);
+  // trace: takes down each phase too; may be null.
+  explicit TrainingMetrics(Metrics& metrics, std::shared_ptr<Trace> trace = nullptr);
 
   // Time spent in a phase during the current step; a phase may come several times in it.
   void Spent(StepPhase phase, absl::Duration duration);
+  void Spent(StepPhase phase, absl::Time begin, absl::Time end);
 
   // The step is over: its phases become one observation each.
   void StepDone(const Verdict& verdict, uint64_t own_samples, const Session::Traffic& traffic);
@@ -45,6 +49,7 @@ class TrainingMetrics {
     absl::Duration total;  // before it
     prometheus::Histogram* histogram = nullptr;
   };
+  const std::shared_ptr<Trace> trace_;
   std::array<PhaseTime, kStepPhases> phases_;
   Session::Traffic seen_;  // counted already
   prometheus::Gauge& step_;
@@ -61,7 +66,7 @@ class PhaseTimer {
  public:
   PhaseTimer(TrainingMetrics& metrics, StepPhase phase)
       : metrics_(metrics), phase_(phase), begin_(absl::Now()) {}
-  ~PhaseTimer() { metrics_.Spent(phase_, absl::Now() - begin_); }
+  ~PhaseTimer() { metrics_.Spent(phase_, begin_, absl::Now()); }
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 

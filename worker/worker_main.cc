@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
@@ -64,7 +65,8 @@ int ExitWith(Daemon& daemon, const FirstCause& cause) {
   return daemon.Exit(cause.preempted() ? kPreempted : kFailed, cause.text());
 }
 
-int Train(Daemon& daemon, Preemption& preemption) {
+// trace_file: empty for none.
+int Train(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
   daemon.OnSignal([&](int signal) { preemption.Signal(signal); });
   // Nobody knows of this worker yet, so it can simply go.
   preemption.BreakOffBy([&](const std::string& signal) {
@@ -79,6 +81,8 @@ int Train(Daemon& daemon, Preemption& preemption) {
   options.coordinator = daemon.flags().coordinator;
   options.address = daemon.address();
   options.metrics_address = daemon.metrics().address();
+  if (!trace_file.empty()) options.trace = std::make_shared<Trace>();
+  const std::shared_ptr<Trace> trace = options.trace;
   if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {
     return daemon.Exit(kWrongUsage, "--join_timeout: \"" + daemon.flags().join_timeout +
                                         "\" is no duration such as 60s");
@@ -115,11 +119,16 @@ int Train(Daemon& daemon, Preemption& preemption) {
     (*session)->Fail("preempted by " + signal, /*preempted=*/true);
   });
 
-  TrainingMetrics metrics(daemon.metrics());
+  TrainingMetrics metrics(daemon.metrics(), trace);
   Trainer trainer({daemon.job(), *workload->network, workload->data, **session, metrics,
                    daemon.log(), [&] { return preemption.AskedBeforeStep(); }});
   const absl::Status status = trainer.Run();
   preemption.Over();  // before the session ends
+  if (trace != nullptr) {
+    const absl::Status written =
+        trace->WriteTo(trace_file, absl::StrCat("worker ", (*session)->ordinal()));
+    if (!written.ok()) daemon.log().Warning(std::string(written.message()), {});
+  }
   if (status.ok()) return daemon.Exit(kFinished, "");
   if (const std::optional<FirstCause> cause = (*session)->failure())
     return ExitWith(daemon, *cause);
@@ -135,6 +144,10 @@ int Main(int argc, char** argv) {
   app.add_flag(
       "--describe", describe,
       "Print the model's tensors and the number of samples as JSON, and end; contacts nobody");
+  std::string trace_file;
+  app.add_option("--trace", trace_file,
+                 "Write what the worker did and waited for, and when, to this file at its end, for "
+                 "ui.perfetto.dev");
   CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   if (describe) return DescribeWorkload(flags.job);
@@ -149,7 +162,7 @@ int Main(int argc, char** argv) {
   if (absl::Status status = daemon.Serve({}); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  return Train(daemon, preemption);
+  return Train(daemon, preemption, trace_file);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@ import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
+from support.data import write_cifar
 from support.jobs import Run, folder
 
 PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy<2.3"]
@@ -49,15 +50,6 @@ def environment():
         subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True)
         subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True)
     return python
-
-
-def write_cifar(where):
-    """Random images in CIFAR-10's format: how fast a network trains does not depend on what it sees."""
-    where.mkdir()
-    chance = random.Random(1)
-    for name in [f"data_batch_{i}.bin" for i in range(1, 6)] + ["test_batch.bin"]:
-        records = (bytes([i % 10]) + chance.randbytes(3072) for i in range(2000))
-        (where / name).write_bytes(b"".join(records))
 
 
 def parley(where, name, workers):
