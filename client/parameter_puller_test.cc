@@ -54,6 +54,54 @@ TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
   EXPECT_TRUE(shards.held(0).empty());
 }
 
+TEST(ParameterPuller, ATensorIsHereWhenAllItsSlicesAre) {
+  HeldShards shards(2, 3, 100, /*slices_of_each=*/2);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/16);
+  puller.Begin({.version = 7});
+  EXPECT_TRUE(puller.pulling());
+  // Answers in this order: of each shard the first tensor's slice first.
+  std::vector<uint32_t> order = {0, 0, 1, 1, 0, 1};
+  size_t answered = 0;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (answered < order.size()) shards.AnswerFirst(order[answered++]);
+      return false;
+    });
+  };
+  const auto is_here = [&](size_t tensor) {
+    const auto values = shards.arena().tensor(tensor);
+    return std::all_of(values.begin(), values.end(),
+                       [](std::byte b) { return b == std::byte{'x'}; });
+  };
+  ASSERT_TRUE(puller.Await(0, wait).ok());
+  EXPECT_EQ(answered, 3u);
+  EXPECT_TRUE(is_here(0));
+  EXPECT_FALSE(is_here(2));
+  ASSERT_TRUE(puller.Await(0, wait).ok());
+  EXPECT_EQ(answered, 3u);
+  ASSERT_TRUE(puller.Await(1, wait).ok());
+  EXPECT_EQ(answered, 4u);
+  ASSERT_TRUE(puller.Await(std::nullopt, wait).ok());
+  EXPECT_FALSE(puller.pulling());
+  EXPECT_TRUE(is_here(1) && is_here(2));
+  EXPECT_EQ(puller.TakePulledBytes(), 6 * 400u);
+}
+
+TEST(ParameterPuller, AfterARefusalNothingIsOnItsWay) {
+  HeldShards shards(1, 2, 100);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
+  puller.Begin({.version = 7});
+  shards.AnswerFirst(0);
+  shards.RefuseFirst(0, absl::AbortedError("version 7 is gone"));
+  const auto wait = [&](const std::function<bool()>& done) { return shards.RunUntil(done); };
+  EXPECT_TRUE(absl::IsAborted(puller.Await(1, wait)));
+  EXPECT_FALSE(puller.pulling());
+  EXPECT_TRUE(puller.Await(1, wait).ok());  // nothing is begun
+}
+
 TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
   HeldShards shards(1, 10, 100);
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),

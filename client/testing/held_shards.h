@@ -23,8 +23,8 @@
 
 namespace parley {
 
-// Shards that answer Push and Pull only when a test says so, and a model of equal tensors, a slice
-// each, that lies on them in turn. Thread-safe.
+// Shards that answer Push and Pull only when a test says so, and a model of equal tensors of so
+// many slices each, which lie on them in turn. Thread-safe.
 class HeldShards {
  public:
   struct Held {
@@ -33,8 +33,10 @@ class HeldShards {
     std::function<void(absl::Status)> answer;  // OK: with what was asked for
   };
 
-  HeldShards(uint32_t shards, size_t tensors, int64_t elements)
-      : tensors_(MakeTensors(tensors, elements)), arena_(tensors_) {
+  // elements: of a slice.
+  HeldShards(uint32_t shards, size_t tensors, int64_t elements, size_t slices_of_each = 1)
+      : tensors_(MakeTensors(tensors, elements * static_cast<int64_t>(slices_of_each))),
+        arena_(tensors_) {
     ClusterView view;
     view.mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
     for (uint32_t i = 0; i < shards; ++i) {
@@ -44,12 +46,13 @@ class HeldShards {
       member->set_address("h:" + std::to_string(i));
       connector_.shards.push_back(std::make_shared<Shard>());
     }
-    for (uint32_t i = 0; i < tensors; ++i) {
+    for (uint32_t i = 0; i < tensors * slices_of_each; ++i) {
       Slice* slice = view.add_slices();
       slice->set_id(i);
-      slice->set_tensor(i);
+      slice->set_tensor(i / static_cast<uint32_t>(slices_of_each));
       slice->set_shard(i % shards);
-      slice->set_end(static_cast<uint64_t>(elements));
+      slice->set_begin(i % slices_of_each * static_cast<uint64_t>(elements));
+      slice->set_end(slice->begin() + static_cast<uint64_t>(elements));
     }
     layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
     calls_.Connect(layout_.shard_addresses(), 1);
