@@ -6,6 +6,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
+
 #include "client/torch/testing/fake_session.h"
 
 namespace parley {
@@ -13,6 +15,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::UnorderedElementsAre;
 
 // Two layers with a batch normalisation between them, one parameter that nothing uses, one frozen.
 struct Network : torch::nn::Module {
@@ -134,6 +137,29 @@ TEST(ModuleBindingTest, AfterPullAheadForwardWaitsForEachLayerWhenItComesToIt) {
   step();
   EXPECT_EQ(session.awaited().size(), 7);  // what it has awaited is here
   for (const std::string& name : session.PushedNames()) EXPECT_NE(name, "unused");
+}
+
+TEST(ModuleBindingTest, AScriptedForwardWaitsToo) {
+  torch::jit::Module module("layers");
+  module.register_parameter("w", torch::ones({3, 2}).requires_grad_(), /*is_buffer=*/false);
+  module.register_parameter("unused", torch::ones({2}).requires_grad_(), /*is_buffer=*/false);
+  module.register_parameter("b", torch::ones({2}).requires_grad_(), /*is_buffer=*/false);
+  module.define("def forward(self, x):\n  return (x.matmul(self.w) + self.b).square().mean()\n");
+  // More than once: the interpreter optimises what it has seen.
+  FakeSession session({Plan(1), Plan(2), Plan(3), Plan(4)}, 0.1);
+  const auto binding = ModuleBinding::Create(module);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  const torch::Tensor x = torch::ones({4, 3});
+  while (const auto plan = session.NextStep()) {
+    ASSERT_TRUE((*binding)->PullAhead().ok());
+    const torch::Tensor loss = module.forward({x}).toTensor();
+    EXPECT_TRUE(std::isfinite(loss.item<double>())) << plan->step;
+    // In which order is the interpreter's choice.
+    EXPECT_THAT(session.awaited(), UnorderedElementsAre("w", "b")) << plan->step;
+    ASSERT_TRUE((*binding)->Backward(loss).ok());
+    ASSERT_TRUE((*binding)->Complete(1).ok());
+  }
 }
 
 TEST(ModuleBindingTest, WhatNoForwardHasReadAfterPullAheadIsAwaitedAtTheEnd) {
