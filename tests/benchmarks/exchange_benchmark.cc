@@ -1,8 +1,9 @@
 // What moving a model through a parameter shard costs: one worker pushes a gradient of all tensors,
 // the shard (a process of its own) applies SGD or Adam, and the worker pulls the parameters,
 // through the whole client library. The limit is measured in turns with it:
-//   plain  one thread's `p -= rate * g`, or Adam, over the same bytes in one process, compiled for
-//          vectors (-O3); with --outside it also copies the gradient in and the parameters out
+//   plain  one thread's `p -= rate * g`, or Adam's loads and stores, over the same bytes in one
+//          process, compiled for vectors (-O3); with --outside it also copies the gradient in and
+//          the parameters out
 //   TCP    the same bytes there and back over one raw loopback connection, received in place
 //
 //   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp] [--adam] [--outside]
@@ -21,7 +22,6 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -60,15 +60,14 @@ __attribute__((optimize("O3"))) void PlainSgd(size_t count, const float* __restr
   for (size_t i = 0; i < count; ++i) p[i] -= kRate * g[i];
 }
 
-__attribute__((optimize("O3", "no-math-errno"))) void PlainAdam(size_t count,
-                                                                const float* __restrict g,
-                                                                float* __restrict p,
-                                                                float* __restrict m,
-                                                                float* __restrict v) {
+// Adam's loads and stores, without its roots and divisions: nothing is faster than this.
+__attribute__((optimize("O3"))) void PlainAdam(size_t count, const float* __restrict g,
+                                               float* __restrict p, float* __restrict m,
+                                               float* __restrict v) {
   for (size_t i = 0; i < count; ++i) {
-    m[i] = 0.9F * m[i] + 0.1F * g[i];
-    v[i] = 0.999F * v[i] + 0.001F * g[i] * g[i];
-    p[i] -= kRate * m[i] / (std::sqrt(v[i]) + 1e-8F);
+    m[i] += g[i];
+    v[i] += g[i];
+    p[i] -= kRate * g[i];
   }
 }
 
