@@ -15,10 +15,10 @@ name: "images"
 seed: 2
 model {{ resnet {{ depth: 18 classes: 3 }} }}
 data {{ image_folders {{ directory: "{folder}" side: 32 least_area: 0.3 }} batch: 8 evaluation_batch: 24 }}
-optimizer {{ sgd {{ rate: 0.01 momentum: 0.9 }} }}
+optimizer {{ sgd {{ rate: 0.01 }} }}
 cluster {{ workers: 2 shards: 2 }}
 threads: 1
-epochs: 6
+epochs: 4
 """
 
 
