@@ -8,8 +8,16 @@
 namespace parley {
 
 void FaultCoverage::Met(std::string_view fault, const std::vector<std::string_view>& states) {
-  auto& row = counts_[std::string(fault)];
-  for (const std::string_view state : states) ++row[std::string(state)];
+  auto row = counts_.find(fault);
+  if (row == counts_.end()) row = counts_.try_emplace(std::string(fault)).first;
+  for (const std::string_view state : states) {
+    const auto cell = row->second.find(state);
+    if (cell == row->second.end()) {
+      row->second.emplace(state, 1);
+    } else {
+      ++cell->second;
+    }
+  }
 }
 
 void FaultCoverage::Add(const FaultCoverage& other) {
