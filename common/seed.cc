@@ -1,6 +1,6 @@
 #include "common/seed.h"
 
-#include <random>
+#include <sys/random.h>
 
 namespace parley {
 namespace {
@@ -26,9 +26,10 @@ uint64_t DeriveSeed(uint64_t seed, std::string_view purpose,
 }
 
 uint64_t RandomIncarnation() {
-  std::random_device device;
   uint64_t value = 0;
-  while (value == 0) value = (static_cast<uint64_t>(device()) << 32) | device();
+  // So few bytes come whole (getrandom(2)); it fails where a signal comes before the system has any.
+  while (::getrandom(&value, sizeof(value), 0) != sizeof(value) || value == 0) {
+  }
   return value;
 }
 
