@@ -70,16 +70,16 @@ uint32_t JobSimulation::LowestContributor(const std::string& shard) {
 }
 
 bool JobSimulation::TakesPart(uint32_t contributor, uint32_t attempt) {
+  const auto has_place = [&](const ClusterView& view) {
+    return std::any_of(view.contributors().begin(), view.contributors().end(),
+                       [&](const Contributor& each) {
+                         return each.ordinal() == contributor && each.attempt() == attempt &&
+                                each.part_members_size() > 0 && each.part_members(0) != 0;
+                       });
+  };
   CoordinatorProcess* const ruler = Ruler();
-  const ClusterView view =
-      ruler == nullptr
-          ? Recorded().view()
-          : ruler->core().Read([](const CoordinatorCore& core) { return core.view(); });
-  return std::any_of(view.contributors().begin(), view.contributors().end(),
-                     [&](const Contributor& each) {
-                       return each.ordinal() == contributor && each.attempt() == attempt &&
-                              each.part_members_size() > 0 && each.part_members(0) != 0;
-                     });
+  if (ruler == nullptr) return has_place(Recorded().view());
+  return ruler->core().Read([&](const CoordinatorCore& core) { return has_place(core.view()); });
 }
 
 Phase JobSimulation::CurrentPhase() {

@@ -158,8 +158,8 @@ void JobSimulation::Plan(int count, std::string_view kind, std::function<void()>
 
 void JobSimulation::FireAimed() {
   if (aimed_.empty()) return;
-  // Each second event: to look at all shards costs more than many an event.
-  if (world_.events_run() % 2 == 0) return;
+  // Each fourth event: to look at all shards costs more than many an event.
+  if (world_.events_run() % 4 != 0) return;
   const std::vector<std::string_view> states = States(nullptr);
   for (size_t i = 0; i < aimed_.size(); ++i) {
     const std::string_view state = aimed_[i].state;

@@ -32,7 +32,7 @@ JobConfig SimulatedJob(const std::string& rest) {
   if (IsClocked(simulated)) {
     checkpoint.set_every("20s");
   } else {
-    checkpoint.set_every_steps(7);
+    checkpoint.set_every_steps(10);
   }
   checkpoint.set_keep_last(2);
   return simulated;
