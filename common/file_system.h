@@ -32,6 +32,8 @@ class ReadableFile {
   virtual uint64_t size() const = 0;
   // All of `bytes` from `offset`; DataLoss where the file ends before.
   virtual absl::Status Read(uint64_t offset, absl::Span<std::byte> bytes) const = 0;
+  // A hint that these bytes are wanted soon: the disk may begin meanwhile. Does not wait.
+  virtual void WillRead(uint64_t /*offset*/, uint64_t /*size*/) const {}
 };
 
 // What the file system says about a file. Two names are of the same file where device and inode are

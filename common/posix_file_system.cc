@@ -99,6 +99,10 @@ class PosixReadableFile final : public ReadableFile {
     return absl::OkStatus();
   }
 
+  void WillRead(uint64_t offset, uint64_t size) const override {
+    ::posix_fadvise(fd_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_WILLNEED);
+  }
+
  private:
   const int fd_;
   const uint64_t size_;

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "client/reference/reference_errors.h"
 
 namespace parley {
 
@@ -52,8 +53,7 @@ ReferenceId ReferenceSpace::IdOf(Handle handle) const {
 absl::Status ReferenceSpace::StatusOf(Handle handle, absl::Time now) const {
   const Reference& reference = references_.at(handle);
   if (reference.held != 0) return holder_.StatusOf(reference.held, now);
-  return owner_.Has(reference.own) ? absl::OkStatus()
-                                   : absl::FailedPreconditionError("its step has ended");
+  return owner_.Has(reference.own) ? absl::OkStatus() : StepEnded(StepOf(reference.scope));
 }
 
 ReferenceOwner::Given ReferenceSpace::PlaceOf(Handle handle) const {

@@ -176,6 +176,19 @@ absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uin
   return absl::OkStatus();
 }
 
+void CheckpointReader::WillRead(const std::string& name, uint64_t begin, uint64_t end) const {
+  const auto found = entries_.find(name);
+  if (found == entries_.end()) return;
+  const uint64_t size = ElementBytes(found->second.tensor.dtype());
+  for (const Piece& piece : found->second.pieces) {
+    const uint64_t from = std::max(begin, piece.begin);
+    const uint64_t to = std::min(end, piece.end);
+    if (from >= to) continue;
+    piece.file->reader->file().WillRead(piece.entry->begin + (from - piece.begin) * size,
+                                        (to - from) * size);
+  }
+}
+
 absl::Status CheckpointReader::VerifyRead() const {
   for (const auto& file : files_) {
     absl::Status status = file->sum.CheckTouched(file->reader->file(), file->reader->path());

@@ -47,6 +47,9 @@ class CheckpointReader {
   absl::Status Read(const std::string& name, uint64_t begin, uint64_t end,
                     absl::Span<std::byte> bytes) const;
 
+  // A hint that Read will be called with this range; ignored where there is no such range.
+  void WillRead(const std::string& name, uint64_t begin, uint64_t end) const;
+
   // Whether all that Read has copied so far is what was written. Reads the rest of each block of
   // which something was read, but no tensor twice; a file of an earlier release is one block.
   // DataLoss names the first damaged file, and its damaged blocks with their sums.

@@ -1,5 +1,6 @@
 #include "server/parameter_shard/checkpoint_slices.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,16 +44,31 @@ void CheckpointSlices::ReadSlices() {
   const auto& slices = routing_.own_slices();
   for (;;) {
     size_t i = 0;
+    size_t announce = 0;
+    size_t announce_end = 0;
     {
       absl::MutexLock lock(&mu_);
       mu_.Await(absl::Condition(this, &CheckpointSlices::MayRead));
       if (stop_ || begun_ == slices.size()) return;
       i = begun_++;
+      announce = announced_;
+      announced_ = announce_end = std::min(begun_ + kAnnounced, slices.size());
     }
+    for (; announce < announce_end; ++announce) Announce(slices[announce]);
     Place& place = places_[i % kAhead];
     place.status = ReadSlice(slices[i], place);
     absl::MutexLock lock(&mu_);
     place.whole = true;
+  }
+}
+
+void CheckpointSlices::Announce(uint32_t id) const {
+  const TensorSpec& tensor = routing_.tensor(id);
+  const Slice& slice = routing_.slice(id);
+  reader_.WillRead(tensor.name(), slice.begin(), slice.end());
+  if (tensor.buffer()) return;
+  for (const std::string& state : reader_.StatesOf(tensor.name())) {
+    reader_.WillRead(StateName(tensor.name(), state), slice.begin(), slice.end());
   }
 }
 

@@ -25,6 +25,9 @@ class CheckpointSlices {
  public:
   static constexpr size_t kReaders = 2;  // one waits for the disk while the other one sums
   static constexpr size_t kAhead = 4;    // also how many slices' bytes are in memory
+  // So many slices before they are read the disk is told of them: values and state lie apart in the
+  // file, so that the system does not see by itself what comes next.
+  static constexpr size_t kAnnounced = 16;
 
   struct Read {
     uint32_t slice = 0;
@@ -52,6 +55,7 @@ class CheckpointSlices {
   };
 
   void ReadSlices();
+  void Announce(uint32_t id) const;
   absl::Status ReadSlice(uint32_t id, Place& place) const;
   absl::Status ReadPiece(const std::string& name, const TensorSpec& tensor, const Slice& slice,
                          std::string& bytes) const;
@@ -67,9 +71,10 @@ class CheckpointSlices {
   Place places_[kAhead];
 
   absl::Mutex mu_;
-  size_t begun_ ABSL_GUARDED_BY(mu_) = 0;  // by the readers
-  size_t taken_ ABSL_GUARDED_BY(mu_) = 0;  // given by Next
-  size_t done_ ABSL_GUARDED_BY(mu_) = 0;   // of these, no longer looked at
+  size_t announced_ ABSL_GUARDED_BY(mu_) = 0;  // to the disk
+  size_t begun_ ABSL_GUARDED_BY(mu_) = 0;      // by the readers
+  size_t taken_ ABSL_GUARDED_BY(mu_) = 0;      // given by Next
+  size_t done_ ABSL_GUARDED_BY(mu_) = 0;       // of these, no longer looked at
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
   std::thread readers_[kReaders];
 };

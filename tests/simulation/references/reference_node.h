@@ -21,6 +21,9 @@ inline size_t IndexOf(const std::string& address) {
   return absl::SimpleAtoi(address.substr(5), &port) ? port - 1000 : 0;
 }
 
+// A value is a number here: the simulation moves no bytes.
+inline int64_t NumberOf(const ValuePtr& value) { return value->tensors.at(0).shape.at(0); }
+
 // A process: its references, and what it has in hand.
 struct ReferenceSimulation::Node {
   size_t index = 0;
