@@ -95,8 +95,11 @@ class Benchmark {
                 Median(copying), copying.front());
     std::printf("  pause                             %7.3f s, of the first one %.3f s\n", pause,
                 copying.front() - plain.front());
-    std::printf("  ratio to memcpy                   %7.2f, of the first one %.2f\n",
-                pause / Median(copies), (copying.front() - plain.front()) / Median(copies));
+    std::printf(
+        "  ratio to memcpy                   %7.2f, of the first one %.2f, of the best turns "
+        "%.2f\n",
+        pause / Median(copies), (copying.front() - plain.front()) / Median(copies),
+        (Best(copying) - Best(plain)) / Best(copies));
   }
 
   void Files() {
@@ -111,12 +114,14 @@ class Benchmark {
     std::vector<double> dd;
     std::vector<double> loads;
     std::vector<double> reads;
-    for (int turn = 0; turn < turns_; ++turn) {
+    CheckpointFile file;
+    const auto dd_writes = [&] {
       dd.push_back(SecondsOf([&] {
         Shell(absl::StrCat("dd if=/dev/zero of=", directory_, "/dd bs=4M count=", all >> 22,
                            " conv=fsync 2>/dev/null"));
       }));
-      CheckpointFile file;
+    };
+    const auto we_write = [&] {
       ours.push_back(SecondsOf([&] {
         auto written = WriteCheckpointFile(*files, folder, routing, *slices);
         if (!written.ok()) {
@@ -125,13 +130,13 @@ class Benchmark {
         }
         file = *std::move(written);
       }));
-      Commit(*files, folder, file);
-      // From the disk, not from the memory that the system keeps of files.
-      Forget(directory_ + "/dd");
-      Forget(absl::StrCat(folder, "/", file.name()));
+    };
+    const auto dd_reads = [&] {
       reads.push_back(SecondsOf([&] {
         Shell(absl::StrCat("dd if=", directory_, "/dd of=/dev/null bs=4M 2>/dev/null"));
       }));
+    };
+    const auto we_read = [&] {
       loads.push_back(SecondsOf([&] {
         const absl::Status loaded =
             LoadCheckpoint(*files, folder, *AtStep(1),
@@ -141,15 +146,37 @@ class Benchmark {
           std::exit(1);
         }
       }));
+    };
+    for (int turn = 0; turn < turns_; ++turn) {
+      // By turns first: a disk that is shared, or fast only for a while, favours one of them.
+      const bool first = turn % 2 != 0;
+      if (first) we_write();
+      dd_writes();
+      if (!first) we_write();
+      Commit(*files, folder, file);
+      // From the disk, not from the memory that the system keeps of files.
+      Forget(directory_ + "/dd");
+      Forget(absl::StrCat(folder, "/", file.name()));
+      if (first) we_read();
+      dd_reads();
+      if (!first) we_read();
       std::filesystem::remove(folder + "/manifest.json");
     }
-    const double mib = static_cast<double>(all) / (1 << 20);
-    std::printf("  written and synced                %7.0f MiB/s, dd %.0f MiB/s, ratio %.2f\n",
-                mib / Median(ours), mib / Median(dd), Median(dd) / Median(ours));
-    std::printf("  loaded and checked                %7.0f MiB/s, dd %.0f MiB/s, ratio %.2f\n",
-                mib / Median(loads), mib / Median(reads), Median(reads) / Median(loads));
+    Print("written and synced", static_cast<double>(all), ours, dd);
+    Print("loaded and checked", static_cast<double>(all), loads, reads);
     std::filesystem::remove(directory_ + "/dd");
     std::filesystem::remove_all(folder);
+  }
+
+  // What others do with a shared disk only makes it slower: the best turn of each says what it can.
+  static void Print(const char* what, double bytes, const std::vector<double>& ours,
+                    const std::vector<double>& dd) {
+    const double mib = bytes / (1 << 20);
+    const double best = Best(ours);
+    const double best_dd = Best(dd);
+    std::printf("  %-20s best %5.0f, median %5.0f MiB/s; dd %5.0f, %5.0f MiB/s; ratio %.2f, %.2f\n",
+                what, mib / best, mib / Median(ours), mib / best_dd, mib / Median(dd),
+                best_dd / best, Median(dd) / Median(ours));
   }
 
   std::shared_ptr<const Routing> AtStep(uint64_t step) const {
