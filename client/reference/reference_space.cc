@@ -60,11 +60,9 @@ ReferenceOwner::Given ReferenceSpace::PlaceOf(Handle handle) const {
   return holder_.PlaceOf(references_.at(handle).held);
 }
 
-absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(const std::string& address,
-                                                            const std::string& function,
-                                                            absl::Span<const Handle> arguments,
-                                                            const ReferenceScope& scope,
-                                                            bool send_ahead, absl::Time now) {
+absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(
+    const std::string& address, const std::string& function, absl::Span<const Handle> arguments,
+    const ReferenceScope& scope, bool send_ahead, absl::Time now, Replies& replies) {
   const uint64_t callee = holder_.OwnerAt(address);
   if (callee == 0) {
     return absl::FailedPreconditionError(absl::StrCat("not connected to ", address));
@@ -116,7 +114,6 @@ absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(const std::string& a
   const absl::StatusOr<ReferenceHolder::HeldId> held =
       holder_.Call(address, std::move(call), now, ended);
   if (!held.ok()) {
-    Replies replies;
     ended(held.status(), ReferenceHolder::Accepted::kNo, now, replies);
     return held.status();
   }

@@ -63,7 +63,7 @@ class ReferenceSpace {
   // status of an argument that can be used no more.
   absl::StatusOr<Handle> Call(const std::string& address, const std::string& function,
                               absl::Span<const Handle> arguments, const ReferenceScope& scope,
-                              bool send_ahead, absl::Time now);
+                              bool send_ahead, absl::Time now, Replies& replies);
   // The value, from where it lives. The error that stands in its place; Aborted: its owner was
   // restarted, or has not been heard of for a lease; FailedPrecondition: its step has ended;
   // DeadlineExceeded.

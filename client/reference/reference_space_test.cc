@@ -152,7 +152,8 @@ class ReferenceSpaceTest : public ::testing::Test {
 
   Handle Call(size_t from, const std::string& to, const std::vector<Handle>& arguments = {},
               const ReferenceScope& scope = {}, bool ahead = false) {
-    const auto result = space(from).Call(to, "make", arguments, scope, ahead, now_);
+    Replies replies;
+    const auto result = space(from).Call(to, "make", arguments, scope, ahead, now_, replies);
     EXPECT_TRUE(result.ok()) << result.status();
     return result.value_or(0);
   }
@@ -211,7 +212,8 @@ TEST_F(ReferenceSpaceTest, AResultIsFetchedFromWhereItLives) {
 }
 
 TEST_F(ReferenceSpaceTest, ACallNeedsAConnection) {
-  EXPECT_EQ(space(0).Call("b", "make", {}, {}, false, now_).status().code(),
+  Replies replies;
+  EXPECT_EQ(space(0).Call("b", "make", {}, {}, false, now_, replies).status().code(),
             absl::StatusCode::kFailedPrecondition);
 }
 

@@ -62,9 +62,9 @@ void ReferenceSimulation::RunFor(absl::Duration time) {
 }
 
 void ReferenceSimulation::Anchor(const NodePtr& node) {
-  Do(node, [&](absl::Time now, Replies&) {
+  Do(node, [&](absl::Time now, Replies& replies) {
     for (size_t other = 0; other < nodes_.size(); ++other) {
-      const auto anchor = node->space->Call(AddressOf(other), "make", {}, {}, false, now);
+      const auto anchor = node->space->Call(AddressOf(other), "make", {}, {}, false, now, replies);
       if (!anchor.ok()) {
         Break(absl::StrCat("where all is well again: ", anchor.status().ToString()));
         continue;
@@ -199,15 +199,14 @@ void ReferenceSimulation::CallSome(const NodePtr& node, const std::string& funct
       arguments.push_back(node->handles[world_.Pick(node->handles.size())]);
     }
   }
-  Do(node, [&](absl::Time now, Replies&) {
-    const auto result =
-        node->space->Call(address, function, arguments, SomeScope(node), world_.Chance(0.5), now);
+  Do(node, [&](absl::Time now, Replies& replies) {
+    const auto result = node->space->Call(address, function, arguments, SomeScope(node),
+                                          world_.Chance(0.5), now, replies);
     if (!result.ok()) return CheckFailure(result.status(), "Call");
     node->handles.push_back(*result);
     ++counts_.references;
     // What is dropped at once is done all the same.
     if (world_.Chance(0.1)) {
-      Replies replies;
       node->handles.pop_back();
       node->space->Drop(*result, now, replies);
     }
@@ -307,8 +306,8 @@ void ReferenceSimulation::Forward(const NodePtr& node, const ReferenceSpace::Run
     return Sum(node, run);
   }
   Do(node, [&](absl::Time now, Replies& replies) {
-    const auto result =
-        node->space->Call(address, "sum", run.arguments, run.scope, world_.Chance(0.5), now);
+    const auto result = node->space->Call(address, "sum", run.arguments, run.scope,
+                                          world_.Chance(0.5), now, replies);
     if (!result.ok()) {
       CheckFailure(result.status(), "Call");
       return FinishLater(node, run, result.status());
