@@ -27,7 +27,7 @@ uint64_t DeriveSeed(uint64_t seed, std::string_view purpose,
 
 uint64_t RandomIncarnation() {
   uint64_t value = 0;
-  // So few bytes come whole (getrandom(2)); it fails where a signal comes before the system has any.
+  // So few bytes come whole (getrandom(2)); it fails where a signal comes before there are any.
   while (::getrandom(&value, sizeof(value), 0) != sizeof(value) || value == 0) {
   }
   return value;
