@@ -16,7 +16,8 @@
 namespace parley {
 
 // A file being written, from its start. Not thread-safe. Destroying it without Close leaves it
-// incomplete.
+// incomplete. An error of writing may be told by a later call than that of Append, at the latest by
+// Sync or Close.
 class WritableFile {
  public:
   virtual ~WritableFile() = default;

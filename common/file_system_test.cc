@@ -2,9 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "absl/time/clock.h"
+#include "common/posix_writable_file.h"
 
 namespace parley {
 namespace {
@@ -82,6 +89,69 @@ TEST_F(FileSystemTest, ReadingPastTheEndIsDataLoss) {
   EXPECT_EQ((*file)->Read(7, absl::MakeSpan(bytes)).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ReadWholeFile(*files_, Path("ten"), 9).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+// Longer than the pieces in which files are written, at lengths that no disk takes directly.
+class LargeFileTest : public FileSystemTest {
+ protected:
+  static constexpr uint64_t kPieceBytes = PosixWritableFile::kPieceBytes;
+  static constexpr uint64_t kBytes = 3 * kPieceBytes + 12345;
+
+  LargeFileTest() : content_(kBytes) {
+    std::mt19937 random(7);
+    for (size_t i = 0; i + 4 <= kBytes; i += 4) {
+      const uint32_t word = random();
+      std::memcpy(&content_[i], &word, sizeof(word));
+    }
+  }
+
+  absl::Span<const std::byte> Part(uint64_t begin, uint64_t end) const {
+    return absl::MakeConstSpan(content_).subspan(begin, end - begin);
+  }
+
+  // What is there by now, read by nothing of ours.
+  std::vector<std::byte> Plainly(const std::string& path) {
+    std::vector<std::byte> result(std::filesystem::file_size(path));
+    std::ifstream file(path, std::ios::binary);
+    file.read(reinterpret_cast<char*>(result.data()), static_cast<std::streamsize>(result.size()));
+    return result;
+  }
+
+  std::vector<std::byte> content_;
+};
+
+TEST_F(LargeFileTest, WhateverThePartsAndSyncsTheFileIsTheirSequence) {
+  std::mt19937 random(1);
+  for (int turn = 0; turn < 4; ++turn) {
+    const std::string path = Path("large");
+    auto file = files_->Create(path);
+    ASSERT_TRUE(file.ok());
+    for (uint64_t begin = 0; begin < kBytes;) {
+      const uint64_t most = turn % 2 == 0 ? kBytes : kPieceBytes;
+      const uint64_t end = std::min<uint64_t>(kBytes, begin + 1 + random() % most);
+      ASSERT_TRUE((*file)->Append(Part(begin, end)).ok());
+      if (random() % 4 == 0) {
+        ASSERT_TRUE((*file)->Sync().ok());
+        const std::vector<std::byte> there = Plainly(path);
+        ASSERT_TRUE(there.size() == end &&
+                    std::equal(there.begin(), there.end(), content_.begin()));
+      }
+      begin = end;
+    }
+    ASSERT_TRUE((*file)->Close().ok());
+    ASSERT_TRUE(Plainly(path) == content_);
+  }
+}
+
+// /dev/full takes nothing.
+TEST_F(LargeFileTest, WhatCannotBeWrittenIsToldAtTheLatestBySync) {
+  for (const uint64_t bytes : {uint64_t{10}, kPieceBytes, kBytes}) {
+    auto file = files_->Create("/dev/full");
+    ASSERT_TRUE(file.ok());
+    (*file)->Append(Part(0, bytes)).IgnoreError();
+    EXPECT_EQ((*file)->Sync().code(), absl::StatusCode::kResourceExhausted);
+    EXPECT_EQ((*file)->Close().code(), absl::StatusCode::kResourceExhausted);
+  }
 }
 
 }  // namespace

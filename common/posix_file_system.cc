@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -15,64 +14,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/errno_status.h"
 #include "common/file_system.h"
+#include "common/posix_writable_file.h"
 
 namespace parley {
 namespace {
-
-absl::Status ErrnoStatus(int error, std::string_view what, const std::string& path) {
-  const std::string message = absl::StrCat(path, ": ", absl::string_view(what.data(), what.size()),
-                                           ": ", std::generic_category().message(error));
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return absl::NotFoundError(message);
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return absl::PermissionDeniedError(message);
-    case EEXIST:
-      return absl::AlreadyExistsError(message);
-    case ENOSPC:
-    case EDQUOT:
-      return absl::ResourceExhaustedError(message);
-    default:
-      return absl::UnavailableError(message);
-  }
-}
-
-class PosixWritableFile final : public WritableFile {
- public:
-  PosixWritableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
-  ~PosixWritableFile() override {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
-  absl::Status Append(absl::Span<const std::byte> bytes) override {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(fd_, bytes.data(), bytes.size());
-      if (written < 0) {
-        if (errno == EINTR) continue;
-        return ErrnoStatus(errno, "cannot write", path_);
-      }
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Sync() override {
-    return ::fsync(fd_) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "cannot sync", path_);
-  }
-
-  absl::Status Close() override {
-    const int fd = std::exchange(fd_, -1);
-    return ::close(fd) == 0 ? absl::OkStatus() : ErrnoStatus(errno, "cannot close", path_);
-  }
-
- private:
-  int fd_;
-  const std::string path_;
-};
 
 class PosixReadableFile final : public ReadableFile {
  public:

@@ -77,10 +77,21 @@ void ReferenceHolder::Die(LinkId id, const absl::Status& why, absl::Time now, Re
 // --- Forks
 // -----------------------------------------------------------------------------------------------------------
 
-uint64_t ReferenceHolder::AddOperation(Link& link, Operation operation) {
-  const uint64_t number = link.next_number++;
-  link.operations.emplace(number, std::move(operation));
-  return number;
+ReferenceHolder::HeldId ReferenceHolder::AddHeld(LinkId link, const ReferenceId& id,
+                                                 const StepScope& scope, uint64_t fork) {
+  const HeldId held_id = next_id_++;
+  Held& held = held_[held_id];
+  held.id = id;
+  held.address = links_.at(link).address;
+  held.scope = scope;
+  held.link = link;
+  held.fork = fork;
+  links_.at(link).held.insert(held_id);
+  return held_id;
+}
+
+void ReferenceHolder::AddOperation(Link& link, Operation operation) {
+  link.operations.emplace(link.next_number++, std::move(operation));
 }
 
 absl::StatusOr<ReferenceHolder::HeldId> ReferenceHolder::Call(const std::string& address,
@@ -89,17 +100,9 @@ absl::StatusOr<ReferenceHolder::HeldId> ReferenceHolder::Call(const std::string&
   for (auto& [id, link] : links_) {
     if (link.address != address || link.session == 0 || now >= link.usable_until) continue;
     link.used_at = now;
-    const HeldId held = next_id_++;
-    const StepScope scope = StepOf(call.head.scope());
-    const uint64_t number =
-        AddOperation(link, Operation{std::move(call), held, std::move(ended), {}});
-    link.held.insert(held);
-    Held& result = held_[held];
-    result.id = {link.owner, link.session, number};
-    result.address = address;
-    result.scope = scope;
-    result.link = id;
-    result.fork = number;
+    const HeldId held = AddHeld(id, {link.owner, link.session, link.next_number},
+                                StepOf(call.head.scope()), link.next_number);
+    AddOperation(link, Operation{std::move(call), held, std::move(ended), {}});
     return held;
   }
   return absl::FailedPreconditionError(absl::StrCat("not connected to ", address));
@@ -112,22 +115,15 @@ ReferenceHolder::HeldId ReferenceHolder::Fork(const ReferenceId& id, const std::
   const LinkId link_id = LinkTo(address, id.owner, now);
   Link& link = links_.at(link_id);
   link.used_at = now;
-  const HeldId held = next_id_++;
+  const HeldId held = AddHeld(link_id, id, scope, link.next_number);
   ForkRequest request;
   ToMessage(id, *request.mutable_name());
-  const uint64_t number = AddOperation(
+  AddOperation(
       link, Operation{std::move(request),
                       held,
                       [then = std::move(then)](const absl::Status& status, Accepted, absl::Time now,
                                                Replies& replies) { then(status, now, replies); },
                       {}});
-  link.held.insert(held);
-  Held& fork = held_[held];
-  fork.id = id;
-  fork.address = address;
-  fork.scope = scope;
-  fork.link = link_id;
-  fork.fork = number;
   return held;
 }
 
@@ -139,14 +135,8 @@ std::optional<ReferenceHolder::HeldId> ReferenceHolder::Accept(const ReferenceId
   for (auto& [link_id, link] : links_) {
     if (link.owner != id.owner || link.session == 0 || link.session != given.session) continue;
     ++link.given_received;
-    const HeldId held = next_id_++;
-    link.held.insert(held);
-    Held& fork = held_[held];
-    fork.id = id;
-    fork.address = address;
-    fork.scope = scope;
-    fork.link = link_id;
-    fork.fork = given.fork;
+    const HeldId held = AddHeld(link_id, id, scope, given.fork);
+    Held& fork = held_.at(held);
     fork.confirmed = true;
     fork.ahead = std::move(ahead);
     return held;

@@ -206,7 +206,9 @@ class ReferenceHolder {
   };
 
   LinkId LinkTo(const std::string& address, uint64_t owner, absl::Time now);
-  uint64_t AddOperation(Link& link, Operation operation);
+  HeldId AddHeld(LinkId link, const ReferenceId& id, const StepScope& scope, uint64_t fork);
+  // Of the link's next number.
+  void AddOperation(Link& link, Operation operation);
   uint64_t Sent(Attempts& attempts, Pending pending);
   void Failed(Attempts& attempts, absl::Time now) const;
   absl::Status WhyLeaseOver(const Link& link) const;

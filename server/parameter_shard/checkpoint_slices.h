@@ -23,8 +23,8 @@ namespace parley {
 // whoever starts the slices work at the same time. Made and used by LoadCheckpoint, on one thread.
 class CheckpointSlices {
  public:
-  static constexpr size_t kReaders = 2;  // one waits for the disk while the other one sums
-  static constexpr size_t kAhead = 4;    // also how many slices' bytes are in memory
+  static constexpr size_t kReaders = 4;  // some wait for the disk while others sum
+  static constexpr size_t kAhead = 8;    // also how many slices' bytes are in memory
   // So many slices before they are read the disk is told of them: values and state lie apart in the
   // file, so that the system does not see by itself what comes next.
   static constexpr size_t kAnnounced = 16;

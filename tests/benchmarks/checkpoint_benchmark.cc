@@ -5,16 +5,20 @@
 //   bazel run -c opt //tests/benchmarks:checkpoint_benchmark -- [--mib=1024] [--turns=5]
 //   [--dir=DIR]
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
+#include "common/loop_threads.h"
 #include "server/parameter_shard/checkpoint_io.h"
 #include "server/parameter_shard/shard_fixture.h"
 #include "tests/benchmarks/timing.h"
@@ -39,11 +43,12 @@ class Benchmark {
       : bytes_(mib << 20),
         turns_(turns),
         directory_(std::move(directory)),
-        cluster_(Job(), View()) {}
+        cluster_(Job(), View(), /*start=*/true, Resources()) {}
 
   void Run() {
-    std::printf("a shard with %.0f MiB of parameters and as much momentum, %d turns\n",
-                static_cast<double>(bytes_) / (1 << 20), turns_);
+    std::printf("a shard with %.0f MiB of parameters and as much momentum, %u threads, %d turns\n",
+                static_cast<double>(bytes_) / (1 << 20), std::thread::hardware_concurrency(),
+                turns_);
     Pause();
     Files();
   }
@@ -62,6 +67,15 @@ class Benchmark {
     options.tensors = {{"w", bytes_ / sizeof(float)}};
     options.slice_elements = 1 << 20;
     return MakeView(options);
+  }
+
+  // On all cores, as a shard's process has it.
+  ShardResources Resources() {
+    ShardResources resources;
+    resources.parallel = [this](size_t count, const std::function<void(size_t)>& body) {
+      threads_.Run(count, body);
+    };
+    return resources;
   }
 
   // The time in which the shard carries out one decided step.
@@ -89,7 +103,7 @@ class Benchmark {
     }
     if (to[1] != 1) std::abort();  // the copies count
     const double pause = Median(copying) - Median(plain);
-    std::printf("  memcpy of values and momentum     %7.3f s\n", Median(copies));
+    std::printf("  memcpy of both, one thread        %7.3f s\n", Median(copies));
     std::printf("  a step                            %7.3f s\n", Median(plain));
     std::printf("  the step after a marked version   %7.3f s, the first one %.3f s\n",
                 Median(copying), copying.front());
@@ -200,6 +214,7 @@ class Benchmark {
   const uint64_t bytes_;
   const int turns_;
   const std::string directory_;
+  LoopThreads threads_{std::max(1U, std::thread::hardware_concurrency()) - 1};
   ShardCluster cluster_;
 };
 

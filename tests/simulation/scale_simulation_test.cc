@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
 #include "tests/simulation/coordinator_load.h"
 #include "tests/simulation/job_simulation.h"
 #include "tests/simulation/simulated_job.h"
@@ -89,3 +90,10 @@ TEST(ScaleSimulationTest, LosesWorkersAndItsCoordinator) {
 
 }  // namespace
 }  // namespace parley
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  // Of a tenth of all time; the tests with real threads have it.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+  return RUN_ALL_TESTS();
+}

@@ -7,18 +7,11 @@
 #include <vector>
 
 #include "tests/simulation/job_simulation.h"
+#include "tests/simulation/seed_flags.h"
 
 namespace parley {
 
 // Which seeds each kind of job runs; main sets it from its flags.
-struct SeedRange {
-  uint64_t first = 1;
-#if defined(__SANITIZE_ADDRESS__)
-  uint64_t count = 100;  // they take many times as long
-#else
-  uint64_t count = 500;
-#endif
-};
 SeedRange& Seeds();
 
 // Runs the seeds, of which `options` makes the job and the faults, and prints what happened: how

@@ -3,17 +3,15 @@
 #include <gtest/gtest.h>
 #include <malloc.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "tests/simulation/job_simulation.h"
+#include "tests/simulation/seed_flags.h"
 #include "tests/simulation/simulated_job.h"
 #include "tests/simulation/simulation_seeds.h"
 
@@ -149,17 +147,7 @@ TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view flag = argv[i];
-    const bool known = (absl::ConsumePrefix(&flag, "--seeds=") &&
-                        absl::SimpleAtoi(flag, &parley::Seeds().count)) ||
-                       (absl::ConsumePrefix(&flag, "--first_seed=") &&
-                        absl::SimpleAtoi(flag, &parley::Seeds().first));
-    if (!known) {
-      std::fprintf(stderr, "usage: simulation_test [--seeds=N] [--first_seed=N]\n");
-      return 2;
-    }
-  }
+  if (!parley::ReadSeedFlags(argc, argv, parley::Seeds())) return 2;
   // Of a tenth of all time; the tests with real threads have it.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Stacks of fibers come and go; each time one is given back whole would tidy up the heap.
