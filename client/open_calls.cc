@@ -20,6 +20,11 @@ void OpenCalls::Gone() {
   --ending_;
 }
 
+void OpenCalls::AwaitNone(absl::Duration timeout) {
+  absl::MutexLock lock(&mu_);
+  mu_.AwaitWithTimeout(absl::Condition(this, &OpenCalls::NoneLeft), timeout);
+}
+
 void OpenCalls::Close(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
   closed_ = true;

@@ -22,6 +22,9 @@ class OpenCalls {
   // After Ended, when nothing is left of the call, its context included.
   void Gone();
 
+  // Waits until none is open, at most `timeout`.
+  void AwaitNone(absl::Duration timeout);
+
   // Refuses further calls and cancels the open ones; waits until they are gone, at most `timeout`.
   void Close(absl::Duration timeout);
 

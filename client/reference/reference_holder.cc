@@ -128,7 +128,6 @@ ReferenceHolder::HeldId ReferenceHolder::Fork(const ReferenceId& id, const std::
 }
 
 std::optional<ReferenceHolder::HeldId> ReferenceHolder::Accept(const ReferenceId& id,
-                                                               const std::string& address,
                                                                const StepScope& scope,
                                                                const ReferenceOwner::Given& given,
                                                                ValuePtr ahead) {

@@ -24,7 +24,7 @@
 namespace parley {
 
 // A RemoteCallRequest without the values that go ahead, and these: nullptr where an argument has
-// none.
+// none. The adapter puts the two together.
 struct OutgoingCall {
   RemoteCallRequest head;
   std::vector<ValuePtr> ahead;
@@ -91,9 +91,8 @@ class ReferenceHolder {
   HeldId Fork(const ReferenceId& id, const std::string& address, const StepScope& scope,
               absl::Time now, Replies& replies, Then then);
   // A fork that its owner has given, if it is of the session that this process has there.
-  std::optional<HeldId> Accept(const ReferenceId& id, const std::string& address,
-                               const StepScope& scope, const ReferenceOwner::Given& given,
-                               ValuePtr ahead);
+  std::optional<HeldId> Accept(const ReferenceId& id, const StepScope& scope,
+                               const ReferenceOwner::Given& given, ValuePtr ahead);
   void Hold(HeldId held) { ++held_.at(held).holds; }
   void Release(HeldId held, absl::Time now, Replies& replies);
   // The same for who will not use it even if it comes: what has not reached the owner never will.

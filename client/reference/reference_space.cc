@@ -98,7 +98,6 @@ absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(
     } else {
       argument.set_owner_address(holder_.AddressOf(reference.held));
     }
-    argument.set_ahead(ahead != nullptr);
     call.ahead.push_back(std::move(ahead));
     lent.push_back(Copy(handle));
   }
@@ -195,8 +194,8 @@ void ReferenceSpace::Argue(const ReferenceId& call, size_t index, const Referenc
     return;
   }
   if (argument.given_fork() != 0) {
-    const auto held = holder_.Accept(id, argument.owner_address(), StepOf(scope),
-                                     {argument.given_session(), argument.given_fork()}, ahead);
+    const auto held =
+        holder_.Accept(id, StepOf(scope), {argument.given_session(), argument.given_fork()}, ahead);
     if (held.has_value()) {
       arriving_.at(call).run.arguments[index] = Held(*held, scope);
       return Settle(call, absl::OkStatus(), now, replies);

@@ -1,0 +1,48 @@
+#ifndef PARLEY_CLIENT_REFERENCE_REFERENCE_PEERS_H_
+#define PARLEY_CLIENT_REFERENCE_REFERENCE_PEERS_H_
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/grpc_peer.h"
+#include "client/open_calls.h"
+#include "client/reference/reference_holder.h"
+#include "common/replies.h"
+#include "proto/remote_reference.grpc.pb.h"
+
+namespace parley {
+
+// The processes that this one sends messages of references to, by gRPC. Thread-safe.
+class ReferencePeers {
+ public:
+  ~ReferencePeers() { Close(absl::ZeroDuration()); }
+
+  // One attempt. `done` runs on a thread of gRPC, or here if this process is ending.
+  void Send(const ToOwner& message, absl::Duration patience, Done<FromOwner> done);
+
+  // Waits until what was sent has been answered, at most so long; then ends the rest, and sends
+  // nothing more.
+  void Close(absl::Duration patience) {
+    calls_->AwaitNone(patience);
+    calls_->Close(absl::Seconds(5));
+  }
+
+ private:
+  using Peer = GrpcPeer<RemoteReferences>;
+
+  Peer& PeerAt(const std::string& address);
+
+  const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
+  absl::Mutex mu_;
+  // Channels live until no call is left, so that none is destroyed by a thread of its own
+  // callbacks.
+  std::map<std::string, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_REFERENCE_REFERENCE_PEERS_H_

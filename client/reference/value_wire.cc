@@ -1,0 +1,140 @@
+#include "client/reference/value_wire.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/tensor_wire.h"
+#include "common/tensor.h"
+#include "common/tensor_slice.h"
+#include "proto/remote_reference.pb.h"
+
+namespace parley {
+namespace {
+
+// Both messages have their `repeated SliceData` there.
+constexpr uint32_t kDataField = 15;
+static_assert(kDataField == RemoteCallRequest::kDataFieldNumber &&
+              kDataField == FetchReply::kDataFieldNumber);
+
+// The rest of a message is names.
+constexpr uint64_t kMostValueBytes = kMaxMessageBytes - (1 << 20);
+
+uint64_t BytesOf(const RemoteValue& value) {
+  uint64_t bytes = 0;
+  for (const ValueTensor& tensor : value.tensors) bytes += tensor.bytes.size();
+  return bytes;
+}
+
+void Describe(const RemoteValue& value, RemoteTensors& message, std::vector<TensorSlice>& data) {
+  for (const ValueTensor& tensor : value.tensors) {
+    RemoteTensor& described = *message.add_tensors();
+    described.set_dtype(tensor.dtype);
+    described.mutable_shape()->Assign(tensor.shape.begin(), tensor.shape.end());
+    TensorSlice& slice = data.emplace_back();
+    slice.slice = static_cast<uint32_t>(data.size() - 1);
+    slice.bytes = tensor.bytes;
+    slice.owner = tensor.owner;
+  }
+}
+
+// Takes the value's tensors from the front of `data`; their bytes live as long as `owner`.
+absl::StatusOr<ValuePtr> Assemble(const RemoteTensors& message,
+                                  const std::shared_ptr<const void>& owner,
+                                  absl::Span<const TensorSlice>& data) {
+  auto value = std::make_shared<RemoteValue>();
+  for (const RemoteTensor& described : message.tensors()) {
+    TensorSpec spec;
+    spec.set_dtype(described.dtype());
+    *spec.mutable_shape() = described.shape();
+    if (data.empty() || ElementBytes(described.dtype()) == 0 ||
+        data.front().bytes.size() != ByteCount(spec)) {
+      return absl::InvalidArgumentError("a value whose bytes do not fit its types and shapes");
+    }
+    ValueTensor& tensor = value->tensors.emplace_back();
+    tensor.dtype = described.dtype();
+    tensor.shape.assign(described.shape().begin(), described.shape().end());
+    tensor.bytes = data.front().bytes;
+    tensor.owner = owner;
+    data.remove_prefix(1);
+  }
+  return value;
+}
+
+}  // namespace
+
+grpc::ByteBuffer EncodeCall(const OutgoingCall& call) {
+  RemoteCallRequest head = call.head;
+  std::vector<TensorSlice> data;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < call.ahead.size(); ++i) {
+    const ValuePtr& value = call.ahead[i];
+    if (value == nullptr || bytes + BytesOf(*value) > kMostValueBytes) continue;
+    bytes += BytesOf(*value);
+    Describe(*value, *head.mutable_arguments(static_cast<int>(i))->mutable_ahead(), data);
+  }
+  return EncodeTensors(head, kDataField, data);
+}
+
+absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes) {
+  const auto here = std::make_shared<grpc::ByteBuffer>(bytes);
+  OutgoingCall call;
+  std::vector<TensorSlice> data;
+  if (absl::Status status = DecodeTensors(*here, kDataField, call.head, data); !status.ok()) {
+    return status;
+  }
+  absl::Span<const TensorSlice> left = data;
+  for (const ReferenceArgument& argument : call.head.arguments()) {
+    ValuePtr& value = call.ahead.emplace_back();
+    if (!argument.has_ahead()) continue;
+    absl::StatusOr<ValuePtr> assembled = Assemble(argument.ahead(), here, left);
+    if (!assembled.ok()) return assembled.status();
+    value = *std::move(assembled);
+  }
+  if (!left.empty()) return absl::InvalidArgumentError("a call with more tensors than it names");
+  return call;
+}
+
+grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched) {
+  FetchReply head;
+  std::vector<TensorSlice> data;
+  absl::Status status = fetched.value.status();
+  if (status.ok() && BytesOf(**fetched.value) > kMostValueBytes) {
+    status = absl::ResourceExhaustedError(absl::StrCat("a value of ", BytesOf(**fetched.value),
+                                                       " bytes is larger than a message, ",
+                                                       kMostValueBytes, " bytes"));
+  }
+  if (status.ok()) {
+    Describe(**fetched.value, *head.mutable_value(), data);
+  } else {
+    head.set_error(static_cast<int>(status.code()));
+    head.set_message(std::string(status.message()));
+  }
+  return EncodeTensors(head, kDataField, data);
+}
+
+absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes) {
+  const auto here = std::make_shared<grpc::ByteBuffer>(bytes);
+  FetchReply head;
+  std::vector<TensorSlice> data;
+  if (absl::Status status = DecodeTensors(*here, kDataField, head, data); !status.ok()) {
+    return status;
+  }
+  if (head.error() != 0) {
+    return FetchedValue{absl::Status(static_cast<absl::StatusCode>(head.error()), head.message())};
+  }
+  absl::Span<const TensorSlice> left = data;
+  absl::StatusOr<ValuePtr> value = Assemble(head.value(), here, left);
+  if (!value.ok()) return value.status();
+  if (!left.empty()) return absl::InvalidArgumentError("a value with more tensors than it names");
+  return FetchedValue{*std::move(value)};
+}
+
+}  // namespace parley

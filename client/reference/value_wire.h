@@ -1,0 +1,28 @@
+#ifndef PARLEY_CLIENT_REFERENCE_VALUE_WIRE_H_
+#define PARLEY_CLIENT_REFERENCE_VALUE_WIRE_H_
+
+#include <grpcpp/support/byte_buffer.h>
+
+#include "absl/status/statusor.h"
+#include "client/reference/reference_holder.h"
+#include "client/reference/reference_owner.h"
+
+namespace parley {
+
+// The bytes of the two messages of proto/remote_reference.proto that carry values: what protobuf
+// would write and reads, but nobody copies the tensors (common/rpc/tensor_wire.h). What is decoded
+// lies where gRPC has received it, and keeps that.
+//
+// INVALID_ARGUMENT where the bytes are no such message, or a tensor has another size than its type
+// and shape say. A value of more bytes than a message takes (64 MiB) is sent as an error that says
+// so; one that should go ahead stays where it is.
+
+grpc::ByteBuffer EncodeCall(const OutgoingCall& call);
+absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes);
+
+grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched);
+absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_REFERENCE_VALUE_WIRE_H_
