@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/reference/values_for_test.h"
 
 namespace parley {
 namespace {
@@ -19,39 +19,6 @@ namespace {
 using ::testing::HasSubstr;
 
 constexpr absl::Duration kLease = absl::Seconds(2);
-
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
-
-RemoteValue Numbers(const std::vector<float>& numbers) {
-  auto memory = std::make_shared<std::vector<float>>(numbers);
-  ValueTensor tensor;
-  tensor.dtype = F32;
-  tensor.shape = {static_cast<int64_t>(numbers.size())};
-  tensor.bytes = TensorBytes::Piece(reinterpret_cast<const std::byte*>(memory->data()),
-                                    memory->size() * sizeof(float));
-  tensor.owner = memory;
-  RemoteValue value;
-  value.tensors.push_back(std::move(tensor));
-  return value;
-}
-
-std::vector<float> NumbersOf(const RemoteValue& value) {
-  std::vector<float> numbers(value.tensors.at(0).bytes.size() / sizeof(float));
-  value.tensors[0].bytes.CopyTo(reinterpret_cast<std::byte*>(numbers.data()));
-  return numbers;
-}
-
-absl::StatusOr<RemoteValue> Add(const RemoteCall& call) {
-  std::vector<float> sum;
-  for (const RemoteReference& argument : call.arguments) {
-    const absl::StatusOr<ValuePtr> value = argument.Fetch(Soon());
-    if (!value.ok()) return value.status();
-    const std::vector<float> numbers = NumbersOf(**value);
-    sum.resize(numbers.size());
-    for (size_t i = 0; i < numbers.size(); ++i) sum[i] += numbers[i];
-  }
-  return Numbers(sum);
-}
 
 // Agents a, b and c of one job, each with the functions of the test, all connected.
 class RemoteAgentTest : public ::testing::Test {

@@ -160,8 +160,16 @@ TEST_F(SafetensorsFile, FilesThatCannotBeAreErrors) {
             absl::StatusCode::kNotFound);
   EXPECT_EQ(SafetensorsWriter::Create(*files_, "/none/x", tensors_).status().code(),
             absl::StatusCode::kNotFound);
-  EXPECT_EQ(SafetensorsWriter::Create(*files_, "/dev/full", tensors_).status().code(),
-            absl::StatusCode::kResourceExhausted);
+}
+
+// What is appended may wait in memory for the rest of its piece, so that a full disk is told by the
+// end at the latest.
+TEST_F(SafetensorsFile, AFullDiskIsToldBeforeItIsSaidToBeWritten) {
+  auto writer = SafetensorsWriter::Create(*files_, "/dev/full", {Tensor("a", F32, {2})});
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const std::vector<std::byte> bytes(8);
+  EXPECT_TRUE((*writer)->Append(bytes).ok());
+  EXPECT_EQ((*writer)->Finish().status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST_F(SafetensorsFile, OneWithoutTensorsIsAFile) {

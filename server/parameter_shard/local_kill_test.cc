@@ -4,14 +4,10 @@
 //   local_kill_test [--rounds=N]      20 of each, unless it says otherwise
 //
 // Run as `local_kill_test worker ADDRESS STEP` and `... shard ADDRESS` it is what is killed.
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <fstream>
 #include <random>
 #include <string>
@@ -22,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/child_for_test.h"
 #include "server/parameter_shard/local_door_fixture.h"
 
 namespace parley::testing {
@@ -32,40 +29,6 @@ int rounds = 20;
 bool IsUniform(const Floats& values, float value) {
   return std::all_of(values.begin(), values.end(), [&](float each) { return each == value; });
 }
-
-// This program in another role, until it is killed. It says when it is at work.
-class Child {
- public:
-  explicit Child(std::vector<std::string> arguments) {
-    int ends[2];
-    EXPECT_EQ(::pipe2(ends, O_CLOEXEC), 0);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
-    arguments.insert(arguments.begin(), "local_kill_test");
-    std::vector<char*> argv;
-    for (std::string& argument : arguments) argv.push_back(argument.data());
-    argv.push_back(nullptr);
-    EXPECT_EQ(::posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&actions);
-    ::close(ends[1]);
-    char byte = 0;
-    EXPECT_EQ(::read(ends[0], &byte, 1), 1) << "it did not begin";
-    ::close(ends[0]);
-  }
-  // Its exit code where it had ended by itself: it has seen something wrong.
-  int Kill() {
-    ::kill(pid_, SIGKILL);
-    int status = 0;
-    EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
-  }
-
- private:
-  pid_t pid_ = 0;
-};
-
-void IsAtWork() { (void)!::write(STDOUT_FILENO, "x", 1); }
 
 // How many segments this process has mapped.
 int Segments() {
@@ -89,14 +52,14 @@ int BeWorker(const std::string& address, uint64_t step) {
     const auto pulled = worker.Pull(step);
     if (!pulled.ok()) return 5;
     if (!IsUniform(LocalWorker::FloatsOf(*pulled), -static_cast<float>(step))) return 6;
-    if (first) IsAtWork();
+    if (first) TellParent("at work");
   }
 }
 
 int BeShard(const std::string& address) {
   const LocalShard shard(address);
   if (!shard.status().ok()) return 3;
-  IsAtWork();
+  TellParent("at work");
   ::pause();
   return 0;
 }
@@ -111,7 +74,7 @@ TEST(LocalKillTest, AWorkerIsKilled) {
   const int segments = Segments();
   for (int round = 0; round < rounds; ++round) {
     const uint64_t before = version();
-    Child child({"worker", shard.address(), absl::StrCat(before + 1)});
+    ChildForTest child({"worker", shard.address(), absl::StrCat(before + 1)});
     absl::SleepFor(absl::Microseconds(random() % 3000));
     ASSERT_EQ(child.Kill(), 0) << "round " << round;
     ASSERT_GT(version(), before);
@@ -141,7 +104,7 @@ TEST(LocalKillTest, AShardIsKilled) {
   uint64_t steps = 0;
   for (int round = 0; round < rounds; ++round) {
     const std::string address = AnAddress();
-    Child child({"shard", address});
+    ChildForTest child({"shard", address});
     LocalWorker worker;
     ASSERT_TRUE(worker.Connect(address));
     absl::Status status;

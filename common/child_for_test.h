@@ -1,0 +1,38 @@
+#ifndef PARLEY_COMMON_CHILD_FOR_TEST_H_
+#define PARLEY_COMMON_CHILD_FOR_TEST_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace parley {
+
+// A test's own program in another role, as a process that the test may kill. The test's main looks
+// at its arguments to see which role it has.
+class ChildForTest {
+ public:
+  // Runs this program with these arguments and waits for its first line (TellParent); a child that
+  // ends without one is a failure of the test.
+  explicit ChildForTest(const std::vector<std::string>& arguments);
+  ~ChildForTest();  // kills it
+  ChildForTest(const ChildForTest&) = delete;
+  ChildForTest& operator=(const ChildForTest&) = delete;
+
+  const std::string& first_line() const { return first_line_; }
+
+  // With SIGKILL. Its exit code where it had ended by itself, else 0; 0 too where it was killed
+  // before.
+  int Kill();
+
+ private:
+  pid_t pid_ = 0;
+  std::string first_line_;
+};
+
+// In the child: writes the line that its parent waits for.
+void TellParent(const std::string& line);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_CHILD_FOR_TEST_H_
