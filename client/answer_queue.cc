@@ -1,8 +1,15 @@
 #include "client/answer_queue.h"
 
+#include <sched.h>
+
 #include <algorithm>
 
 namespace parley {
+namespace {
+
+constexpr absl::Duration kVisit = absl::Microseconds(50);
+
+}  // namespace
 
 void AnswerQueue::Post(std::function<void()> answer) {
   absl::MutexLock lock(&mu_);
@@ -17,6 +24,18 @@ void AnswerQueue::End(absl::Status why) {
   dropped.swap(answers_);
 }
 
+void AnswerQueue::Visit(absl::Time deadline) {
+  const absl::Time sleep_at = std::min(deadline, runtime_->Now() + kVisit);
+  do {
+    {
+      absl::MutexLock lock(&mu_);
+      if (Ready()) return;
+    }
+    if (!visitors_->Visit()) (void)::sched_yield();
+  } while (runtime_->Now() < sleep_at);
+  visitors_->Leave();
+}
+
 absl::Status AnswerQueue::RunUntil(const std::function<bool()>& done, absl::Time deadline,
                                    const std::function<void()>& waiting, absl::Duration interval) {
   while (true) {
@@ -26,6 +45,7 @@ absl::Status AnswerQueue::RunUntil(const std::function<bool()>& done, absl::Time
       if (!ended_.ok()) return ended_;
     }
     if (done()) return absl::OkStatus();
+    if (visitors_ != nullptr) Visit(deadline);
     {
       absl::MutexLock lock(&mu_);
       const absl::Time now = runtime_->Now();

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/runtime.h"
+#include "client/visitors.h"
 
 namespace parley {
 
@@ -19,7 +20,9 @@ namespace parley {
 // Held as shared: answers can come after the waiting thread has gone, and are dropped then.
 class AnswerQueue {
  public:
-  explicit AnswerQueue(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+  // visitors, if there are any, must be there whenever RunUntil runs.
+  explicit AnswerQueue(std::shared_ptr<Runtime> runtime, Visitors* visitors = nullptr)
+      : runtime_(std::move(runtime)), visitors_(visitors) {}
 
   // Any thread. Dropped after End.
   void Post(std::function<void()> answer);
@@ -41,7 +44,11 @@ class AnswerQueue {
     return !answers_.empty() || !ended_.ok();
   }
 
+  // Looks for answers where they come in, for as long as it would take to be woken.
+  void Visit(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
+
   const std::shared_ptr<Runtime> runtime_;
+  Visitors* const visitors_;
   absl::Mutex mu_;
   std::deque<std::function<void()>> answers_ ABSL_GUARDED_BY(mu_);
   absl::Status ended_ ABSL_GUARDED_BY(mu_);

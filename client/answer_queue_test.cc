@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <thread>
+#include <utility>
 
 #include "absl/time/clock.h"
 
@@ -52,6 +54,55 @@ TEST(AnswerQueue, EndsAtTheDeadlineAndTellsThatItWaits) {
                      absl::Milliseconds(2));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status));
   EXPECT_GE(waited, 2);
+}
+
+// Has one answer after so many visits, and none after that.
+class OneAnswer final : public Visitors {
+ public:
+  explicit OneAnswer(int after) : after_(after) {}
+  bool Visit() override {
+    visits_ += 1;
+    if (visits_ != after_) return false;
+    answer_();
+    return true;
+  }
+  void Leave() override { left_ += 1; }
+
+  void set_answer(std::function<void()> answer) { answer_ = std::move(answer); }
+  int visits() const { return visits_; }
+  int left() const { return left_; }
+
+ private:
+  const int after_;
+  std::function<void()> answer_;
+  int visits_ = 0;
+  int left_ = 0;
+};
+
+TEST(AnswerQueue, WhoWaitsLooksWhereAnswersComeInUntilThereIsOne) {
+  OneAnswer visited(3);
+  AnswerQueue queue(RealRuntime(), &visited);
+  bool answered = false;
+  visited.set_answer([&] { queue.Post([&] { answered = true; }); });
+  EXPECT_TRUE(
+      queue.RunUntil([&] { return answered; }, absl::InfiniteFuture(), kNothing, absl::Seconds(1))
+          .ok());
+  // With an answer at hand it looks no further.
+  EXPECT_EQ(visited.visits(), 3);
+}
+
+TEST(AnswerQueue, BeforeItSleepsItSaysThatItLooksNoMore) {
+  OneAnswer visited(1'000'000'000);
+  AnswerQueue queue(RealRuntime(), &visited);
+  std::thread other([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    queue.End(absl::AbortedError("the end"));
+  });
+  const absl::Status status =
+      queue.RunUntil([] { return false; }, absl::InfiniteFuture(), kNothing, absl::Milliseconds(2));
+  EXPECT_TRUE(absl::IsAborted(status)) << status;
+  EXPECT_GE(visited.left(), 2);
+  other.join();
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "client/coordinator_client.h"
 #include "client/shard_client.h"
+#include "client/visitors.h"
 #include "common/shared_memory/memory_source.h"
 
 namespace parley {
@@ -20,6 +21,8 @@ class Connector {
   virtual std::shared_ptr<ShardClient> ConnectShard(const std::string& address) = 0;
   // Memory that its shards may be able to read where it lies; nullptr: there is none.
   virtual MemorySource* memory() { return nullptr; }
+  // Where answers may be looked for by whoever waits for them; nullptr: nowhere.
+  virtual Visitors* visitors() { return nullptr; }
 };
 
 }  // namespace parley

@@ -90,17 +90,13 @@ class LocalShardClient final : public ShardClient {
   const std::shared_ptr<std::atomic<int>> remote_pushes_ = std::make_shared<std::atomic<int>>(0);
 };
 
-class LocalConnector final : public Connector {
+class LocalConnector final : public Connector, public Visitors {
  public:
   explicit LocalConnector(std::unique_ptr<Connector> remote) : remote_(std::move(remote)) {}
   ~LocalConnector() override {
-    std::vector<std::shared_ptr<LocalLink>> links;
-    {
-      absl::MutexLock lock(&mu_);
-      links.swap(links_);
-    }
-    for (const auto& link : links) link->Close();
-    for (const auto& link : links) link->Join();  // their last answers may still make calls
+    const std::shared_ptr<const Links> links = all();
+    for (const auto& link : *links) link->Close();
+    for (const auto& link : *links) link->Join();  // their last answers may still make calls
     remote_.reset();
   }
 
@@ -112,25 +108,44 @@ class LocalConnector final : public Connector {
     absl::StatusOr<std::shared_ptr<LocalLink>> link = LocalLink::Open(address, &heap_);
     if (!link.ok()) return remote;
     absl::MutexLock lock(&mu_);
-    for (auto it = links_.begin(); it != links_.end();) {
-      if (!(*it)->ended()) {
-        ++it;
-        continue;
+    const auto links = std::make_shared<Links>();
+    for (const auto& one : *links_) {
+      if (one->ended()) {
+        one->Join();
+      } else {
+        links->push_back(one);
       }
-      (*it)->Join();
-      it = links_.erase(it);
     }
-    links_.push_back(*link);
+    links->push_back(*link);
+    links_ = links;
     return std::make_shared<LocalShardClient>(std::move(remote), *std::move(link));
   }
   MemorySource* memory() override { return &heap_; }
+  Visitors* visitors() override { return this; }
+
+  bool Visit() override {
+    bool any = false;
+    for (const auto& link : *all()) any |= link->Visit();
+    return any;
+  }
+  void Leave() override {
+    for (const auto& link : *all()) link->Leave();
+  }
 
  private:
+  using Links = std::vector<std::shared_ptr<LocalLink>>;
+
+  std::shared_ptr<const Links> all() {
+    absl::MutexLock lock(&mu_);
+    return links_;
+  }
+
   std::unique_ptr<Connector> remote_;
   // Each tensor arena has a segment of its own, which can be renewed.
   SegmentHeap heap_{0};
   absl::Mutex mu_;
-  std::vector<std::shared_ptr<LocalLink>> links_ ABSL_GUARDED_BY(mu_);
+  // Another list for each change, since answers that a visit runs may connect.
+  std::shared_ptr<const Links> links_ ABSL_GUARDED_BY(mu_) = std::make_shared<Links>();
 };
 
 }  // namespace

@@ -11,6 +11,8 @@ namespace {
 
 // Deadlines of calls are seen to at least so often.
 constexpr absl::Duration kLook = absl::Milliseconds(250);
+// So long after a visit another one is awaited: a loop of small steps comes back sooner.
+constexpr absl::Duration kVisitor = absl::Milliseconds(1);
 // How long a shard may take to say who it is.
 constexpr absl::Duration kHello = absl::Seconds(10);
 
@@ -123,6 +125,7 @@ bool LocalLink::Pull(const PullRequest& pull, absl::Time deadline, Done<TensorPu
   const auto answer = std::make_shared<Done<TensorPull>>(std::move(done));
   const bool sent = Send(request, deadline,
                          [this, answer](absl::StatusOr<LocalReply> reply) {
+                           turn_.AssertHeld();  // as all answers
                            if (!reply.ok()) return (*answer)(reply.status());
                            (*answer)(Assemble(*std::move(reply)));
                          },
@@ -160,10 +163,42 @@ absl::Time LocalLink::NextDeadline() {
   return next;
 }
 
+bool LocalLink::Visit() {
+  visited_ = absl::GetCurrentTimeNanos();
+  if (ended_ || !turn_.TryLock()) return false;
+  absl::StatusOr<LocalMessage> message = socket_->Receive(absl::InfinitePast());
+  const bool came = message.ok();
+  if (came && !Handle(*std::move(message)).ok()) Close();
+  turn_.Unlock();
+  // The end is for the thread.
+  if (!came && !absl::IsDeadlineExceeded(message.status())) Leave();
+  return came;
+}
+
+void LocalLink::Leave() {
+  visited_ = 0;
+  absl::MutexLock lock(&watch_mu_);
+  left_ = true;
+}
+
+bool LocalLink::StandBack() {
+  if (absl::GetCurrentTimeNanos() - visited_ > absl::ToInt64Nanoseconds(kVisitor)) return false;
+  absl::MutexLock lock(&watch_mu_);
+  (void)watch_mu_.AwaitWithTimeout(absl::Condition(&left_), kVisitor);
+  left_ = false;
+  return true;
+}
+
 void LocalLink::Run() {
   absl::Status over;
+  absl::Time deadlines_at = absl::Now() + kLook;
   while (over.ok()) {
-    absl::StatusOr<LocalMessage> message = socket_->Receive(NextDeadline());
+    if (absl::Now() < deadlines_at && StandBack()) continue;
+    socket_->Await(NextDeadline());
+    if (absl::Now() < deadlines_at && StandBack()) continue;
+    deadlines_at = absl::Now() + kLook;
+    absl::MutexLock lock(&turn_);
+    absl::StatusOr<LocalMessage> message = socket_->Receive(absl::InfinitePast());
     if (message.ok()) {
       over = Handle(*std::move(message));
     } else if (!absl::IsDeadlineExceeded(message.status())) {
@@ -172,6 +207,7 @@ void LocalLink::Run() {
     EndCalls(absl::DeadlineExceededError(absl::StrCat(address_, " did not answer in time")),
              absl::Now());
   }
+  absl::MutexLock turn(&turn_);
   ready_ = false;
   {
     absl::MutexLock lock(&mu_);

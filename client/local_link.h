@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/shard_client.h"
+#include "client/visitors.h"
 #include "common/shared_memory/local_slices.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/shared_memory/segment_heap.h"
@@ -27,12 +28,12 @@ namespace parley {
 
 // A worker's connection to a shard on the same machine (docs/shared_memory.md): calls whose tensors
 // lie in shared memory, and only their places are sent. Made by a connector, which ends it (Join);
-// used by one client. Calls are for any thread; answers run on the link's own thread, which ends
-// them at their deadlines too.
+// used by one client. Calls are for any thread; answers run one at a time, on the link's own thread
+// or on a visitor's. Its own ends them at their deadlines too.
 //
 // A call that the link cannot make (it is not ready, or has ended; tensors lie elsewhere; the
 // message is too large) is refused before it has begun: then there is gRPC.
-class LocalLink {
+class LocalLink final : public Visitors {
  public:
   // Connects, and introduces itself; does not wait for the answer. heap: of the memory that may be
   // shown; must outlive it. Unavailable where no such shard is on this machine.
@@ -48,6 +49,9 @@ class LocalLink {
   bool Complete(const CompleteRequest& request, absl::Time deadline, Done<CompleteReply>& done);
   // Unimplemented: the shard has begun it, but cannot give these slices so.
   bool Pull(const PullRequest& request, absl::Time deadline, Done<TensorPull>& done);
+
+  bool Visit() override;
+  void Leave() override;
 
   // Ends the connection; open calls end soon, as Unavailable. Any thread.
   void Close() { socket_->Shutdown(); }
@@ -76,9 +80,11 @@ class LocalLink {
   bool Send(LocalRequest& request, absl::Time deadline, OnReply on_reply,
             const std::vector<SegmentHeap::Place>& places);
   void Run();  // the thread
-  absl::Status Handle(LocalMessage message);
-  absl::StatusOr<TensorPull> Assemble(LocalReply reply);
-  void EndCalls(const absl::Status& why, absl::Time before);
+  // Whether somebody looks in who need not be helped; sleeps for as long as that can be.
+  bool StandBack();
+  absl::Status Handle(LocalMessage message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  absl::StatusOr<TensorPull> Assemble(LocalReply reply) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
+  void EndCalls(const absl::Status& why, absl::Time before) ABSL_EXCLUSIVE_LOCKS_REQUIRED(turn_);
   absl::Time NextDeadline();
 
   const std::unique_ptr<LocalSocket> socket_;
@@ -88,14 +94,21 @@ class LocalLink {
   std::atomic<bool> ready_ = false;
   std::atomic<bool> ended_ = false;
 
+  // Held by whoever receives, and while answers run; before mu_.
+  absl::Mutex turn_;
+  // The shard's, by number.
+  PeerSegments segments_ ABSL_GUARDED_BY(turn_);
+
+  std::atomic<int64_t> visited_ = 0;  // in Unix nanoseconds; 0: whoever was there has left
+  absl::Mutex watch_mu_;
+  bool left_ ABSL_GUARDED_BY(watch_mu_) = false;
+
   absl::Mutex mu_;
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t next_call_ ABSL_GUARDED_BY(mu_) = 1;
   std::map<uint64_t, Call> calls_ ABSL_GUARDED_BY(mu_);
   std::set<uint32_t> shown_ ABSL_GUARDED_BY(mu_);  // segments that the shard has
 
-  // The shard's, by number; the thread's.
-  PeerSegments segments_;
   std::thread thread_;
 };
 

@@ -79,7 +79,7 @@ void WorkerSession::DropCalls() {
 
 absl::Status WorkerSession::JoinJob() {
   const bool again = membership() != nullptr;
-  queue_ = std::make_shared<AnswerQueue>(runtime_);
+  queue_ = std::make_shared<AnswerQueue>(runtime_, connector_.visitors());
   watched_ = std::make_shared<WatchReply>();
   is_expelled_ = std::make_shared<std::atomic<bool>>(false);
 

@@ -116,10 +116,7 @@ absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
         continue;
       }
       if (rest <= absl::ZeroDuration()) return absl::DeadlineExceededError("no local message");
-      // A millisecond more, so that the deadline is over when it says so; looked at now and then.
-      const absl::Duration nap = std::min(rest + absl::Milliseconds(1), absl::Hours(1));
-      pollfd waiting{fd_.get(), POLLIN, 0};
-      (void)::poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(nap)));
+      Await(deadline);
       continue;
     }
     if (size < 0) return absl::UnavailableError("the local peer is gone");
@@ -142,6 +139,14 @@ absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
     received.bytes.assign(buffer_.data(), static_cast<size_t>(size));
     return received;
   }
+}
+
+void LocalSocket::Await(absl::Time deadline) const {
+  // A millisecond more, so that the deadline is over when it says so; looked at now and then.
+  const absl::Duration nap = std::clamp(deadline - absl::Now() + absl::Milliseconds(1),
+                                        absl::ZeroDuration(), absl::Hours(1));
+  pollfd waiting{fd_.get(), POLLIN, 0};
+  (void)::poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(nap)));
 }
 
 void LocalSocket::Shutdown() { (void)::shutdown(fd_.get(), SHUT_RDWR); }

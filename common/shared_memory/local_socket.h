@@ -41,9 +41,12 @@ class LocalSocket {
   // that there is no room. Unavailable: it is gone.
   absl::Status Send(std::string_view bytes, absl::Span<const int> files = {});
 
-  // The next one; waits for it until then. DeadlineExceeded: none came. Unavailable: the peer is
-  // gone, or Shutdown. InvalidArgument: larger than any may be.
+  // The next one; waits for it until then, or not at all if that is over. DeadlineExceeded: none
+  // came. Unavailable: the peer is gone, or Shutdown. InvalidArgument: larger than any may be.
   absl::StatusOr<LocalMessage> Receive(absl::Time deadline);
+
+  // Sleeps until there is something to receive, its end too, or the deadline. Any thread.
+  void Await(absl::Time deadline) const;
 
   // Receive, here and over there, ends. Any thread.
   void Shutdown();
