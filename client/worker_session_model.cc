@@ -14,7 +14,7 @@ namespace parley {
 namespace {
 
 // So much is on its way to one shard at most.
-constexpr int kInitializesPerShard = 16;
+constexpr int kInitializesPerShard = 4;
 constexpr size_t kInitializeBytes = 4 << 20;  // of one call
 
 }  // namespace

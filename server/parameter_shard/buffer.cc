@@ -67,17 +67,20 @@ std::shared_ptr<Buffer> BufferPool::Take(size_t bytes) {
   if (buffer == nullptr) buffer = std::make_unique<Buffer>(bytes, source_);
   buffer->Recall();
   return std::shared_ptr<Buffer>(buffer.release(), [free = free_](Buffer* released) {
-    absl::MutexLock lock(&free->mu);
-    free->by_size[released->size()].push_back(std::unique_ptr<Buffer>(released));
+    free->Put(std::unique_ptr<Buffer>(released));
   });
 }
 
-void BufferPool::Reserve(size_t bytes) {
-  if (bytes == 0) return;
-  auto buffer = std::make_unique<Buffer>(bytes, source_);
-  std::memset(buffer->data(), 0, bytes);
-  absl::MutexLock lock(&free_->mu);
-  free_->by_size[bytes].push_back(std::move(buffer));
+std::function<void()> BufferPool::Reservation(std::map<size_t, size_t> counts) const {
+  return [counts = std::move(counts), source = source_, free = free_] {
+    for (const auto& [bytes, count] : counts) {
+      while (free->Count(bytes) < count) {
+        auto buffer = std::make_unique<Buffer>(bytes, source);
+        std::memset(buffer->data(), 0, bytes);
+        free->Put(std::move(buffer));
+      }
+    }
+  };
 }
 
 size_t BufferPool::free_buffers() const {

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -82,9 +84,11 @@ class BufferPool {
   // Contents are not defined.
   std::shared_ptr<Buffer> Take(size_t bytes);
 
-  // Makes a buffer of this size, and touches its memory, for a later taker: so that nobody has to
-  // wait for the system to give it then.
-  void Reserve(size_t bytes);
+  // What makes so many buffers of each size (bytes to count), less those that nobody holds, and
+  // touches their memory, for later takers: so that nobody has to wait for the system to give it
+  // then. That takes its time: to be called under no lock, on any thread, as long as the source is
+  // there, even when the pool has gone.
+  std::function<void()> Reservation(std::map<size_t, size_t> counts) const;
 
   size_t free_buffers() const;
 
@@ -96,6 +100,16 @@ class BufferPool {
   struct Free {
     absl::Mutex mu;
     std::map<size_t, std::vector<std::unique_ptr<Buffer>>> by_size ABSL_GUARDED_BY(mu);
+
+    size_t Count(size_t bytes) {
+      absl::MutexLock lock(&mu);
+      const auto it = by_size.find(bytes);
+      return it == by_size.end() ? 0 : it->second.size();
+    }
+    void Put(std::unique_ptr<Buffer> buffer) {
+      absl::MutexLock lock(&mu);
+      by_size[buffer->size()].push_back(std::move(buffer));
+    }
   };
   MemorySource* const source_;
   const std::shared_ptr<Free> free_;  // outlives the pool while buffers are out

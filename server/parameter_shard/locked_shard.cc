@@ -213,6 +213,7 @@ LockedShard::News LockedShard::TakeNews() {
   news.version = shard_->last_decided();
   news.error = shard_->error().value_or("");
   news.counts = shard_->counts();
+  news.reservation = shard_->TakeReservation();
   return news;
 }
 

@@ -81,8 +81,17 @@ class LockedShard {
     uint64_t version = 0;  // the last decided step
     std::string error;     // empty: none
     ShardCounts counts;
+    std::function<void()> reservation;  // taken; Shard::TakeReservation
   };
   News TakeNews();
+
+  // Whether a caller would have to wait now for one who is at it, who may carry out a step of many
+  // GiB.
+  bool busy() const {
+    if (!mu_.TryLock()) return true;
+    mu_.Unlock();
+    return false;
+  }
 
   // Looks at the shard under the lock: `look(shard)`, with null before Start. It must not call
   // back.

@@ -1,6 +1,7 @@
 #include "server/parameter_shard/parameter_table.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 #include <utility>
 
@@ -97,9 +98,19 @@ bool ParameterTable::ready() const {
                      [](const auto& entry) { return entry.second.set(); });
 }
 
-void ParameterTable::ReserveForCheckpoints() const {
-  if (!checkpoints_) return;
-  for (const auto& [id, slice] : slices_) slice.ReserveForSnapshot();
+std::function<void()> ParameterTable::ReservationForCheckpoints() const {
+  if (!checkpoints_) return nullptr;
+  std::map<size_t, size_t> values;
+  std::map<size_t, size_t> states;
+  for (const auto& [id, slice] : slices_) {
+    ++values[slice.value_bytes()];
+    if (slice.state_bytes() != 0) ++states[slice.state_bytes()];
+  }
+  return [values = value_pool_.Reservation(std::move(values)),
+          states = pool_.Reservation(std::move(states))] {
+    values();
+    states();
+  };
 }
 
 std::vector<uint32_t> ParameterTable::NotSet() const {

@@ -60,8 +60,10 @@ class ParameterTable {
   // All slices have their start values.
   bool ready() const;
   std::vector<uint32_t> NotSet() const;
-  // When all are: a job that writes checkpoints while it trains has the memory for what they keep.
-  void ReserveForCheckpoints() const;
+  // What gives a job that writes checkpoints while it trains the memory for what they keep
+  // (BufferPool::Reservation), beside that of an open step; null where it writes none. When a step
+  // has been decided: the sums have their memory then.
+  std::function<void()> ReservationForCheckpoints() const;
 
   // That every part that counts is there, or was declared `none`, and nothing is in a sum that does
   // not count: else the result would silently miss or hold something. Internal, naming who and

@@ -25,11 +25,23 @@ CallTime ParkedTimeOf(const grpc::CallbackServerContext& context) {
 
 }  // namespace
 
+void ShardService::WhenFree(std::function<void()> call) {
+  // Behind what waits already: nobody is overtaken for ever.
+  if (waiting_ == 0 && !shard_->busy()) return call();
+  ++waiting_;
+  thread_.Run([this, call = std::move(call)] {
+    call();
+    --waiting_;
+  });
+}
+
 grpc::ServerUnaryReactor* ShardService::Initialize(grpc::CallbackServerContext* context,
                                                    const InitializeRequest* request,
                                                    InitializeReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Initialize(*request, TimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = TimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->Initialize(*request, time, done);
+  });
   return reactor;
 }
 
@@ -44,11 +56,13 @@ grpc::ServerUnaryReactor* ShardService::Push(grpc::CallbackServerContext* contex
     reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  shard_->Push(head, slices, TimeOf(*context),
-               [reactor, reply](const absl::StatusOr<PushReply>& answer) {
-                 if (answer.ok()) *reply = EncodeMessage(*answer);
-                 reactor->Finish(ToGrpc(answer.status()));
-               });
+  WhenFree([this, reactor, reply, head = std::move(head), slices = std::move(slices),
+            time = TimeOf(*context)] {
+    shard_->Push(head, slices, time, [reactor, reply](const absl::StatusOr<PushReply>& answer) {
+      if (answer.ok()) *reply = EncodeMessage(*answer);
+      reactor->Finish(ToGrpc(answer.status()));
+    });
+  });
   return reactor;
 }
 
@@ -56,28 +70,36 @@ grpc::ServerUnaryReactor* ShardService::Complete(grpc::CallbackServerContext* co
                                                  const CompleteRequest* request,
                                                  CompleteReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Complete(*request, ParkedTimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = ParkedTimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->Complete(*request, time, done);
+  });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ShardService::Enter(grpc::CallbackServerContext* context,
                                               const EnterRequest* request, EnterReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Enter(*request, ParkedTimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = ParkedTimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->Enter(*request, time, done);
+  });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ShardService::Close(grpc::CallbackServerContext* context,
                                               const CloseRequest* request, CloseReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Close(*request, TimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = TimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->Close(*request, time, done);
+  });
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ShardService::Decide(grpc::CallbackServerContext* context,
                                                const DecideRequest* request, DecideReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Decide(*request, TimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = TimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->Decide(*request, time, done);
+  });
   return reactor;
 }
 
@@ -85,7 +107,9 @@ grpc::ServerUnaryReactor* ShardService::Advance(grpc::CallbackServerContext* con
                                                 const AdvanceRequest* request,
                                                 AdvanceReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->Advance(*request, TimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = TimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->Advance(*request, time, done);
+  });
   return reactor;
 }
 
@@ -101,13 +125,14 @@ grpc::ServerUnaryReactor* ShardService::Pull(grpc::CallbackServerContext* contex
     reactor->Finish(grpc::Status(grpc::StatusCode::INVALID_ARGUMENT, "not a PullRequest"));
     return reactor;
   }
-  shard_->Pull(pull, ParkedTimeOf(*context),
-               [reactor, reply](absl::StatusOr<PulledVersion> pulled) {
-                 if (pulled.ok()) {
-                   *reply = EncodeTensors(HeadOf(*pulled), kPullSlicesField, SlicesOf(*pulled));
-                 }
-                 reactor->Finish(ToGrpc(pulled.status()));
-               });
+  WhenFree([this, reactor, reply, pull = std::move(pull), time = ParkedTimeOf(*context)] {
+    shard_->Pull(pull, time, [reactor, reply](const absl::StatusOr<PulledVersion>& pulled) {
+      if (pulled.ok()) {
+        *reply = EncodeTensors(HeadOf(*pulled), kPullSlicesField, SlicesOf(*pulled));
+      }
+      reactor->Finish(ToGrpc(pulled.status()));
+    });
+  });
   return reactor;
 }
 
@@ -115,7 +140,9 @@ grpc::ServerUnaryReactor* ShardService::WhyFailed(grpc::CallbackServerContext* c
                                                   const WhyFailedRequest* request,
                                                   WhyFailedReply* reply) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  shard_->WhyFailed(*request, ParkedTimeOf(*context), Answer(reactor, reply));
+  WhenFree([this, request, time = ParkedTimeOf(*context), done = Answer(reactor, reply)] {
+    shard_->WhyFailed(*request, time, done);
+  });
   return reactor;
 }
 

@@ -4,6 +4,10 @@
 #include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <atomic>
+#include <functional>
+
+#include "common/worker_threads.h"
 #include "proto/parameter_shard.grpc.pb.h"
 #include "server/parameter_shard/locked_shard.h"
 
@@ -18,11 +22,13 @@ using CallbackParameterShard = ParameterShard::WithRawCallbackMethod_Pull<
                     ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>>>;
 
 // The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
-// none of which waits. Push adds from the memory in which gRPC has received the tensors, and Pull
+// none of which waits: there are as few as two, heartbeats need them too, and a shard that carries
+// out a large step would else pass for dead. What comes while the shard is busy is for a thread of
+// the service's own. Push adds from the memory in which gRPC has received the tensors, and Pull
 // answers with the memory of the slices itself (common/rpc/tensor_wire.h).
 class ShardService final : public CallbackParameterShard {
  public:
-  // `shard` must outlive the server.
+  // `shard` must outlive the server, and the server's shutdown come before this object's end.
   explicit ShardService(LockedShard* shard) : shard_(shard) {}
 
   grpc::ServerUnaryReactor* Initialize(grpc::CallbackServerContext* context,
@@ -47,7 +53,13 @@ class ShardService final : public CallbackParameterShard {
                                       WhyFailedReply* reply) override;
 
  private:
+  // Calls the shard: now, or where it is busy as soon as it is not. `call` may look at request and
+  // reply: gRPC keeps them until it is answered.
+  void WhenFree(std::function<void()> call);
+
   LockedShard* const shard_;
+  std::atomic<int> waiting_ = 0;  // for the thread, or in its hands
+  WorkerThreads thread_{1};
 };
 
 }  // namespace parley

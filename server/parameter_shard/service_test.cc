@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -183,6 +184,53 @@ TEST_P(ServiceTest, AParkedPullLearnsWhoIsMissing) {
   EXPECT_TRUE(absl::IsDeadlineExceeded(result->status()));
   EXPECT_NE(std::string(result->status().message()).find("worker 1 at"), std::string::npos)
       << result->status();
+}
+
+// A process has as few as two threads for all of gRPC, its heartbeats too: a shard that is busy for
+// longer than `liveness` would else pass for dead.
+TEST_P(ServiceTest, WhileTheShardIsBusyGrpcGoesOn) {
+  if (GetParam() != Way::kGrpc) GTEST_SKIP() << "nothing between the caller and the shard";
+  Start();
+  absl::Notification held;
+  absl::Notification release;
+  std::thread busy([&] {
+    shard_.Read([&](const Shard*) {
+      held.Notify();
+      release.WaitForNotification();
+      return 0;
+    });
+  });
+  held.WaitForNotification();
+  constexpr int kPulls = 64;
+  std::atomic<int> pulled = 0;
+  absl::Notification all;
+  for (int i = 0; i < kPulls; ++i) {
+    client_->Pull(MakePull(0), Soon(), [&](const absl::StatusOr<PullReply>& reply) {
+      EXPECT_EQ(reply.status(), absl::OkStatus());
+      if (++pulled == kPulls) all.Notify();
+    });
+  }
+  // Another service of the same process.
+  LockedShard other(SummingJob(), {});
+  ShardService other_service(&other);
+  auto other_server = RpcServer::Start("127.0.0.1:0", {&other_service}, nullptr);
+  ASSERT_TRUE(other_server.ok()) << other_server.status();
+  const auto other_client = connector_->ConnectShard((*other_server)->address());
+  EnterRequest enter;
+  absl::Notification answered;
+  absl::Status status;
+  other_client->Enter(enter, Soon(), [&](const absl::StatusOr<EnterReply>& reply) {
+    status = reply.status();
+    answered.Notify();
+  });
+  EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_EQ(pulled, 0);
+  release.Notify();
+  busy.join();
+  answered.WaitForNotification();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  all.WaitForNotification();
+  (*other_server)->Shutdown(absl::ZeroDuration());
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, ServiceTest, ::testing::Values(Way::kGrpc, Way::kInProcess),

@@ -56,7 +56,6 @@ absl::StatusOr<InitializeReply> Shard::Initialize(const InitializeRequest& reque
 
 void Shard::OnSliceStarted(absl::Time now, Replies& replies) {
   if (!table_->ready()) return;
-  if (!std::exchange(reserved_, true)) table_->ReserveForCheckpoints();
   opened_ = now;
   if (clocked_ != nullptr) {
     AnswerClockedPulls(replies);
@@ -64,6 +63,13 @@ void Shard::OnSliceStarted(absl::Time now, Replies& replies) {
   }
   AnswerPulls(replies);
   AnswerEnters(replies);
+}
+
+std::function<void()> Shard::TakeReservation() {
+  if (reserved_ || !ready()) return nullptr;
+  if (clocked_ == nullptr && version_ == routing_->view().start_version()) return nullptr;
+  reserved_ = true;
+  return table_->ReservationForCheckpoints();
 }
 
 std::vector<uint32_t> Shard::slices_not_set() const {

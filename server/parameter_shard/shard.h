@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -169,6 +170,10 @@ class Shard {
   std::shared_ptr<const Routing> shared_routing() const { return routing_; }
   bool ready() const { return table_ != nullptr && table_->ready(); }
   std::vector<uint32_t> slices_not_set() const;
+  // What makes memory for the checkpoints of this job_epoch (ParameterTable), once there is time
+  // for it; null where there is none to make. To be called without the shard's lock: a shard of
+  // many GiB that made no answer for so long would pass for dead.
+  std::function<void()> TakeReservation();
   // The last decided step; in bounded and async the last named version.
   uint64_t version() const { return version_; }
   // The last decided step that this shard knows.
@@ -318,7 +323,7 @@ class Shard {
   // shard never had that one, and goes by the next newer one.
   bool opened_as_named_ = false;
   std::unique_ptr<ParameterTable> table_;  // from the first view on
-  bool reserved_ = false;                  // memory for checkpoints, in this epoch
+  bool reserved_ = false;                  // TakeReservation, in this epoch
   std::optional<StepGate> gate_;           // on the step leader
   std::unique_ptr<Clocked> clocked_;       // in bounded and async; then there is no gate_
   DecidedProgress decided_;                // on the step leader

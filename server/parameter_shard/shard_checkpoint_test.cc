@@ -1,6 +1,8 @@
 // The version that a shard keeps for a checkpoint while it goes on.
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "server/parameter_shard/shard_fixture.h"
 
 namespace parley::testing {
@@ -63,6 +65,17 @@ class ShardCheckpointTest : public ::testing::Test {
 
   ShardCluster cluster_;
 };
+
+// A second set of values and momentum costs as long as a step of a large model: not under the lock,
+// and not before the first step's own memory is there.
+TEST_F(ShardCheckpointTest, MemoryForTheFirstOneIsAskedForOnceAfterTheFirstStep) {
+  EXPECT_FALSE(cluster_.leader().TakeReservation());
+  Step();
+  const std::function<void()> reservation = cluster_.leader().TakeReservation();
+  ASSERT_TRUE(reservation);
+  reservation();
+  EXPECT_FALSE(cluster_.leader().TakeReservation());
+}
 
 TEST_F(ShardCheckpointTest, AllKeepTheMarkedVersionAsItWas) {
   Step();

@@ -263,6 +263,7 @@ void ShardProcess::HandleNews() {
     membership_->Progress(news.version, job_epoch);
   }
   metrics_.Update(news);
+  if (news.reservation) disk_->RunAt(absl::InfinitePast(), std::move(news.reservation));
   Post([&](Mail& mail) {
     mu_.AssertHeld();
     // The main thread is not woken for each step.

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <random>
@@ -55,6 +56,23 @@ TEST(BufferTest, BuffersAreAlignedAndComeBackToThePool) {
   EXPECT_EQ(pool.free_buffers(), 1u);
   EXPECT_EQ(pool.Take(100)->data(), memory);
   EXPECT_NE(pool.Take(200)->data(), memory);
+}
+
+TEST(BufferTest, AReservationMakesWhatIsMissingEvenWhenThePoolHasGone) {
+  std::function<void()> reservation;
+  {
+    BufferPool pool;
+    reservation = pool.Reservation({{100, 3}, {200, 1}});
+    const std::shared_ptr<Buffer> held = pool.Take(100);
+    EXPECT_EQ(pool.free_buffers(), 0u);
+    reservation();
+    EXPECT_EQ(pool.free_buffers(), 4u);
+    reservation();
+    EXPECT_EQ(pool.free_buffers(), 4u);
+    (void)pool.Take(200);
+    EXPECT_EQ(pool.free_buffers(), 4u);
+  }
+  reservation();
 }
 
 TEST(BufferTest, APinOutlivesOwnerAndPool) {

@@ -221,12 +221,4 @@ SliceSnapshot TableSlice::Snapshot() const {
   return snapshot;
 }
 
-void TableSlice::ReserveForSnapshot() const {
-  const size_t bytes = elements_ * ElementBytes(dtype_);
-  value_pool_->Reserve(bytes);
-  if (buffer_) return;
-  pool_->Reserve(elements_ * sizeof(float));  // the sum of a step comes from the same pool
-  if (state_ != nullptr) pool_->Reserve(state_->size());
-}
-
 }  // namespace parley

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/job/optimizer_settings.h"
+#include "common/tensor.h"
 #include "common/tensor_slice.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
@@ -103,8 +104,9 @@ class TableSlice {
   PinnedBuffer PinVersion(uint64_t version) const { return values_.PinVersion(version); }
   // Of the newest version.
   SliceSnapshot Snapshot() const;
-  // Has memory ready for a copy of all that a snapshot holds, beside that of an open step.
-  void ReserveForSnapshot() const;
+  // What a copy of all that a snapshot holds takes of the pools.
+  size_t value_bytes() const { return elements_ * ElementBytes(dtype_); }
+  size_t state_bytes() const { return state_ == nullptr ? 0 : state_->size(); }
 
  private:
   template <class T>
