@@ -90,6 +90,10 @@ class Session {
   // Row-major values of tensor i at the version last pulled, to train on or to evaluate.
   virtual absl::Span<const std::byte> parameter(size_t tensor) const = 0;
 
+  // Keeps the memory of parameter(...), from Register on, for one who reads the last values after
+  // the session's end.
+  virtual std::shared_ptr<const void> parameter_memory() const = 0;
+
   // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the
   // tensor's dtype and shape. For a buffer: its value after the step.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;

@@ -55,30 +55,37 @@ TEST(PlanText, ShowsStepsAndWhereEverySliceLies) {
                "fc.bias ", "bn.mean ", "shard 0: ", "shard 1: "});
 }
 
-TEST(PlanText, CountsOptimizerStateOfParametersAloneAndContributionsWhereTheyAreKept) {
+TEST(PlanText, CountsWhatTheJobsOptionsAskAShardToKeep) {
   JobConfig job = Job();
   job.mutable_cluster()->set_shards(1);
   // 1,049,600 parameters and 262,144 elements of a buffer, 4 bytes each; Adam has two states.
+  // Parameters are added up where the workers lend them; of the buffer each worker's value waits.
   ExpectWords(*PlanText(job, Model()),
-              {"two versions 10.0 MiB, open step 5.00 MiB, optimizer 8.01 MiB, "
-               "evaluation 5.00 MiB, checkpoint 0 B"});
+              {"20.0 MiB: values 5.00 MiB, evaluation 5.00 MiB, optimizer 8.01 MiB, "
+               "open step 2.00 MiB\n",
+               "24.0 MiB: with workers on other machines, open step 6.00 MiB\n"});
   job.mutable_checkpoint()->set_every_steps(10);
-  ExpectWords(*PlanText(job, Model()), {"41.0 MiB", "checkpoint 13.0 MiB"});
+  ExpectWords(*PlanText(job, Model()), {"33.0 MiB: ", "checkpoint 13.0 MiB"});
   job.mutable_checkpoint()->clear_every_steps();
+  job.mutable_optimizer()->set_clip_norm(1);
+  ExpectWords(*PlanText(job, Model()), {"24.0 MiB: ", "optimizer 8.01 MiB, open step 6.00 MiB\n"});
+  job.mutable_optimizer()->clear_clip_norm();
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);
-  ExpectWords(*PlanText(job, Model()), {"open step 10.0 MiB"});
+  ExpectWords(*PlanText(job, Model()), {"other machines, open step 14.0 MiB\n"});
   job.mutable_consistency()->mutable_sync()->set_deterministic(false);
-  ExpectWords(*PlanText(job, Model()), {"open step 5.00 MiB"});
   job.mutable_consistency()->mutable_sync()->set_backup(1);
   ExpectWords(*PlanText(job, Model()),
-              {"open step 10.0 MiB", "samples of a step    60 (2 workers, 1 of them backup",
-               "steps of an epoch    17\n", "steps in all         51\n"});
-  job.mutable_optimizer()->mutable_sgd()->set_rate(0.1);
-  ExpectWords(*PlanText(job, Model()), {"optimizer 0 B"});
-  // What each worker has pulled is kept, but no buffer of it.
+              {"what workers read 4.00 MiB", "other machines, open step 14.0 MiB\n",
+               "samples of a step    60 (2 workers, 1 of them backup", "steps of an epoch    17\n",
+               "steps in all         51\n"});
   job.mutable_consistency()->mutable_async()->set_delay_compensation(0.1);
   job.mutable_cluster()->set_workers(3);
-  ExpectWords(*PlanText(job, Model()), {"12.0 MiB: what 3 workers have pulled"});
+  ExpectWords(*PlanText(job, Model()), {"what workers read 12.0 MiB", "open step 7.00 MiB\n"});
+}
+
+TEST(PlanText, AWorkerHasItsLargestGradientTwice) {
+  // 5.00 MiB of values and as much of gradients; 4 MiB of them one tensor's.
+  ExpectWords(*PlanText(Job(), Model()), {"each worker  14.0 MiB: "});
 }
 
 TEST(PlanText, AModelThatCannotBePlacedIsRefused) { EXPECT_FALSE(PlanText(Job(), {}).ok()); }

@@ -16,12 +16,14 @@
 namespace parley {
 namespace {
 
-// A tensor over memory that is not its own.
-at::Tensor View(const std::byte* memory, const TensorSpec& spec) {
+// A tensor over memory that is not its own; keeps the owner.
+at::Tensor View(const std::byte* memory, const TensorSpec& spec,
+                const std::shared_ptr<const void>& owner) {
   // LibTorch has no read-only tensors; nobody writes to a parameter but the session.
   auto* data = const_cast<std::byte*>(memory);
-  return at::from_blob(data, at::IntArrayRef(spec.shape().data(), spec.shape_size()),
-                       at::TensorOptions().dtype(*ToScalarType(spec.dtype())));
+  return at::from_blob(
+      data, at::IntArrayRef(spec.shape().data(), spec.shape_size()), [owner](void*) {},
+      at::TensorOptions().dtype(*ToScalarType(spec.dtype())));
 }
 
 bool IsTrained(const TensorSpec& spec, const at::Tensor& tensor) {
@@ -64,14 +66,15 @@ ModuleBinding::ModuleBinding(Lister lister, std::vector<NamedTensor> tensors,
 
 ModuleBinding::~ModuleBinding() {
   if (values_.empty()) return;
-  CatchTorch("taking the parameters out of the session's memory", [&] {
-    const c10::NoGradGuard no_grad;
+  // What was pulled ahead and nobody has read.
+  for (size_t i = 0; watch_.has_value() && i < specs_.size(); ++i) {
+    if (!specs_[i].buffer()) session_->AwaitParameter(i).IgnoreError();
+  }
+  CatchTorch("taking the hooks off the parameters", [&] {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (specs_[i].buffer()) continue;
-      at::Tensor& parameter = tensors_[i].tensor;
-      if (parameter.requires_grad())
-        torch::autograd::impl::set_post_acc_grad_hooks(parameter, nullptr);
-      parameter.set_data(values_[i].clone());
+      at::Tensor& tensor = tensors_[i].tensor;
+      if (!IsTrained(specs_[i], tensor)) continue;
+      torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
     }
   }).IgnoreError();
   watch_.reset();
@@ -108,10 +111,12 @@ absl::Status ModuleBinding::Initialize() {
 
 void ModuleBinding::MakeViews() {
   for (size_t i = 0; i < specs_.size(); ++i) {
-    gradients_.push_back(View(session_->gradient(i).data(), specs_[i]));
+    gradients_.push_back(View(session_->gradient(i).data(), specs_[i], nullptr));
   }
+  // The module goes on with them when session and binding are gone.
+  const std::shared_ptr<const void> memory = session_->parameter_memory();
   for (size_t i = 0; i < specs_.size(); ++i) {
-    values_.push_back(View(session_->parameter(i).data(), specs_[i]));
+    values_.push_back(View(session_->parameter(i).data(), specs_[i], memory));
   }
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < specs_.size(); ++i) {

@@ -38,8 +38,9 @@ namespace parley {
 // others, nor replaced (module.to(...), set_data); outside Pull and PullEvaluation they do not
 // change. Each gradient is moved, as soon as backward has it, into the session's gradient memory
 // and sent while backward goes on; `.grad` is undefined afterwards. Buffers stay the module's own:
-// Pull copies the service's values into them, Complete takes theirs out. When the binding is
-// destroyed the parameters become tensors of their own again, with their last values.
+// Pull copies the service's values into them, Complete takes theirs out. When binding and session
+// are destroyed the module keeps that memory with its last values, and nobody else has it. (A
+// binding that ends before its session leaves views: what the session pulls then shows in them.)
 //
 // The module must outlive the binding; the session must outlive it too, or be destroyed after it.
 // One thread, the training thread, calls the methods. Errors: what the Session returns;

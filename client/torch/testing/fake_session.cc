@@ -38,7 +38,7 @@ absl::Status FakeSession::Register(std::vector<TensorSpec> tensors, uint64_t /*t
   tensors_ = std::move(tensors);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     served_.emplace_back(ByteCount(tensors_[i]));
-    parameters_.emplace_back(ByteCount(tensors_[i]));
+    parameters_->emplace_back(ByteCount(tensors_[i]));
     gradients_.emplace_back(ByteCount(tensors_[i]));
     if (i >= initial.size()) continue;
     WithElements(tensors_[i], served_[i].span(), served_[i].span(),
@@ -58,7 +58,7 @@ absl::Status FakeSession::Initialize(absl::Span<const absl::Span<const std::byte
 }
 
 absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
-  return parameters_[tensor].span();
+  return (*parameters_)[tensor].span();
 }
 
 absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_[tensor].span(); }
@@ -73,7 +73,7 @@ uint64_t FakeSession::data_epochs() const {
 
 void FakeSession::TakeServed() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    std::memcpy(parameters_[i].span().data(), served_[i].span().data(), served_[i].bytes_);
+    std::memcpy((*parameters_)[i].span().data(), served_[i].span().data(), served_[i].bytes_);
   }
 }
 
@@ -89,7 +89,7 @@ absl::Status FakeSession::PullAhead() {
   awaited_.clear();
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (tensors_[i].buffer()) continue;
-    const absl::Span<std::byte> memory = parameters_[i].span();
+    const absl::Span<std::byte> memory = (*parameters_)[i].span();
     std::fill(memory.begin(), memory.end(), std::byte{0xff});  // NaN
   }
   return absl::OkStatus();
@@ -97,7 +97,7 @@ absl::Status FakeSession::PullAhead() {
 
 absl::Status FakeSession::AwaitParameter(size_t tensor) {
   const absl::Span<std::byte> served = served_[tensor].span();
-  std::copy(served.begin(), served.end(), parameters_[tensor].span().begin());
+  std::copy(served.begin(), served.end(), (*parameters_)[tensor].span().begin());
   awaited_.push_back(tensors_[tensor].name());
   return absl::OkStatus();
 }

@@ -51,6 +51,7 @@ class FakeSession final : public Session {
   bool must_initialize() const override { return initialize; }
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
   absl::Span<const std::byte> parameter(size_t tensor) const override;
+  std::shared_ptr<const void> parameter_memory() const override { return parameters_; }
   absl::Span<std::byte> gradient(size_t tensor) override;
   uint64_t version() const override { return losses_.size(); }
   uint64_t data_epochs() const override;
@@ -84,8 +85,9 @@ class FakeSession final : public Session {
   const double rate_;
   size_t next_ = 0;  // index of the plan that NextStep gives
   std::vector<TensorSpec> tensors_;
-  mutable std::vector<Memory> served_;      // what Pull brings
-  mutable std::vector<Memory> parameters_;  // what the worker sees
+  mutable std::vector<Memory> served_;  // what Pull brings
+  // What the worker sees.
+  const std::shared_ptr<std::vector<Memory>> parameters_ = std::make_shared<std::vector<Memory>>();
   std::vector<Memory> gradients_;
   std::vector<Evaluation> evaluations_;
   std::vector<PhaseSeconds> seconds_;

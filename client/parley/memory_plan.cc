@@ -1,0 +1,119 @@
+#include "client/parley/memory_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/parley/units.h"
+#include "common/job/checkpoints.h"
+#include "common/job/consistency.h"
+#include "common/job/optimizer_settings.h"
+#include "common/tensor.h"
+
+namespace parley {
+namespace {
+
+// What a job's options ask a shard to keep.
+struct Keeps {
+  uint64_t workers;
+  bool clocked;
+  bool versions;  // those that workers read may be older than the newest
+  bool
+      apart;  // contributions until the verdict, since they are added in an order, or some left out
+  bool reduces;  // before the step is applied: its norm decides
+  bool evaluation;
+  bool checkpoints;
+  bool compensation;  // what each worker has pulled, until it has pushed
+};
+
+Keeps KeptIn(const JobConfig& job, const ModelDescription& model) {
+  const Sync& sync = job.consistency().sync();
+  Keeps keeps{};
+  keeps.workers = job.cluster().workers();
+  keeps.clocked = IsClocked(job);
+  keeps.versions = keeps.clocked || sync.backup() > 0;
+  keeps.apart = sync.deterministic() || sync.backup() > 0;
+  keeps.reduces = job.optimizer().clip_norm() > 0 || job.optimizer().skip_nonfinite();
+  keeps.evaluation = model.test_samples > 0;
+  keeps.checkpoints = CheckpointsWhileTraining(job);
+  keeps.compensation = job.consistency().async().delay_compensation() > 0;
+  return keeps;
+}
+
+void Add(const JobConfig& job, const Keeps& keeps, const TensorSpec& tensor, uint64_t elements,
+         ShardMemory& shard) {
+  const uint64_t bytes = elements * ElementBytes(tensor.dtype());
+  ++shard.slices;
+  shard.values += bytes;
+  if (keeps.evaluation) shard.evaluation += bytes;
+  if (keeps.checkpoints) shard.checkpoint += bytes;
+  if (tensor.buffer()) {
+    // Each contributor's value waits for the verdict, which takes one.
+    shard.step_here += keeps.workers * bytes;
+    shard.step_remote += keeps.workers * bytes;
+    return;
+  }
+  if (keeps.versions) shard.readers += (keeps.compensation ? keeps.workers : 1) * bytes;
+  const uint64_t state = OptimizerStateNames(SettingsFor(job, tensor.name())).size() * bytes;
+  shard.state += state;
+  if (keeps.checkpoints) shard.checkpoint += state;
+  const uint64_t sum = elements * sizeof(float);
+  // Lent gradients are added up tile by tile, unless the sum's norm is wanted first.
+  shard.step_here += keeps.clocked || keeps.reduces ? sum : 0;
+  shard.step_remote += (keeps.apart ? keeps.workers + 1 : 1) * sum;
+}
+
+// The parts that there are.
+std::string Parts(const ShardMemory& shard) {
+  std::string text = absl::StrCat("values ", BytesText(shard.values));
+  for (const auto& [name, bytes] :
+       {std::pair("evaluation", shard.evaluation), std::pair("what workers read", shard.readers),
+        std::pair("optimizer", shard.state), std::pair("checkpoint", shard.checkpoint),
+        std::pair("open step", shard.step_here)}) {
+    if (bytes != 0) absl::StrAppend(&text, ", ", name, " ", BytesText(bytes));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription& model,
+                                    absl::Span<const Slice> slices) {
+  const Keeps keeps = KeptIn(job, model);
+  std::vector<ShardMemory> shards(job.cluster().shards());
+  for (const Slice& slice : slices) {
+    Add(job, keeps, model.tensors[slice.tensor()], slice.end() - slice.begin(),
+        shards[slice.shard()]);
+  }
+  return shards;
+}
+
+uint64_t PlanWorker(const ModelDescription& model) {
+  uint64_t all = 0;
+  uint64_t largest = 0;
+  for (const TensorSpec& tensor : model.tensors) {
+    all += ByteCount(tensor);
+    if (!tensor.buffer()) largest = std::max(largest, ByteCount(tensor));
+  }
+  return 2 * all + largest;
+}
+
+std::string MemoryText(absl::Span<const ShardMemory> shards, uint64_t worker) {
+  std::string text = "memory for tensors, beside what a process needs anyway\n";
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const ShardMemory& shard = shards[i];
+    absl::StrAppendFormat(&text, "  shard %-4d %10s: %s\n", i, BytesText(shard.here()),
+                          Parts(shard));
+    if (shard.step_remote == shard.step_here) continue;
+    absl::StrAppendFormat(&text, "  %10s %10s: with workers on other machines, open step %s\n", "",
+                          BytesText(shard.remote()), BytesText(shard.step_remote));
+  }
+  absl::StrAppendFormat(&text,
+                        "  each worker %9s: parameters, gradients, and the largest gradient once "
+                        "more; activations and data come on top\n",
+                        BytesText(worker));
+  return text;
+}
+
+}  // namespace parley

@@ -1,0 +1,46 @@
+#ifndef PARLEY_CLIENT_PARLEY_MEMORY_PLAN_H_
+#define PARLEY_CLIENT_PARLEY_MEMORY_PLAN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "client/parley/model_description.h"
+#include "proto/job.pb.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// What the tensors of one shard take, in bytes, once it trains (docs/memory.md says why).
+struct ShardMemory {
+  uint64_t slices = 0;
+  uint64_t values = 0;      // the newest version
+  uint64_t evaluation = 0;  // the version that is evaluated
+  uint64_t readers = 0;     // versions that workers read while others are applied
+  uint64_t state = 0;       // of the optimizer
+  uint64_t checkpoint = 0;  // values and state of the version that is being written
+  // Gradients of the open step: of workers that lend theirs through shared memory, and of workers
+  // on other machines.
+  uint64_t step_here = 0;
+  uint64_t step_remote = 0;
+
+  uint64_t without_step() const { return values + evaluation + readers + state + checkpoint; }
+  uint64_t here() const { return without_step() + step_here; }
+  uint64_t remote() const { return without_step() + step_remote; }
+};
+
+// By shard. `slices`: of the model's tensors, as Place gives them.
+std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription& model,
+                                    absl::Span<const Slice> slices);
+
+// What the tensors of one worker take: parameters, gradients, and the largest gradient once more,
+// as backward makes it.
+uint64_t PlanWorker(const ModelDescription& model);
+
+// Both as lines, each ended.
+std::string MemoryText(absl::Span<const ShardMemory> shards, uint64_t worker);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_MEMORY_PLAN_H_
