@@ -124,12 +124,14 @@ class LocalConnector final : public Connector, public Visitors {
   Visitors* visitors() override { return this; }
 
   bool Visit() override {
+    const std::shared_ptr<const Links> links = all();
     bool any = false;
-    for (const auto& link : *all()) any |= link->Visit();
+    for (const auto& link : *links) any |= link->Visit();
     return any;
   }
   void Leave() override {
-    for (const auto& link : *all()) link->Leave();
+    const std::shared_ptr<const Links> links = all();
+    for (const auto& link : *links) link->Leave();
   }
 
  private:
