@@ -15,7 +15,7 @@ namespace {
 
 // So much is on its way to one shard at most.
 constexpr int kInitializesPerShard = 4;
-constexpr size_t kInitializeBytes = 4 << 20;  // of one call
+constexpr size_t kInitializeBytes = 1 << 20;  // of one call
 
 }  // namespace
 
