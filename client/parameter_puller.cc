@@ -68,6 +68,7 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& w
     return Make(what, /*ahead=*/false);
   }
   progress->ahead = false;
+  progress->what = what;
   AskShards(progress);
   TakeAndAsk(std::exchange(progress->came, {}), progress);
   return progress;
@@ -190,13 +191,21 @@ absl::Status ParameterPuller::Take(const What& what, absl::Span<const Progress::
     if (absl::Status fits = Check(what, answer); !fits.ok()) return fits;
     for (size_t i = 0; i < answer.asked.size(); ++i) {
       const PlacedSlice& asked = answer.asked[i];
-      AddCopies(answer.pulled.slices[i].bytes,
-                parameters_.tensor(asked.tensor).data() + asked.begin, copies);
+      const TensorSlice& slice = answer.pulled.slices[i];
       bytes += asked.bytes;
+      if (what.lasting) {
+        const absl::StatusOr<bool> shown = parameters_.Show(asked.tensor, asked.begin, slice);
+        if (!shown.ok()) return shown.status();
+        if (*shown) continue;
+      }
+      const absl::StatusOr<std::byte*> to = parameters_.Own(asked.tensor, asked.begin, asked.bytes);
+      if (!to.ok()) return to.status();
+      AddCopies(slice.bytes, *to, copies);
     }
   }
   pulled_bytes_ += bytes;
-  RunInParallel(bytes < kParallelBytes ? ParallelFor() : parallel_, copies.size(),
+  RunInParallel(copies.size() * kCopyBytes < kParallelBytes ? ParallelFor() : parallel_,
+                copies.size(),
                 [&](size_t i) { std::memcpy(copies[i].to, copies[i].from, copies[i].bytes); });
   for (const Progress::Answer& answer : answers) {
     const google::protobuf::RepeatedField<uint64_t>& updates = answer.pulled.head.updates();

@@ -11,9 +11,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client/parameter_arena.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
-#include "client/tensor_arena.h"
 #include "common/parallel_for.h"
 #include "proto/types.pb.h"
 
@@ -28,9 +28,8 @@ class ParameterPuller {
 
   // All must outlive it, and what `parallel` (for copies) uses.
   ParameterPuller(const std::vector<TensorSpec>& tensors, const SliceLayout& layout,
-                  const TensorArena& parameters, ServiceCalls& calls,
-                  ParallelFor parallel = nullptr, size_t group_bytes = 4 << 20,
-                  size_t calls_per_shard = 16)
+                  ParameterArena& parameters, ServiceCalls& calls, ParallelFor parallel = nullptr,
+                  size_t group_bytes = 4 << 20, size_t calls_per_shard = 16)
       : tensors_(tensors),
         layout_(layout),
         parameters_(parameters),
@@ -47,6 +46,10 @@ class ParameterPuller {
     uint64_t clock = 0;
     uint32_t contributor = 0;
     bool newest = false;  // rather than the version
+    // No shard writes these values again before the caller's next Complete, so that they need not
+    // be copied where a shard on this machine shows them. (ParameterArena::Stands says whether that
+    // was so: not for a caller that the job has gone on without.)
+    bool lasting = false;
   };
   // Begin, and Await for all of it.
   absl::Status Pull(const What& what, const Wait& wait);
@@ -108,7 +111,7 @@ class ParameterPuller {
 
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
-  const TensorArena& parameters_;
+  ParameterArena& parameters_;
   ServiceCalls& calls_;
   const ParallelFor parallel_;
   const size_t group_bytes_;

@@ -18,7 +18,7 @@ void RunAnswers(HeldShards& shards, int answers) {
 
 TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
   HeldShards shards(2, 40, 100);
-  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
                          /*parallel=*/nullptr, /*group_bytes=*/800, /*calls_per_shard=*/3);
   // Answers on the thread that waits, as soon as there is nothing else to run.
   size_t most = 0;
@@ -42,7 +42,7 @@ TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
 
 TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
   HeldShards shards(1, 10, 100);
-  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
                          /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
   const auto wait = [&](const std::function<bool()>& done) {
     shards.RefuseFirst(0, absl::AbortedError("version 7 is gone"));
@@ -56,7 +56,7 @@ TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
 
 TEST(ParameterPuller, ATensorIsHereWhenAllItsSlicesAre) {
   HeldShards shards(2, 3, 100, /*slices_of_each=*/2);
-  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
                          /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/16);
   puller.Begin({.version = 7});
   EXPECT_TRUE(puller.pulling());
@@ -71,7 +71,7 @@ TEST(ParameterPuller, ATensorIsHereWhenAllItsSlicesAre) {
     });
   };
   const auto is_here = [&](size_t tensor) {
-    const auto values = shards.arena().tensor(tensor);
+    const auto values = shards.parameters().tensor(tensor);
     return std::all_of(values.begin(), values.end(),
                        [](std::byte b) { return b == std::byte{'x'}; });
   };
@@ -91,7 +91,7 @@ TEST(ParameterPuller, ATensorIsHereWhenAllItsSlicesAre) {
 
 TEST(ParameterPuller, AfterARefusalNothingIsOnItsWay) {
   HeldShards shards(1, 2, 100);
-  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
                          /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
   puller.Begin({.version = 7});
   shards.AnswerFirst(0);
@@ -104,7 +104,7 @@ TEST(ParameterPuller, AfterARefusalNothingIsOnItsWay) {
 
 TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
   HeldShards shards(1, 10, 100);
-  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls(),
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
                          /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/2);
   puller.Ask(7);
   EXPECT_TRUE(shards.held(0).empty()) << "of a shard on another machine";
@@ -115,7 +115,7 @@ TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
   EXPECT_EQ(shards.held(0).size(), 2u);
   while (!shards.held(0).empty()) shards.AnswerFirst(0);
   RunAnswers(shards, 2);
-  EXPECT_EQ(shards.arena().tensor(0)[0], std::byte{0});  // not before somebody pulls
+  EXPECT_EQ(shards.parameters().tensor(0)[0], std::byte{0});  // not before somebody pulls
   EXPECT_TRUE(shards.held(0).empty());
   std::vector<uint32_t> asked;
   const auto wait = [&](const std::function<bool()>& done) {
@@ -128,12 +128,12 @@ TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {
   ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
   EXPECT_EQ(asked, (std::vector<uint32_t>{2, 3, 4, 5, 6, 7, 8, 9}));
   EXPECT_EQ(puller.TakePulledBytes(), 10 * 400u);
-  EXPECT_EQ(shards.arena().tensor(0)[0], std::byte{'x'});
+  EXPECT_EQ(shards.parameters().tensor(0)[0], std::byte{'x'});
 }
 
 TEST(ParameterPuller, WhatItAskedForAheadIsDroppedWhereItIsRefusedOrNotPulled) {
   HeldShards shards(1, 2, 100);
-  ParameterPuller puller(shards.tensors(), shards.layout(), shards.arena(), shards.calls());
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls());
   shards.KeepOrder(true);
   const auto wait = [&](const std::function<bool()>& done) {
     return shards.RunUntil([&] {

@@ -44,6 +44,15 @@ WorkerSession::~WorkerSession() {
   queue_->End(absl::CancelledError("the session has ended"));
   const std::shared_ptr<Membership> member = membership();
   if (member != nullptr && !left_ && member->failure().has_value()) member->Leave();
+  if (parameters_ == nullptr || parameters_->owner().use_count() <= 2) return;
+  // A module that goes on with the values is to have them for itself; where the gradients were
+  // there is room for them.
+  exchange_.reset();
+  clock_exchange_.reset();
+  puller_.reset();
+  calls_.reset();
+  gradients_.reset();
+  parameters_->Detach().IgnoreError();
 }
 
 std::shared_ptr<Membership> WorkerSession::membership() const {

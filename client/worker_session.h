@@ -178,7 +178,7 @@ class WorkerSession final : public Session {
   std::vector<TensorSpec> tensors_;
   uint64_t training_samples_ = 0;
   uint64_t test_samples_ = 0;
-  std::optional<TensorArena> parameters_;
+  std::unique_ptr<ParameterArena> parameters_;
   std::optional<TensorArena> gradients_;
 
   // The training thread's.

@@ -27,7 +27,10 @@ void WorkerSession::AdoptClocks() {
 ParameterPuller::What WorkerSession::WhatToPull() const {
   ParameterPuller::What what;
   what.version = version();
-  if (!leases_.has_value()) return what;
+  if (!leases_.has_value()) {
+    what.lasting = options_.job.consistency().sync().backup() == 0;
+    return what;
+  }
   const Lease& lease = leases_->lease();
   what.clock = lease.clock();
   what.contributor = ordinal();

@@ -39,8 +39,10 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
     std::optional<PendingEvaluation> due = DueEvaluation();
     if (!due.has_value()) return due;
     ParameterPuller::What what = WhatToPull();
+    // A version that the shards keep for that, or that all have.
     what.version = due->version;
     what.newest = false;
+    what.lasting = what.lasting && due->version == version();
     absl::Status status = PullValues(what);
     if (status.ok()) return due;
     if (absl::IsOutOfRange(status)) {

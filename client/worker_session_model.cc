@@ -28,8 +28,10 @@ absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t t
         absl::StrCat("tensor '", tensor.name(), "' has no elements or no known type"));
   }
   if (tensors.empty()) return absl::InvalidArgumentError("the model has no tensors");
+  absl::StatusOr<std::unique_ptr<ParameterArena>> parameters = ParameterArena::Make(tensors);
+  if (!parameters.ok()) return parameters.status();
+  parameters_ = *std::move(parameters);
   tensors_ = std::move(tensors);
-  parameters_.emplace(tensors_);
   activity_->Work("preparing its first step", 0);
   gradients_.emplace(tensors_, connector_.memory());
 
@@ -56,7 +58,9 @@ absl::Status WorkerSession::Initialize(absl::Span<const absl::Span<const std::by
       return absl::InvalidArgumentError(absl::StrCat("'", spec.name(), "' has ", ByteCount(spec),
                                                      " bytes, its value ", values[tensor].size()));
     }
-    std::memcpy(parameters_->tensor(tensor).data(), values[tensor].data(), values[tensor].size());
+    const absl::StatusOr<std::byte*> to = parameters_->Own(tensor, 0, values[tensor].size());
+    if (!to.ok()) return to.status();
+    std::memcpy(*to, values[tensor].data(), values[tensor].size());
   }
   holds_initial_values_ = true;
   absl::Status status = SendInitialValues();

@@ -46,7 +46,10 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   share.mutable_ranges()->Assign(plan_->ranges.begin(), plan_->ranges.end());
   share.set_loss_sum(loss_sum);
   // Without all values of its version the step cannot count.
-  const absl::Status pulled = AwaitPulled(std::nullopt);
+  absl::Status pulled = AwaitPulled(std::nullopt);
+  if (pulled.ok() && !parameters_->Stands()) {
+    pulled = absl::OutOfRangeError("the shards have gone on while this worker read their values");
+  }
   absl::StatusOr<Verdict> verdict = !pulled.ok()          ? pulled
                                     : leases_.has_value() ? CompleteClockOnce(share)
                                                           : CompleteOnce(share);

@@ -15,6 +15,8 @@
 
 namespace parley {
 
+class MemorySegment;  // common/shared_memory/memory_segment.h
+
 // A tensor's bytes where they lie: in one piece, or in the pieces in which a transport has received
 // them, which end anywhere, also within an element. A view; whoever hands it out says for how long.
 class TensorBytes {
@@ -76,6 +78,8 @@ struct TensorSlice {
   // Of a push: the shard may read the bytes until the attempt is over, instead of copying them. Of
   // a pull: to be looked at after reading. Needs an owner.
   std::optional<Loan> loan;
+  // The segment of shared memory that they lie in, where a peer shows it.
+  std::shared_ptr<const MemorySegment> segment;
 };
 
 // Views of a message's bytes, which has to outlive them; and a message with copies.
@@ -85,7 +89,7 @@ std::vector<TensorSlice> ViewsOf(const Repeated& slices) {
   views.reserve(static_cast<size_t>(slices.size()));
   for (const SliceData& slice : slices) {
     views.push_back(
-        {slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr, std::nullopt});
+        {slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr, std::nullopt, {}});
   }
   return views;
 }

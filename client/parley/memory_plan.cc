@@ -14,6 +14,10 @@
 namespace parley {
 namespace {
 
+// Slices of so many bytes a worker reads where a shard on its machine has them
+// (client/parameter_arena.h).
+constexpr uint64_t kShownBytes = 256 << 10;
+
 // What a job's options ask a shard to keep.
 struct Keeps {
   uint64_t workers;
@@ -89,17 +93,26 @@ std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription
   return shards;
 }
 
-uint64_t PlanWorker(const ModelDescription& model) {
+WorkerMemory PlanWorker(const JobConfig& job, const ModelDescription& model,
+                        absl::Span<const Slice> slices) {
   uint64_t all = 0;
   uint64_t largest = 0;
   for (const TensorSpec& tensor : model.tensors) {
     all += ByteCount(tensor);
     if (!tensor.buffer()) largest = std::max(largest, ByteCount(tensor));
   }
-  return 2 * all + largest;
+  uint64_t shown = 0;
+  for (const Slice& slice : slices) {
+    const uint64_t bytes =
+        (slice.end() - slice.begin()) * ElementBytes(model.tensors[slice.tensor()].dtype());
+    if (bytes >= kShownBytes) shown += bytes;
+  }
+  // Values that may be older than the newest are copied.
+  if (KeptIn(job, model).versions) shown = 0;
+  return {.here = 2 * all + largest - shown, .remote = 2 * all + largest, .starting = 2 * all};
 }
 
-std::string MemoryText(absl::Span<const ShardMemory> shards, uint64_t worker) {
+std::string MemoryText(absl::Span<const ShardMemory> shards, const WorkerMemory& worker) {
   std::string text = "memory for tensors, beside what a process needs anyway\n";
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardMemory& shard = shards[i];
@@ -110,9 +123,17 @@ std::string MemoryText(absl::Span<const ShardMemory> shards, uint64_t worker) {
                           BytesText(shard.remote()), BytesText(shard.step_remote));
   }
   absl::StrAppendFormat(&text,
-                        "  each worker %9s: parameters, gradients, and the largest gradient once "
-                        "more; activations and data come on top\n",
-                        BytesText(worker));
+                        "  each worker %9s: gradients, the largest of them once more, and "
+                        "parameters; activations and data come on top\n",
+                        BytesText(worker.here));
+  if (worker.here < worker.remote) {
+    absl::StrAppendFormat(&text, "  %10s %10s: with shards on other machines\n", "",
+                          BytesText(worker.remote));
+  }
+  if (worker.here < worker.starting) {
+    absl::StrAppendFormat(&text, "  %10s %10s: worker 0, while it starts\n", "",
+                          BytesText(worker.starting));
+  }
   return text;
 }
 

@@ -34,12 +34,18 @@ struct ShardMemory {
 std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription& model,
                                     absl::Span<const Slice> slices);
 
-// What the tensors of one worker take: parameters, gradients, and the largest gradient once more,
-// as backward makes it.
-uint64_t PlanWorker(const ModelDescription& model);
+// What the tensors of one worker take, in bytes: gradients, the largest gradient once more, as
+// backward makes it, and parameters.
+struct WorkerMemory {
+  uint64_t here = 0;      // all shards are on its machine and show it theirs
+  uint64_t remote = 0;    // none is
+  uint64_t starting = 0;  // worker 0 of a job that starts from nothing, until its first pull
+};
+WorkerMemory PlanWorker(const JobConfig& job, const ModelDescription& model,
+                        absl::Span<const Slice> slices);
 
 // Both as lines, each ended.
-std::string MemoryText(absl::Span<const ShardMemory> shards, uint64_t worker);
+std::string MemoryText(absl::Span<const ShardMemory> shards, const WorkerMemory& worker);
 
 }  // namespace parley
 

@@ -79,7 +79,7 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
                           memory[i].slices, rows[i]);
   }
 
-  absl::StrAppend(&text, "\n", MemoryText(memory, PlanWorker(model)));
+  absl::StrAppend(&text, "\n", MemoryText(memory, PlanWorker(job, model, *slices)));
   return text;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "client/answer_queue.h"
 #include "client/connector.h"
+#include "client/parameter_arena.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
@@ -66,6 +67,7 @@ class HeldShards {
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const SliceLayout& layout() const { return layout_; }
   const TensorArena& arena() const { return arena_; }
+  ParameterArena& parameters() { return *parameters_; }
   ServiceCalls& calls() { return calls_; }
 
   absl::Status RunUntil(const std::function<bool()>& done) {
@@ -178,6 +180,7 @@ class HeldShards {
 
   const std::vector<TensorSpec> tensors_;
   const TensorArena arena_;
+  const std::unique_ptr<ParameterArena> parameters_ = *ParameterArena::Make(tensors_);
   SliceLayout layout_;
   Connected connector_;
   QuietMembership membership_;

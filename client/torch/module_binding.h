@@ -35,12 +35,13 @@ namespace parley {
 //
 // Memory. From Attach to the binding's end the module's parameters are views of the session's
 // parameter memory: forward reads what Pull brought, without a copy. They must not be written by
-// others, nor replaced (module.to(...), set_data); outside Pull and PullEvaluation they do not
-// change. Each gradient is moved, as soon as backward has it, into the session's gradient memory
-// and sent while backward goes on; `.grad` is undefined afterwards. Buffers stay the module's own:
-// Pull copies the service's values into them, Complete takes theirs out. When binding and session
-// are destroyed the module keeps that memory with its last values, and nobody else has it. (A
-// binding that ends before its session leaves views: what the session pulls then shows in them.)
+// others, nor replaced (module.to(...), set_data); they change inside Complete, Pull and
+// PullEvaluation only, and from Complete to the next Pull they say nothing. Each gradient is moved,
+// as soon as backward has it, into the session's gradient memory and sent while backward goes on;
+// `.grad` is undefined afterwards. Buffers stay the module's own: Pull copies the service's values
+// into them, Complete takes theirs out. When binding and session are destroyed the module keeps
+// that memory with its last values, and nobody else has it. (A binding that ends before its session
+// leaves views: what the session pulls then shows in them.)
 //
 // The module must outlive the binding; the session must outlive it too, or be destroyed after it.
 // One thread, the training thread, calls the methods. Errors: what the Session returns;

@@ -79,6 +79,7 @@ absl::StatusOr<TensorSlice> SeenSlice(const LocalSlice& shown,
   slice.dtype = shown.dtype();
   slice.bytes = TensorBytes::Piece(segment->data() + shown.offset(), shown.bytes());
   slice.owner = segment;
+  slice.segment = segment;
   slice.loan =
       Loan{reinterpret_cast<const std::atomic<uint64_t>*>(segment->data() + shown.count_offset()),
            shown.lent_at()};

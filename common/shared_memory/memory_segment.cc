@@ -100,6 +100,17 @@ absl::StatusOr<std::shared_ptr<MemorySegment>> MemorySegment::InPlaceOf(MemorySe
   return segment;
 }
 
+absl::Status MemorySegment::ShowAt(std::byte* where, size_t offset, size_t bytes) const {
+  if (offset > bytes_ || bytes > bytes_ - offset) {
+    return absl::OutOfRangeError(
+        absl::StrCat("a segment of ", bytes_, " bytes has not ", bytes, " from byte ", offset));
+  }
+  // All its pages at once: they would else fault in one by one.
+  void* const shown = ::mmap(where, bytes, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
+                             fd_.get(), static_cast<off_t>(offset));
+  return shown == MAP_FAILED ? NoMemory(bytes) : absl::OkStatus();
+}
+
 MemorySegment::~MemorySegment() {
   if (!displaced_) ::munmap(data_, bytes_);
 }

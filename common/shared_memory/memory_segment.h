@@ -51,6 +51,12 @@ class MemorySegment {
 
   std::byte* data() const { return data_; }
   size_t bytes() const { return bytes_; }
+
+  // Lets these bytes of it, to be read, stand at `where` too, in the place of what is there; the
+  // caller unmaps them. All at the beginning of a page. After an error nothing may be there.
+  // OutOfRange: it has not so many.
+  absl::Status ShowAt(std::byte* where, size_t offset, size_t bytes) const;
+
   // To be sent to a peer.
   const FileDescriptor& fd() const { return fd_; }
 

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <utility>
@@ -10,7 +11,12 @@ namespace parley {
 namespace {
 
 constexpr size_t kCacheLine = 64;
+constexpr size_t kPage = 4096;
 constexpr size_t kHugePage = 2 << 20;
+
+// Values of so many bytes begin a page: a worker on this machine can let them stand among its
+// parameters (client/parameter_arena.h).
+constexpr size_t kShown = 256 << 10;
 
 // What has room for huge pages begins with one: a page fault then brings 2 MiB in place of 4 KiB,
 // which is most of what first writing a large slice costs.
@@ -31,11 +37,14 @@ std::byte* Allocate(size_t bytes) {
 
 Buffer::Buffer(size_t bytes, MemorySource* source) : size_(bytes) {
   if (source != nullptr) {
-    absl::StatusOr<MemoryBlock> block = source->Allocate(kCacheLine + bytes);
+    const bool shown = bytes >= kShown;
+    absl::StatusOr<MemoryBlock> block = source->Allocate(
+        shown ? (bytes + kPage - 1) / kPage * kPage + 2 * kPage : kCacheLine + bytes);
     if (block.ok()) {
       block_ = *std::move(block);
       count_ = new (block_.data) std::atomic<uint64_t>(0);
       data_ = block_.data + kCacheLine;
+      if (shown) data_ += (kPage - reinterpret_cast<uintptr_t>(data_) % kPage) % kPage;
       return;
     }
   }

@@ -16,7 +16,7 @@ constexpr size_t kAlignment = 64;
 // Elements that are divided, clipped and applied while they are in the cache.
 constexpr uint64_t kTile = 8192;
 // The same where they are added up first, into memory that stays in the nearest cache.
-constexpr uint64_t kLentTile = 2048;
+constexpr uint64_t kLentTile = 1024;
 
 void Divide(absl::Span<float> values, float divisor) {
   if (divisor == 1) return;

@@ -116,6 +116,8 @@ def planned(job):
     found = {}
     for name, value, unit in re.findall(r"^  (shard \d+|each worker) +([\d.]+) (B|KiB|MiB|GiB)", text, re.M):
         found[name.replace(" ", "-")] = float(value) * units[unit]
+    starting = re.search(r"([\d.]+) (\w+): worker 0, while it starts", text)
+    found["worker-0"] = float(starting.group(1)) * units[starting.group(2)] if starting else found["each-worker"]
     return found
 
 
@@ -142,7 +144,7 @@ def main():
                 most[each] = run(job)
             plan = planned(job)
             for role, bytes_ in sorted(most[width].items()):
-                needs = plan["each-worker" if role.startswith("worker") else role]
+                needs = plan[role if role in plan else "each-worker"]
                 empty = most[8].get(role, 0)
                 has = bytes_ - empty
                 sizes = " | ".join(f"{size / 2**20:.0f} MiB" for size in (empty, needs, has))
