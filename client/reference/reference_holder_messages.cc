@@ -12,14 +12,15 @@
 namespace parley {
 namespace {
 
+// Cancelled: the owner's server has ended the call, which is no word of the owner's.
 bool WorthATry(const absl::Status& status) {
-  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsCancelled(status);
 }
 
 // Answers to one call, which leave the session as it is.
 bool IsOfTheCall(const absl::Status& status) {
-  return absl::IsNotFound(status) || absl::IsFailedPrecondition(status) ||
-         absl::IsCancelled(status);
+  return absl::IsNotFound(status) || absl::IsFailedPrecondition(status);
 }
 
 absl::Status Annotated(const absl::Status& status, const std::string& address) {

@@ -215,7 +215,7 @@ void ReferenceOwner::AddFork(uint64_t session_id, uint64_t fork, const Reference
 bool ReferenceOwner::DropFork(uint64_t session_id, uint64_t fork, absl::Time now,
                               Replies& replies) {
   Session& session = sessions_.at(session_id);
-  const absl::Status dropped = absl::CancelledError("it was dropped before it came");
+  const absl::Status dropped = absl::FailedPreconditionError("it was dropped before it came");
   bool no_effect = false;
   if (fork < kGivenFork && fork >= session.first_open) {
     const auto [found, is_new] = session.operations.try_emplace(fork);

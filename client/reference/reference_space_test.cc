@@ -292,6 +292,15 @@ TEST_F(ReferenceSpaceTest, ACallThatComesTwiceRunsOnce) {
   EXPECT_EQ(ran_.size(), 1u);
 }
 
+// As gRPC says where the owner's server ends a call: that is no word of the owner's.
+TEST_F(ReferenceSpaceTest, WhatTheTransportCancelsIsTriedAgain) {
+  Connect(0, "b");
+  const Handle made = Call(0, "b");
+  Answer(*Take<OutgoingCall>(), absl::CancelledError("CANCELLED"));
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(*Fetch(0, made, 7), 7);
+}
+
 TEST_F(ReferenceSpaceTest, WhatIsDroppedBeforeItComesNeverBegins) {
   Connect(0, "b");
   Call(0, "b", {}, Scope(1));
