@@ -131,8 +131,7 @@ std::string MemoryText(absl::Span<const ShardMemory> shards, const WorkerMemory&
                           BytesText(worker.remote));
   }
   if (worker.here < worker.starting) {
-    absl::StrAppendFormat(&text, "  %10s %10s: worker 0, while it starts\n", "",
-                          BytesText(worker.starting));
+    absl::StrAppendFormat(&text, "  %10s %10s: while it starts\n", "", BytesText(worker.starting));
   }
   return text;
 }

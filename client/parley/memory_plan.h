@@ -39,7 +39,7 @@ std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription
 struct WorkerMemory {
   uint64_t here = 0;      // all shards are on its machine and show it theirs
   uint64_t remote = 0;    // none is
-  uint64_t starting = 0;  // worker 0 of a job that starts from nothing, until its first pull
+  uint64_t starting = 0;  // until its first pull, where the job starts from nothing
 };
 WorkerMemory PlanWorker(const JobConfig& job, const ModelDescription& model,
                         absl::Span<const Slice> slices);

@@ -87,7 +87,7 @@ TEST(PlanText, AWorkerHasItsLargestGradientTwiceAndNoValuesThatShardsHereShow) {
   // 5.00 MiB of values and as much of gradients; 4 MiB of them one tensor's. 4 KiB are too small.
   ExpectWords(*PlanText(Job(), Model()),
               {"each worker  9.01 MiB: ", " 14.0 MiB: with shards on other machines\n",
-               " 10.0 MiB: worker 0, while it starts\n"});
+               " 10.0 MiB: while it starts\n"});
   JobConfig job = Job();
   job.mutable_consistency()->mutable_bounded()->set_bound(1);
   ExpectWords(*PlanText(job, Model()), {"each worker  14.0 MiB: "});

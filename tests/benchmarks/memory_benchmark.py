@@ -4,7 +4,7 @@
 
 Counts what is a process's own: private memory, and shared memory that it may write (a peer that maps it reads only). What a
 process has with a model of next to nothing, measured in the same run, is taken off: the plan says what tensors need. The most
-of what is seen every 20 ms while it trains.
+of what is seen every 20 ms, from the start on.
 """
 
 import argparse
@@ -116,8 +116,9 @@ def planned(job):
     found = {}
     for name, value, unit in re.findall(r"^  (shard \d+|each worker) +([\d.]+) (B|KiB|MiB|GiB)", text, re.M):
         found[name.replace(" ", "-")] = float(value) * units[unit]
-    starting = re.search(r"([\d.]+) (\w+): worker 0, while it starts", text)
-    found["worker-0"] = float(starting.group(1)) * units[starting.group(2)] if starting else found["each-worker"]
+    starting = re.search(r"([\d.]+) (\w+): while it starts", text)
+    if starting:
+        found["each-worker"] = float(starting.group(1)) * units[starting.group(2)]
     return found
 
 
@@ -144,7 +145,7 @@ def main():
                 most[each] = run(job)
             plan = planned(job)
             for role, bytes_ in sorted(most[width].items()):
-                needs = plan[role if role in plan else "each-worker"]
+                needs = plan["each-worker" if role.startswith("worker") else role]
                 empty = most[8].get(role, 0)
                 has = bytes_ - empty
                 sizes = " | ".join(f"{size / 2**20:.0f} MiB" for size in (empty, needs, has))
