@@ -1,6 +1,7 @@
 """Runs of whole jobs by `parley run`, and what a test asks of them."""
 
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -155,7 +156,8 @@ class Run:
             self.process.wait()
         for pid in self.pids().values():
             if alive(pid):
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it ends by itself meanwhile
+                    os.kill(pid, signal.SIGKILL)
 
 
 def exported(out):
