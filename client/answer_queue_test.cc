@@ -94,15 +94,14 @@ TEST(AnswerQueue, WhoWaitsLooksWhereAnswersComeInUntilThereIsOne) {
 TEST(AnswerQueue, BeforeItSleepsItSaysThatItLooksNoMore) {
   OneAnswer visited(1'000'000'000);
   AnswerQueue queue(RealRuntime(), &visited);
-  std::thread other([&] {
-    absl::SleepFor(absl::Milliseconds(20));
-    queue.End(absl::AbortedError("the end"));
-  });
-  const absl::Status status =
-      queue.RunUntil([] { return false; }, absl::InfiniteFuture(), kNothing, absl::Milliseconds(2));
+  int slept = 0;
+  const auto end_after_two = [&] {
+    if (++slept == 2) queue.End(absl::AbortedError("the end"));
+  };
+  const absl::Status status = queue.RunUntil([] { return false; }, absl::InfiniteFuture(),
+                                             end_after_two, absl::Milliseconds(2));
   EXPECT_TRUE(absl::IsAborted(status)) << status;
-  EXPECT_GE(visited.left(), 2);
-  other.join();
+  EXPECT_EQ(visited.left(), 2);
 }
 
 }  // namespace
