@@ -56,7 +56,6 @@ bool AllAre(absl::Span<const std::byte> bytes, char value) {
 
 TEST(ParameterArena, WhatIsShownIsNotCopiedAndTellsWhenItWasWritten) {
   const auto arena = *ParameterArena::Make({Spec(100), Spec(2 * kSlice), Spec(100)});
-  const Peer nothing(kSlice);
   Peer peer(2 * kSlice);
   for (const size_t begin : {size_t{0}, kSlice}) {
     EXPECT_EQ(*arena->Show(1, begin, peer.Slice(begin, kSlice)), true);
@@ -72,6 +71,17 @@ TEST(ParameterArena, WhatIsShownIsNotCopiedAndTellsWhenItWasWritten) {
     EXPECT_EQ(*arena->Show(1, begin, peer.Slice(begin, kSlice)), true);
   }
   EXPECT_TRUE(arena->Stands());
+}
+
+TEST(ParameterArena, OneSliceThatWasWrittenIsEnough) {
+  const auto arena = *ParameterArena::Make({Spec(2 * kSlice)});
+  Peer one(kSlice);
+  Peer other(kSlice);
+  EXPECT_EQ(*arena->Show(0, 0, one.Slice(0, kSlice)), true);
+  EXPECT_EQ(*arena->Show(0, kSlice, other.Slice(0, kSlice)), true);
+  EXPECT_TRUE(arena->Stands());
+  other.Write('b');
+  EXPECT_FALSE(arena->Stands());
 }
 
 TEST(ParameterArena, OtherMemoryCanBeShownAtTheSamePlace) {
