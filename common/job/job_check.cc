@@ -1,5 +1,6 @@
 #include "common/job/job_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -91,15 +92,48 @@ class Checker {
     if (job_.model().has_xresnet50()) {
       Between(1, job_.model().xresnet50().classes(), 1 << 20, "model.xresnet50.classes");
     }
+    if (job_.model().has_transformer()) TransformerIsRight(job_.model().transformer());
     if (job_.model().has_torchscript()) {
       Require(!job_.model().torchscript().empty(), "model.torchscript", "must name a file");
     }
   }
 
+  void TransformerIsRight(const Transformer& transformer) {
+    Between(1, transformer.width(), 1 << 16, "model.transformer.width");
+    Between(1, transformer.heads(), 1 << 16, "model.transformer.heads");
+    Require(
+        transformer.heads() == 0 || transformer.width() % transformer.heads() == 0,
+        "model.transformer.heads",
+        absl::StrCat("must divide width, ", transformer.width(), ", not ", transformer.heads()));
+    Require(transformer.width() % 2 == 0, "model.transformer.width",
+            "must be even: half of it are sines, half cosines");
+    Between(1, transformer.hidden(), 1 << 18, "model.transformer.hidden");
+    Between(1, transformer.layers(), 1 << 10, "model.transformer.layers");
+    BelowOne(transformer.dropout(), "model.transformer.dropout");
+    Require(job_.data().has_text(), "model.transformer",
+            "predicts the tokens of a text: data must be text");
+  }
+
+  void TextIsRight(const Text& text) {
+    Require(!text.train().empty(), "data.text.train", "must name a file");
+    BelowOne(text.test_share(), "data.text.test_share");
+    Require(text.test().empty() || text.test_share() == 0, "data.text.test_share",
+            "is of the file `train`, but the file `test` is given too: one of the two must be left "
+            "out");
+    Require(text.tokens() == BYTES || text.tokens() == WORDS, "data.text.tokens",
+            "must be BYTES or WORDS");
+    Require(text.vocabulary() == 0 || text.tokens() == WORDS, "data.text.vocabulary",
+            "is of WORDS: with BYTES it must be 0 or left out");
+    Require(text.vocabulary() != 1 && text.vocabulary() <= 1 << 24, "data.text.vocabulary",
+            "must be 0 or from 2 to 16777216");
+    Between(1, text.length(), 1 << 20, "data.text.length");
+    Between(1, text.columns(), kMostSamples, "data.text.columns");
+  }
+
   void DataIsGiven() {
     const Data& data = job_.data();
     Require(data.kind_case() != Data::KIND_NOT_SET, "data",
-            "is missing; give one of idx, cifar10, image_folders and safetensors, such as "
+            "is missing; give one of idx, cifar10, image_folders, text and safetensors, such as "
             "data { idx { directory: \"/usr/share/datasets/fashion-mnist\" } batch: 100 }");
     if (data.has_idx()) {
       Require(!data.idx().directory().empty(), "data.idx.directory", "must name a folder");
@@ -110,6 +144,7 @@ class Checker {
       Require(!data.cifar10().directory().empty(), "data.cifar10.directory", "must name a folder");
     }
     if (data.has_image_folders()) ImageFoldersAreRight(data.image_folders());
+    if (data.has_text()) TextIsRight(data.text());
     if (data.has_safetensors()) {
       Require(!data.safetensors().train().empty(), "data.safetensors.train", "must name a file");
     }
@@ -123,12 +158,13 @@ class Checker {
                          "labels of data.",
                          data.has_idx()       ? "idx"
                          : data.has_cifar10() ? "cifar10"
+                         : data.has_text()    ? "text"
                                               : "image_folders",
                          " are class numbers: must be CROSS_ENTROPY or left out"));
   }
 
   static bool HasClasses(const Data& data) {
-    return data.has_idx() || data.has_cifar10() || data.has_image_folders();
+    return data.has_idx() || data.has_cifar10() || data.has_image_folders() || data.has_text();
   }
 
   void ImageFoldersAreRight(const ImageFolders& images) {
@@ -268,9 +304,8 @@ class Checker {
     const Cluster& cluster = job_.cluster();
     Between(1, cluster.workers(), kMostMembers, "cluster.workers");
     Between(1, cluster.shards(), kMostMembers, "cluster.shards");
-    Require(cluster.stages() == 0, "cluster.stages",
-            "pipeline stages are not in this release; leave it out");
     Between(1, cluster.min_workers(), cluster.workers(), "cluster.min_workers");
+    Pipelines();
     BackupIsRight();
     const Sync& sync = job_.consistency().sync();
     Require(!sync.deterministic() || sync.lost_worker() != GO_ON ||
@@ -283,6 +318,44 @@ class Checker {
                          "cluster.min_workers must be ",
                          cluster.workers(), " or left out"));
     Between(0, job_.max_restarts(), kMostRestarts, "max_restarts");
+  }
+
+  void Pipelines() {
+    const uint32_t stages = job_.cluster().stages();
+    if (stages == 0) {
+      Require(!job_.has_pipeline(), "pipeline",
+              "is of jobs with stages: must be left out, or cluster.stages must be above 0");
+      return;
+    }
+    Between(1, stages, kMostMembers / std::max(1U, job_.cluster().workers()), "cluster.stages");
+    Require(job_.cluster().min_workers() == job_.cluster().workers(), "cluster.min_workers",
+            "must be cluster.workers or left out: a pipeline that has lost a process waits for "
+            "another one");
+    Require(!job_.model().has_torchscript() && !job_.model().has_own(), "cluster.stages",
+            "must be 0 or left out: a model of one's own cannot be cut into stages");
+    const Consistency& consistency = job_.consistency();
+    Require(consistency.has_sync(), "consistency", "must be sync where cluster.stages is not 0");
+    Require(consistency.sync().backup() == 0, "consistency.sync.backup",
+            "must be 0 or left out where cluster.stages is not 0");
+    Require(consistency.sync().lost_worker() != GO_ON, "consistency.sync.lost_worker",
+            "must be WAIT or left out where cluster.stages is not 0: a pipeline that has lost a "
+            "process waits for another one");
+    const Pipeline& pipeline = job_.pipeline();
+    const uint32_t parts = pipeline.parts_per_stage();
+    Require(PipelineSchedule_IsValid(pipeline.schedule()), "pipeline.schedule",
+            "must be GPIPE, ONE_F_ONE_B, EAGER, INTERLEAVED, ZERO_BUBBLE or CHIMERA");
+    if (pipeline.schedule() == INTERLEAVED) {
+      Between(2, parts, 64, "pipeline.parts_per_stage");
+    } else {
+      Require(parts == 1, "pipeline.parts_per_stage",
+              "must be 1 or left out, unless pipeline.schedule is INTERLEAVED");
+    }
+    Require(!pipeline.has_forwards_ahead() || pipeline.schedule() == EAGER,
+            "pipeline.forwards_ahead", "is of the schedule EAGER: must be left out");
+    const auto cuts = static_cast<uint64_t>(pipeline.cut_before_size());
+    Require(cuts == 0 || cuts + 1 == uint64_t{stages} * parts, "pipeline.cut_before",
+            absl::StrCat("must name ", uint64_t{stages} * parts - 1, " layers, not ", cuts,
+                         ": one for each part but the first"));
   }
 
   void BackupIsRight() {

@@ -85,6 +85,14 @@ void DataDefaults(Data& data) {
     if (images.mean().empty()) *images.mutable_mean() = Three(0.485F, 0.456F, 0.406F);
     if (images.deviation().empty()) *images.mutable_deviation() = Three(0.229F, 0.224F, 0.225F);
   }
+  if (data.has_text()) {
+    Text& text = *data.mutable_text();
+    PARLEY_DEFAULT(text, test_share, 0);
+    if (text.tokens() == TOKENS_UNSPECIFIED) text.set_tokens(BYTES);
+    PARLEY_DEFAULT(text, vocabulary, 0);
+    PARLEY_DEFAULT(text, length, 35);
+    PARLEY_DEFAULT(text, columns, 20);
+  }
   PARLEY_DEFAULT(data, evaluation_batch, 500);
   PARLEY_DEFAULT(data, shuffle, true);
   PARLEY_DEFAULT(data, prefetch, 2);
@@ -97,7 +105,23 @@ void LearningRateDefaults(LearningRate& rate) {
   PARLEY_DEFAULT(rate, linear_scaling, false);
 }
 
-void ConsistencyDefaults(Consistency& consistency) {
+void TransformerDefaults(Transformer& transformer) {
+  PARLEY_DEFAULT(transformer, width, 256);
+  PARLEY_DEFAULT(transformer, heads, 4);
+  PARLEY_DEFAULT(transformer, hidden, transformer.width());
+  PARLEY_DEFAULT(transformer, layers, 4);
+  PARLEY_DEFAULT(transformer, dropout, 0.2);
+  PARLEY_DEFAULT(transformer, tied, false);
+}
+
+void PipelineDefaults(Pipeline& pipeline) {
+  if (pipeline.schedule() == PIPELINE_SCHEDULE_UNSPECIFIED) pipeline.set_schedule(ONE_F_ONE_B);
+  PARLEY_DEFAULT(pipeline, parts_per_stage, pipeline.schedule() == INTERLEAVED ? 2 : 1);
+  PARLEY_DEFAULT(pipeline, recompute, false);
+}
+
+// pipelines: a pipeline that has lost a process waits for another one.
+void ConsistencyDefaults(Consistency& consistency, bool pipelines) {
   if (consistency.kind_case() == Consistency::KIND_NOT_SET) consistency.mutable_sync();
   if (consistency.has_bounded() && consistency.bounded().reduction() == REDUCTION_UNSPECIFIED) {
     consistency.mutable_bounded()->set_reduction(MEAN);
@@ -115,7 +139,7 @@ void ConsistencyDefaults(Consistency& consistency) {
   if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
   // Other sums than those of all workers would be other bits.
   if (sync.lost_worker() == LOST_WORKER_UNSPECIFIED) {
-    sync.set_lost_worker(sync.deterministic() ? WAIT : GO_ON);
+    sync.set_lost_worker(sync.deterministic() || pipelines ? WAIT : GO_ON);
   }
 }
 
@@ -147,12 +171,17 @@ void FillInDefaults(JobConfig& job) {
   if (job.model().has_xresnet50()) {
     PARLEY_DEFAULT(*job.mutable_model()->mutable_xresnet50(), classes, 10);
   }
+  if (job.model().has_transformer()) {
+    TransformerDefaults(*job.mutable_model()->mutable_transformer());
+  }
   DataDefaults(*job.mutable_data());
   if (job.loss() == LOSS_UNSPECIFIED) job.set_loss(CROSS_ENTROPY);
   OptimizerDefaults(*job.mutable_optimizer());
   LearningRateDefaults(*job.mutable_learning_rate());
-  ConsistencyDefaults(*job.mutable_consistency());
   ClusterDefaults(*job.mutable_cluster());
+  const bool pipelines = job.cluster().stages() != 0;
+  ConsistencyDefaults(*job.mutable_consistency(), pipelines);
+  if (pipelines) PipelineDefaults(*job.mutable_pipeline());
   if (job.checkpoint().directory().empty()) job.mutable_checkpoint()->set_directory("checkpoints");
   PARLEY_DEFAULT(*job.mutable_checkpoint(), at_end, true);
   PARLEY_DEFAULT(*job.mutable_checkpoint(), every_steps, 0);
@@ -185,6 +214,10 @@ void ResolvePaths(JobConfig& job, const std::string& folder) {
   if (data.has_cifar10()) Resolve(*data.mutable_cifar10()->mutable_directory(), folder);
   if (data.has_image_folders()) {
     Resolve(*data.mutable_image_folders()->mutable_directory(), folder);
+  }
+  if (data.has_text()) {
+    Resolve(*data.mutable_text()->mutable_train(), folder);
+    Resolve(*data.mutable_text()->mutable_test(), folder);
   }
   if (data.has_safetensors()) {
     Resolve(*data.mutable_safetensors()->mutable_train(), folder);

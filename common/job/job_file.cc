@@ -64,6 +64,13 @@ std::string JobFingerprint(const JobConfig& job) {
   if (same.data().has_cifar10()) {
     KeepName(*same.mutable_data()->mutable_cifar10()->mutable_directory());
   }
+  if (same.data().has_image_folders()) {
+    KeepName(*same.mutable_data()->mutable_image_folders()->mutable_directory());
+  }
+  if (same.data().has_text()) {
+    KeepName(*same.mutable_data()->mutable_text()->mutable_train());
+    KeepName(*same.mutable_data()->mutable_text()->mutable_test());
+  }
   if (same.data().has_safetensors()) {
     KeepName(*same.mutable_data()->mutable_safetensors()->mutable_train());
     KeepName(*same.mutable_data()->mutable_safetensors()->mutable_test());

@@ -38,6 +38,11 @@ TEST(JobModels, DefaultsAreFilledIn) {
   EXPECT_EQ(images.threads(), 2);
   EXPECT_THAT(images.mean(), ElementsAre(0.485F, 0.456F, 0.406F));
   EXPECT_THAT(images.deviation(), ElementsAre(0.229F, 0.224F, 0.225F));
+  const auto language = Load("transformer { width: 512 }", "text { train: \"book\" }");
+  ASSERT_TRUE(language.ok()) << language.status();
+  EXPECT_EQ(language->model().transformer().hidden(), 512);
+  EXPECT_EQ(language->data().text().train(), testing::TempDir() + "book");
+  EXPECT_EQ(language->data().text().tokens(), BYTES);
   EXPECT_EQ(Load("vgg19 {}", kImages)->model().vgg19().classes(), 10);
   EXPECT_EQ(Load("xresnet50 {}", kImages)->model().xresnet50().classes(), 10);
 }
@@ -55,6 +60,16 @@ TEST(JobModels, WhatIsWrongIsSaidWithItsPlace) {
   expect("xresnet50 { classes: 0 }", kImages, "2: model.xresnet50.classes: must be at least 1");
   expect("simple_cnn { classes: 0 }", kImages, "2: model.simple_cnn.classes: must be at least 1");
   expect("torchscript: \"\"", kImages, "2: model.torchscript: must name a file");
+  const std::string text = "text { train: \"book\" }";
+  expect("transformer { heads: 3 }", text, "2: model.transformer.heads: must divide width, 256");
+  expect("transformer { width: 3 heads: 3 }", text, "2: model.transformer.width: must be even");
+  expect("transformer { dropout: 1 }", text, "2: model.transformer.dropout: must be at least 0");
+  expect("transformer {}", kImages, "2: model.transformer: predicts the tokens of a text");
+  expect("transformer {}", "text {}", "3: data.text.train: must name a file");
+  expect("transformer {}", "text { train: \"a\" test: \"b\" test_share: 0.5 }",
+         "3: data.text.test_share: ");
+  expect("transformer {}", "text { train: \"a\" vocabulary: 9 }", "3: data.text.vocabulary: ");
+  expect("transformer {}", "text { train: \"a\" length: 0 }", "3: data.text.length: ");
   expect("vgg19 {}", "idx {}", "3: data.idx.directory: must name a folder");
   expect("vgg19 {}", "idx { directory: \"d\" deviation: 0 }", "3: data.idx.deviation: ");
   expect("vgg19 {}", "idx { directory: \"d\" mean: nan }", "3: data.idx.mean: ");
