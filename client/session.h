@@ -53,7 +53,9 @@ namespace parley {
 class Session {
  public:
   struct Options {
-    JobConfig job;            // as LoadJob (common/job/job_file.h) gives it
+    JobConfig job;  // as LoadJob (common/job/job_file.h) gives it
+    // WORKER, or STAGE: one of the processes that have a part each of a model (docs/pipelines.md).
+    Role role = WORKER;
     std::string coordinator;  // host:port, or file:PATH
     std::string address;      // host:port where this process serves its health; told to others
     std::string metrics_address;
@@ -73,19 +75,28 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Join(Options options, Connector& connector);
   virtual ~Session() = default;
 
-  // Which contributor this worker is: 0 .. workers - 1.
+  // Which contributor this worker is, or this stage is of: 0 .. workers - 1.
   virtual uint32_t ordinal() const = 0;
+  // Among the members of its role.
+  virtual uint32_t member_ordinal() const { return ordinal(); }
 
   // Says what is trained and how many samples there are, and waits until all members of the job
   // have joined. InvalidArgument where other workers said something else.
   virtual absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                 uint64_t test_samples) = 0;
 
+  // In a job with pipelines, instead of Register: `tensors` are those that this process pulls and
+  // pushes, in the order in which it numbers them (a worker: none), and `model` is the whole model,
+  // with the stages of each tensor, alike in all processes.
+  virtual absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
+                                    uint64_t training_samples, uint64_t test_samples);
+
   // After Register: whether this worker must give initial values: those of a job that starts from
   // no checkpoint must, until their first Pull. The first ones of contributor 0 are what counts.
   virtual bool must_initialize() const = 0;
 
-  // values[i]: the bytes of tensor i as registered.
+  // values[i]: the bytes of tensor i as registered. Of a tensor that several stages have, the first
+  // one's count.
   virtual absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) = 0;
 
   // Row-major values of tensor i at the version last pulled, to train on or to evaluate.
@@ -135,6 +146,33 @@ class Session {
   // thread-safe. Tensors not pushed when Complete is called count as `none`.
   virtual absl::Status Push(size_t tensor) = 0;
 
+  // The pipeline that this process is in.
+  struct Pipeline {
+    // Another one whenever a process has taken another's place in it: what its processes tell each
+    // other is of one composition.
+    uint64_t composition = 0;
+    std::vector<Member> members;  // the worker, then its stages; empty: there is no pipeline
+    uint32_t part = 0;            // of this process
+  };
+  virtual Pipeline pipeline() const { return {}; }
+
+  // Waits for the other processes of the pipeline, until done(), which is looked at first and
+  // whenever Wake was called. OutOfRange: the job has finished. Another error: what was waited for
+  // cannot come any more; say so to Abandon. The training thread.
+  virtual absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done);
+  virtual void Wake() {}  // any thread
+
+  // In place of Complete, or outside of a step: what this process was doing for its pipeline cannot
+  // be ended, with the error that AwaitPeers gave. STALE: the pipeline has lost a process, or the
+  // job has gone back, and this one has its place in what goes on now; Pull and go on as after any
+  // step. Else the error.
+  virtual absl::StatusOr<Verdict> Abandon(const absl::Status& why) { return why; }
+
+  // Brings a version that the shards keep for an evaluation into parameter(...), where the worker
+  // of this stage says that it is due. OutOfRange: they keep it no more. Pull afterwards, whatever
+  // comes.
+  virtual absl::Status PullVersion(uint64_t version);
+
   // Waits until all shards have this worker's gradients, tells the step leader, and returns the
   // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses. Outcome STALE: the job has gone
   // on without this step of this worker. Either it was late in a job with backup workers, or its
@@ -161,6 +199,7 @@ class Session {
   // All steps are done: reports the seconds spent in each phase and waits for the end of the job
   // (the last checkpoint included). True: the job has finished. False: it has gone back to a
   // checkpoint meanwhile, and there are steps to do again: Pull and train on, until this says true.
+  // A stage only waits for the end.
   virtual absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) = 0;
 
   // This worker cannot go on: ends the job with this reason, unless it has failed before; returns
@@ -193,6 +232,22 @@ class Session {
   };
   virtual Epochs epochs() const = 0;
 };
+
+inline absl::Status Session::RegisterPart(std::vector<TensorSpec> /*tensors*/,
+                                          std::vector<TensorSpec> /*model*/,
+                                          uint64_t /*training_samples*/,
+                                          uint64_t /*test_samples*/) {
+  return absl::UnimplementedError("this session knows no pipelines");
+}
+
+inline absl::Status Session::AwaitPeers(const std::string& /*what*/,
+                                        const std::function<bool()>& /*done*/) {
+  return absl::UnimplementedError("this session knows no pipelines");
+}
+
+inline absl::Status Session::PullVersion(uint64_t /*version*/) {
+  return absl::UnimplementedError("this session knows no pipelines");
+}
 
 }  // namespace parley
 

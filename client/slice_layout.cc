@@ -1,6 +1,7 @@
 #include "client/slice_layout.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -20,21 +21,30 @@ bool SameTensor(const TensorSpec& a, const TensorSpec& b) {
          std::equal(a.shape().begin(), a.shape().end(), b.shape().begin(), b.shape().end());
 }
 
-// View's index of a tensor -> index among the registered ones.
+// A tensor that this process has no part of.
+constexpr size_t kOfOthers = SIZE_MAX;
+
+// View's index of a tensor -> index among those of this process, or kOfOthers.
 absl::StatusOr<std::vector<size_t>> MatchTensors(const ClusterView& view,
                                                  const std::vector<TensorSpec>& tensors) {
   std::map<std::string, size_t> by_name;
   for (size_t i = 0; i < tensors.size(); ++i) by_name[tensors[i].name()] = i;
   std::vector<size_t> match;
+  size_t own = 0;
   for (const TensorSpec& tensor : view.tensors()) {
     const auto found = by_name.find(tensor.name());
+    if (found == by_name.end() && !tensor.stages().empty()) {
+      match.push_back(kOfOthers);
+      continue;
+    }
     if (found == by_name.end() || !SameTensor(tensor, tensors[found->second])) {
       return Misfit(absl::StrCat("tensor '", tensor.name(), "' is another or none of ours"));
     }
     match.push_back(found->second);
+    ++own;
   }
-  if (match.size() != tensors.size() || by_name.size() != tensors.size()) {
-    return Misfit(absl::StrCat(match.size(), " tensors instead of ", tensors.size()));
+  if (own != tensors.size() || by_name.size() != tensors.size()) {
+    return Misfit(absl::StrCat(own, " tensors instead of ", tensors.size()));
   }
   return match;
 }
@@ -88,6 +98,7 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
       return Misfit(absl::StrCat("slice ", slice.id()));
     }
     const size_t tensor = (*match)[slice.tensor()];
+    if (tensor == kOfOthers) continue;
     const size_t element = ElementBytes(tensors[tensor].dtype());
     ranges[tensor].emplace_back(slice.begin(), slice.end());
     const auto place = [&](uint64_t begin, uint64_t end) {

@@ -95,7 +95,7 @@ absl::Status WorkerSession::JoinJob() {
   Membership::Options member;
   member.job = options_.job.name();
   member.job_fingerprint = JobFingerprint(options_.job);
-  member.role = WORKER;
+  member.role = options_.role;
   member.coordinator = options_.coordinator;
   member.address = options_.address;
   member.metrics_address = options_.metrics_address;

@@ -47,9 +47,14 @@ class WorkerSession final : public Session {
   // First of all, once.
   absl::Status JoinJob();
 
-  uint32_t ordinal() const override { return membership()->ordinal(); }
+  uint32_t ordinal() const override {
+    return is_stage() ? member_ordinal() / options_.job.cluster().stages() : member_ordinal();
+  }
+  uint32_t member_ordinal() const override { return membership()->ordinal(); }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
+  absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
+                            uint64_t training_samples, uint64_t test_samples) override;
   bool must_initialize() const override;
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
   absl::Span<const std::byte> parameter(size_t tensor) const override {
@@ -71,6 +76,11 @@ class WorkerSession final : public Session {
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
+  Pipeline pipeline() const override { return pipeline_; }
+  absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
+  void Wake() override;
+  absl::StatusOr<Verdict> Abandon(const absl::Status& why) override;
+  absl::Status PullVersion(uint64_t version) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& part) override;
@@ -84,6 +94,9 @@ class WorkerSession final : public Session {
 
  private:
   std::shared_ptr<Membership> membership() const;
+  bool is_stage() const { return options_.role == STAGE; }
+  absl::Status TakeTensors(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
+                           uint64_t training_samples, uint64_t test_samples);
 
   // Runs answers until done() holds. While it waits the process counts as making progress: what it
   // waits for is to be blamed, not the one that waits. Errors: the job's failure, that it went
@@ -128,6 +141,17 @@ class WorkerSession final : public Session {
   };
   void InitializeNext(uint32_t shard, const std::shared_ptr<InitialValues>& progress);
   const ClusterView& view() const { return watched_->view(); }
+
+  // worker_session_pipeline.cc: the processes behind one contributor.
+  const Contributor* OwnContributor() const;  // of the newest view; null: it has none
+  // Whether somebody stands at each of its places.
+  bool IsWhole() const;
+  Pipeline ViewedPipeline() const;
+  // Whether it is not the one any more that AdoptView has seen.
+  bool PipelineChanged() const;
+  bool GivesInitialValues(const TensorSpec& tensor) const;
+  // Where the job is no more where this process thought it was: takes part again, and OK.
+  absl::Status FollowJob(absl::Status error);
 
   // worker_session_clocked.cc: bounded and async.
   void AdoptClocks();
@@ -175,7 +199,9 @@ class WorkerSession final : public Session {
   std::unique_ptr<ClockExchange> clock_exchange_;  // in bounded and async
 
   // Constant after Register.
-  std::vector<TensorSpec> tensors_;
+  bool registered_ = false;
+  std::vector<TensorSpec> tensors_;  // of this process
+  std::vector<TensorSpec> model_;    // of all
   uint64_t training_samples_ = 0;
   uint64_t test_samples_ = 0;
   std::unique_ptr<ParameterArena> parameters_;
@@ -186,6 +212,7 @@ class WorkerSession final : public Session {
   std::optional<DataPlan> data_;
   std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_
   bool entered_ = false;             // data_ says where the job is
+  Pipeline pipeline_;                // as AdoptView has seen it
   bool has_pulled_ = false;
   std::optional<uint64_t> held_;   // the version in the parameters, whole
   std::optional<uint64_t> ahead_;  // the version that PullAhead has begun to bring

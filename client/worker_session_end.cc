@@ -97,16 +97,20 @@ absl::StatusOr<bool> WorkerSession::Finish(const std::vector<PhaseSeconds>& seco
 }
 
 absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
-  if (absl::Status entered = Enter(); !entered.ok()) return entered;
+  if (absl::Status entered = is_stage() ? absl::OkStatus() : Enter(); !entered.ok()) return entered;
   if (absl::Status reported = AwaitReports(0); !reported.ok()) return reported;
-  auto request = std::make_shared<FinishRequest>();
-  request->set_last_step(version());
-  request->mutable_seconds()->Assign(seconds.begin(), seconds.end());
-  auto answer = std::make_shared<std::optional<absl::Status>>();
-  calls_->Finish(std::move(request),
-                 [answer](const absl::StatusOr<FinishReply>& reply) { *answer = reply.status(); });
-  absl::Status status = Await("reporting the end", [&] { return answer->has_value(); });
-  if (status.ok()) status = **answer;
+  absl::Status status;
+  if (!is_stage()) {
+    auto request = std::make_shared<FinishRequest>();
+    request->set_last_step(version());
+    request->mutable_seconds()->Assign(seconds.begin(), seconds.end());
+    auto answer = std::make_shared<std::optional<absl::Status>>();
+    calls_->Finish(std::move(request), [answer](const absl::StatusOr<FinishReply>& reply) {
+      *answer = reply.status();
+    });
+    status = Await("reporting the end", [&] { return answer->has_value(); });
+    if (status.ok()) status = **answer;
+  }
   if (status.ok()) {
     status =
         Await("waiting for the end of the job", [this] { return watched_->phase() == FINISHED; });

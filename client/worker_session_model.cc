@@ -21,17 +21,26 @@ constexpr size_t kInitializeBytes = 1 << 20;  // of one call
 
 absl::Status WorkerSession::Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                      uint64_t test_samples) {
-  if (!tensors_.empty()) return absl::FailedPreconditionError("Register: done before");
-  for (const TensorSpec& tensor : tensors) {
+  std::vector<TensorSpec> model = tensors;
+  return TakeTensors(std::move(tensors), std::move(model), training_samples, test_samples);
+}
+
+absl::Status WorkerSession::TakeTensors(std::vector<TensorSpec> tensors,
+                                        std::vector<TensorSpec> model, uint64_t training_samples,
+                                        uint64_t test_samples) {
+  if (registered_) return absl::FailedPreconditionError("Register: done before");
+  for (const TensorSpec& tensor : model) {
     if (ByteCount(tensor) != 0) continue;
     return absl::InvalidArgumentError(
         absl::StrCat("tensor '", tensor.name(), "' has no elements or no known type"));
   }
-  if (tensors.empty()) return absl::InvalidArgumentError("the model has no tensors");
+  if (model.empty()) return absl::InvalidArgumentError("the model has no tensors");
   absl::StatusOr<std::unique_ptr<ParameterArena>> parameters = ParameterArena::Make(tensors);
   if (!parameters.ok()) return parameters.status();
   parameters_ = *std::move(parameters);
+  registered_ = true;
   tensors_ = std::move(tensors);
+  model_ = std::move(model);
   activity_->Work("preparing its first step", 0);
   gradients_.emplace(tensors_, connector_.memory());
 
@@ -87,12 +96,14 @@ void WorkerSession::InitializeNext(uint32_t shard, const std::shared_ptr<Initial
   auto request = std::make_shared<InitializeRequest>();
   for (size_t bytes = 0; next < slices.size() && bytes < kInitializeBytes; ++next) {
     const PlacedSlice& placed = slices[next];
+    if (!GivesInitialValues(tensors_[placed.tensor])) continue;
     SliceData& slice = *request->add_slices();
     slice.set_slice(placed.slice);
     slice.set_dtype(tensors_[placed.tensor].dtype());
     slice.set_data(parameters_->tensor(placed.tensor).data() + placed.begin, placed.bytes);
     bytes += placed.bytes;
   }
+  if (request->slices().empty()) return;
   ++progress->open;
   calls_->Initialize(shard, std::move(request),
                      [this, shard, progress](const absl::StatusOr<InitializeReply>& reply) {

@@ -60,9 +60,10 @@ absl::Status WorkerSession::BeginAnew() {
     const bool as_another = *is_expelled_;
     const Activity::Waiting waiting(
         *activity_,
-        as_another
-            ? "joining the job anew, which went on without it"
-            : absl::StrCat("going back to version ", view().start_version(), " with the job"),
+        as_another ? "joining the job anew, which went on without it"
+        : JobWentBack()
+            ? absl::StrCat("going back to version ", view().start_version(), " with the job")
+            : "beginning anew with its pipeline, which has lost a process",
         runtime_->Now() + patience_);
     DropCalls();
     absl::Status status;
@@ -85,8 +86,9 @@ absl::Status WorkerSession::TakePlace() {
 }
 
 absl::Status WorkerSession::FollowView() {
-  absl::Status status = Await("waiting for all members to join",
-                              [this] { return HasPlace() || watched_->phase() == FINISHED; });
+  absl::Status status = Await("waiting for all members to join", [this] {
+    return (HasPlace() && IsWhole()) || watched_->phase() == FINISHED;
+  });
   if (!status.ok()) return status;
   if (!HasPlace()) return CameTooLate();
   status = AdoptView();
@@ -108,7 +110,7 @@ bool WorkerSession::HasPlace() const {
 
 absl::Status WorkerSession::RegisterModel() {
   auto request = std::make_shared<RegisterModelRequest>();
-  request->mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
+  request->mutable_tensors()->Assign(model_.begin(), model_.end());
   request->set_training_samples(training_samples_);
   request->set_test_samples(test_samples_);
   auto answer = std::make_shared<std::optional<absl::Status>>();
@@ -126,7 +128,7 @@ absl::Status WorkerSession::RegisterModel() {
 absl::Status WorkerSession::AdoptView() {
   const std::shared_ptr<Membership> member = membership();
   absl::StatusOr<SliceLayout> layout =
-      SliceLayout::Make(view(), tensors_, member->ordinal(), member->member());
+      SliceLayout::Make(view(), tensors_, ordinal(), member->member());
   if (!layout.ok()) return layout.status();
   layout_ = *std::move(layout);
   if (view().step_leader() >= layout_->shard_addresses().size() ||
@@ -134,11 +136,12 @@ absl::Status WorkerSession::AdoptView() {
     return absl::InternalError("the view's step leader is no member");
   }
   calls_->Connect(layout_->shard_addresses(), view().job_epoch());
+  pipeline_ = ViewedPipeline();
   if (std::exchange(job_epoch_, view().job_epoch()) != view().job_epoch()) ForgetEvaluations();
-  data_.emplace(options_.job, view(), member->ordinal());
+  data_.emplace(options_.job, view(), ordinal());
   puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops());
   StepExchange::Options exchange;
-  exchange.window.contributor = member->ordinal();
+  exchange.window.contributor = ordinal();
   exchange.step_leader = view().step_leader();
   exchange.window.window_bytes = options_.push_window_bytes;
   exchange.sum = SumsContributions(options_.job);

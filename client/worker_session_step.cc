@@ -54,16 +54,14 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
                                     : leases_.has_value() ? CompleteClockOnce(share)
                                                           : CompleteOnce(share);
   if (!verdict.ok()) {
-    absl::Status error = verdict.status();
     Verdict stale;
     stale.set_step(plan_->step);
     stale.set_outcome(Verdict::STALE);
-    if (!pulled.ok() && absl::IsOutOfRange(error)) {  // the others have passed its version
+    if (!pulled.ok() && absl::IsOutOfRange(pulled)) {  // the others have passed its version
       LoseTrack();
       return stale;
     }
-    if (!HasLostTrack(error)) return error;
-    if (absl::Status status = BeginAnew(); !status.ok()) return status;
+    if (absl::Status status = FollowJob(verdict.status()); !status.ok()) return status;
     return stale;
   }
   if (leases_.has_value()) {
@@ -88,7 +86,7 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
   while (true) {
     const absl::Time started = runtime_->Now();
     const absl::Status pushed = exchange_->AwaitPushes([&](const std::function<bool()>& done) {
-      return Await(absl::StrCat("pushing the gradients of step ", plan_->step), done);
+      return AwaitPeers(absl::StrCat("pushing the gradients of step ", plan_->step), done);
     });
     const absl::Time acknowledged = runtime_->Now();
     if (!pushed.ok()) return pushed;
@@ -96,13 +94,14 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
     if (held_.has_value() && *held_ + 1 == plan_->step) puller_->Ask(plan_->step);
     absl::StatusOr<Verdict> verdict = exchange_->AwaitVerdict(
         [&](const std::function<bool()>& done) {
-          return Await(absl::StrCat("waiting for the verdict of step ", plan_->step), done);
+          return AwaitPeers(absl::StrCat("waiting for the verdict of step ", plan_->step), done);
         },
         share, plan_->data_epoch);
     if (verdict.ok() &&
         (verdict->outcome() == Verdict::APPLY || verdict->outcome() == Verdict::SKIP)) {
       absl::Status read = exchange_->AwaitReaders([&](const std::function<bool()>& done) {
-        return Await(absl::StrCat("waiting for all shards to carry out step ", plan_->step), done);
+        return AwaitPeers(absl::StrCat("waiting for all shards to carry out step ", plan_->step),
+                          done);
       });
       if (!read.ok()) verdict = read;
     }

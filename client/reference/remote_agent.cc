@@ -21,13 +21,16 @@ constexpr absl::Duration kFarewell = absl::Seconds(1);
 absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
     const Options& options, std::map<std::string, RemoteFunction> functions) {
   std::unique_ptr<RemoteAgent> agent(new RemoteAgent(options, std::move(functions)));
-  std::vector<grpc::Service*> services = options.beside;
-  services.push_back(&agent->service_);
-  absl::StatusOr<std::unique_ptr<RpcServer>> server =
-      RpcServer::Start(options.listen, services, RpcObserver());
-  if (!server.ok()) return server.status();
-  agent->server_ = *std::move(server);
-  agent->address_ = options.advertise.empty() ? agent->server_->address() : options.advertise;
+  agent->address_ = options.advertise;
+  if (options.service == nullptr) {
+    std::vector<grpc::Service*> services = options.beside;
+    services.push_back(&agent->own_service_);
+    absl::StatusOr<std::unique_ptr<RpcServer>> server =
+        RpcServer::Start(options.listen, services, RpcObserver());
+    if (!server.ok()) return server.status();
+    agent->server_ = *std::move(server);
+    if (options.advertise.empty()) agent->address_ = agent->server_->address();
+  }
 
   ReferenceHost::Options host;
   host.space.job = options.job;
@@ -43,7 +46,7 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   host.begin = [self = agent.get()](ReferenceSpace::Run run) { self->Begin(std::move(run)); };
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
-  agent->service_.Serve(agent->host_);
+  (options.service != nullptr ? *options.service : agent->own_service_).Serve(agent->host_);
   return agent;
 }
 
@@ -54,7 +57,7 @@ RemoteAgent::~RemoteAgent() {
   if (host_ == nullptr) return;  // it did not start
   host_->End();
   threads_.Stop();  // functions that wait for values have just been told
-  server_->Shutdown(kGrace);
+  if (server_ != nullptr) server_->Shutdown(kGrace);
   peers_->Close(kFarewell);
 }
 

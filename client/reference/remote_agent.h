@@ -59,6 +59,9 @@ class RemoteAgent {
     absl::Duration lease = absl::Seconds(10);     // after so long without a word others are lost
     absl::Duration patience = absl::Seconds(10);  // with a first connection
     std::vector<grpc::Service*> beside;           // to be served on the same port
+    // In place of all that is about listening: a service that another server has at `advertise`,
+    // and that outlives the agent.
+    ReferenceService* service = nullptr;
   };
 
   // The codes of RpcServer::Start.
@@ -106,11 +109,11 @@ class RemoteAgent {
 
   const std::map<std::string, RemoteFunction> functions_;
   const std::shared_ptr<ReferencePeers> peers_ = std::make_shared<ReferencePeers>();
-  ReferenceService service_;
+  ReferenceService own_service_;
   WorkerThreads threads_;
   std::string address_;
   std::shared_ptr<ReferenceHost> host_;
-  std::unique_ptr<RpcServer> server_;  // last: it calls the rest
+  std::unique_ptr<RpcServer> server_;  // last: it calls the rest; null: it is another's
 };
 
 }  // namespace parley

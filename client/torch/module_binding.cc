@@ -5,7 +5,10 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <map>
+#include <numeric>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -83,9 +86,31 @@ ModuleBinding::~ModuleBinding() {
 absl::Status ModuleBinding::Attach(Session& session, uint64_t training_samples,
                                    uint64_t test_samples) {
   if (session_ != nullptr) return absl::FailedPreconditionError("the module is attached already");
-  absl::Status status = session.Register(specs_, training_samples, test_samples);
-  if (!status.ok()) return status;
+  const absl::Status status = session.Register(specs_, training_samples, test_samples);
+  return status.ok() ? AttachTo(session) : status;
+}
+
+absl::Status ModuleBinding::AttachPart(Session& session, const std::vector<TensorSpec>& model,
+                                       uint64_t training_samples, uint64_t test_samples) {
+  if (session_ != nullptr) return absl::FailedPreconditionError("the module is attached already");
+  std::map<std::string, const TensorSpec*> by_name;
+  for (const TensorSpec& spec : model) by_name[spec.name()] = &spec;
+  std::vector<TensorSpec> own = specs_;
+  for (TensorSpec& spec : own) {
+    const auto found = by_name.find(spec.name());
+    if (found == by_name.end()) {
+      return absl::InvalidArgumentError(absl::StrCat("the model has no tensor ", spec.name()));
+    }
+    *spec.mutable_stages() = found->second->stages();
+  }
+  const absl::Status status =
+      session.RegisterPart(std::move(own), model, training_samples, test_samples);
+  return status.ok() ? AttachTo(session) : status;
+}
+
+absl::Status ModuleBinding::AttachTo(Session& session) {
   session_ = &session;
+  absl::Status status;
   if (session.must_initialize()) {
     if (status = Initialize(); !status.ok()) return status;
   }
@@ -165,24 +190,41 @@ void ModuleBinding::Push(size_t i) {
 }
 
 absl::Status ModuleBinding::Backward(const at::Tensor& loss, bool last) {
+  if (absl::Status status = RunBackward([&] { loss.backward(); }, last); !status.ok() || !last) {
+    return status;
+  }
+  // Had their gradient in an earlier microbatch, but not in the last.
+  std::vector<size_t> all(specs_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  return PushGathered(all);
+}
+
+absl::Status ModuleBinding::GatherGradients(absl::FunctionRef<void()> backward) {
+  return RunBackward(backward, /*last=*/false);
+}
+
+absl::Status ModuleBinding::RunBackward(absl::FunctionRef<void()> backward, bool last) {
   {
     absl::MutexLock lock(&mu_);
     last_ = last;
   }
   had_backward_ = true;
   if (watch_.has_value() && watch_->unused() == 0) watch_.reset();
-  absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
-  std::vector<size_t> left;  // had their gradient in an earlier microbatch, but not in the last
-  {
-    absl::MutexLock lock(&mu_);
-    // An error of the service comes before what LibTorch made of it.
-    if (!error_.ok()) return error_;
-    if (!status.ok()) return status;
-    for (size_t i = 0; last && i < state_.size(); ++i) {
-      if (state_[i] == Gradient::kAdding) left.push_back(i);
+  absl::Status status = CatchTorch("backward", [&] { backward(); });
+  absl::MutexLock lock(&mu_);
+  // An error of the service comes before what LibTorch made of it.
+  return error_.ok() ? status : error_;
+}
+
+absl::Status ModuleBinding::PushGathered(absl::Span<const size_t> tensors) {
+  for (const size_t i : tensors) {
+    bool gathered = false;
+    {
+      absl::MutexLock lock(&mu_);
+      gathered = state_[i] == Gradient::kAdding;
     }
+    if (gathered) Push(i);
   }
-  for (const size_t i : left) Push(i);
   absl::MutexLock lock(&mu_);
   return error_;
 }

@@ -8,9 +8,11 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
 #include "client/session.h"
 #include "client/torch/named_tensors.h"
 #include "client/torch/use_watch.h"
@@ -67,11 +69,22 @@ class ModuleBinding {
   // makes the parameters views, and pulls. Once.
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples);
 
+  // As Attach, for a module that is a part of a model (Session::RegisterPart). `model`: the tensors
+  // of the whole one, these among them. InvalidArgument where one of these is none of the model.
+  absl::Status AttachPart(Session& session, const std::vector<TensorSpec>& model,
+                          uint64_t training_samples, uint64_t test_samples);
+
   // Runs backward. `loss` is a scalar: the mean over the samples of the step's plan. Where the step
   // is cut into microbatches, call it once for each with its part of that mean (the microbatch's
   // mean times its share of the step's samples); gradients are added up and sent during the last
   // one. A parameter that no microbatch has a gradient for is not pushed.
   absl::Status Backward(const at::Tensor& loss, bool last = true);
+
+  // The same for who has another way to run it: `backward` leads LibTorch through the graph of some
+  // of the module's parameters. What it gives is added to what these have, and not sent.
+  absl::Status GatherGradients(absl::FunctionRef<void()> backward);
+  // Sends what these tensors have gathered, if anything.
+  absl::Status PushGathered(absl::Span<const size_t> tensors);
 
   // Pushes the buffers, if the step had a Backward, and completes the step. loss_sum: sum over the
   // samples.
@@ -95,6 +108,7 @@ class ModuleBinding {
 
   ModuleBinding(Lister lister, std::vector<NamedTensor> tensors, std::vector<TensorSpec> specs);
 
+  absl::Status AttachTo(Session& session);  // that has registered the tensors
   absl::Status Initialize();
   absl::Status TakeBuffers();  // from the session's parameter memory
   void MakeViews();
@@ -103,6 +117,7 @@ class ModuleBinding {
   // Runs on the thread of backward that has just put the gradient of tensor i into its .grad.
   void GradientArrived(size_t i);
   void Push(size_t i);
+  absl::Status RunBackward(absl::FunctionRef<void()> backward, bool last);
 
   const Lister lister_;
   const std::vector<TensorSpec> specs_;

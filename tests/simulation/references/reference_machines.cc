@@ -13,7 +13,15 @@ namespace parley {
 ReferenceSimulation::ReferenceSimulation(Options options)
     : options_(std::move(options)), world_(options_.seed) {}
 
-ReferenceSimulation::~ReferenceSimulation() = default;
+ReferenceSimulation::~ReferenceSimulation() {
+  // What a process waits for holds the process: nobody would end that circle.
+  for (const std::vector<NodePtr>* nodes : {&nodes_, &former_}) {
+    for (const NodePtr& node : *nodes) {
+      node->process->Kill();
+      node->space.reset();
+    }
+  }
+}
 
 ReferenceSimulation::NodePtr ReferenceSimulation::StartNode(size_t index) {
   const std::string address = AddressOf(index);

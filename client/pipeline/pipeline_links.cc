@@ -1,0 +1,136 @@
+#include "client/pipeline/pipeline_links.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+namespace {
+
+constexpr char kDeliver[] = "deliver";
+
+absl::Status NotThere(const Member& member, const absl::Status& why) {
+  return absl::UnavailableError(absl::StrCat(member.role() == WORKER ? "worker " : "stage ",
+                                             member.ordinal(), " at ", member.address(),
+                                             " cannot be reached: ", why.message()));
+}
+
+}  // namespace
+
+PipelineLinks::PipelineLinks(Session& session, absl::Duration lease)
+    : session_(session), lease_(lease), inbox_([&session] { session.Wake(); }) {}
+
+absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Options& options,
+                                                                    Session& session) {
+  std::unique_ptr<PipelineLinks> links =
+      absl::WrapUnique(new PipelineLinks(session, options.lease));
+  RemoteAgent::Options agent;
+  agent.job = options.job;
+  agent.advertise = options.address;
+  agent.service = options.service;
+  agent.lease = options.lease;
+  agent.patience = options.lease;
+  const RemoteFunction deliver = [inbox = &links->inbox_, lease = options.lease](
+                                     const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
+    if (call.arguments.size() != 1) {
+      return absl::InvalidArgumentError("one message is delivered at a time");
+    }
+    absl::StatusOr<ValuePtr> value = call.arguments[0].Fetch(absl::Now() + lease);
+    // Whoever has sent it is gone, or has given that unit up.
+    if (absl::IsAborted(value.status()) || absl::IsFailedPrecondition(value.status())) {
+      return value.status();
+    }
+    const absl::StatusOr<PipelineKey> key = value.ok() ? KeyOf(**value) : value.status();
+    if (!key.ok()) {
+      inbox->Fail(key.status());
+      return key.status();
+    }
+    inbox->Put(*key, *std::move(value));
+    return RemoteValue();
+  };
+  absl::StatusOr<std::unique_ptr<RemoteAgent>> started =
+      RemoteAgent::Start(agent, {{kDeliver, deliver}});
+  if (!started.ok()) return started.status();
+  links->agent_ = *std::move(started);
+  return links;
+}
+
+absl::Status PipelineLinks::BeginUnit() {
+  const Session::Pipeline now = session_.pipeline();
+  const uint64_t job_epoch = session_.epochs().job;
+  if (now.composition != pipeline_.composition || job_epoch != job_epoch_) {
+    pipeline_ = now;
+    job_epoch_ = job_epoch;
+    unit_ = 0;
+    connected_ = false;
+  }
+  ++unit_;
+  inbox_.Begin(job_epoch_, pipeline_.composition, unit_);
+  if (connected_) return absl::OkStatus();
+  const absl::Time deadline = absl::Now() + lease_;
+  for (size_t part = 0; part < pipeline_.members.size(); ++part) {
+    if (part == pipeline_.part) continue;
+    const Member& member = pipeline_.members[part];
+    const absl::Status connected = agent_->Connect(member.address(), deadline);
+    if (!connected.ok()) return NotThere(member, connected);
+  }
+  connected_ = true;
+  return absl::OkStatus();
+}
+
+PipelineKey PipelineLinks::Key(PipelineKind kind, uint32_t part, uint32_t microbatch) const {
+  PipelineKey key;
+  key.job_epoch = job_epoch_;
+  key.composition = pipeline_.composition;
+  key.unit = unit_;
+  key.kind = kind;
+  key.part = part;
+  key.microbatch = microbatch;
+  return key;
+}
+
+absl::Status PipelineLinks::ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors) {
+  return Send(0, key, std::move(tensors));
+}
+
+absl::Status PipelineLinks::ToStage(uint32_t stage, const PipelineKey& key,
+                                    std::vector<ValueTensor> tensors) {
+  return Send(1 + size_t{stage}, key, std::move(tensors));
+}
+
+absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
+                                 std::vector<ValueTensor> tensors) {
+  if (part >= pipeline_.members.size()) {
+    return absl::InternalError(absl::StrCat("the pipeline has no part ", part));
+  }
+  ReferenceScope scope;
+  scope.set_job_epoch(key.job_epoch);
+  scope.set_step(key.composition);
+  scope.set_attempt(static_cast<uint32_t>(key.unit));
+  const RemoteReference value = agent_->Make(ToValue(key, std::move(tensors)), scope);
+  const Member& member = pipeline_.members[part];
+  const auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
+  return called.ok() ? absl::OkStatus() : NotThere(member, called.status());
+}
+
+absl::StatusOr<ValuePtr> PipelineLinks::Await(const PipelineKey& key, const std::string& what) {
+  const absl::Status waited = session_.AwaitPeers(what, [&] { return inbox_.Has(key); });
+  if (!waited.ok()) return waited;
+  if (absl::Status error = inbox_.error(); !error.ok()) return error;
+  return inbox_.Take(key);
+}
+
+absl::StatusOr<Verdict> PipelineLinks::GiveUp(const absl::Status& why) {
+  if (!absl::IsUnavailable(why)) return session_.Abandon(why);
+  return session_.Abandon(session_.AwaitPeers(std::string(why.message()), [] { return false; }));
+}
+
+void PipelineLinks::EndUnit() {
+  agent_->EndStep({.job_epoch = job_epoch_,
+                   .step = pipeline_.composition,
+                   .attempt = static_cast<uint32_t>(unit_)});
+}
+
+}  // namespace parley

@@ -1,0 +1,83 @@
+#ifndef PARLEY_CLIENT_PIPELINE_PIPELINE_LINKS_H_
+#define PARLEY_CLIENT_PIPELINE_PIPELINE_LINKS_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/pipeline/pipeline_inbox.h"
+#include "client/pipeline/pipeline_message.h"
+#include "client/reference/remote_agent.h"
+#include "client/session.h"
+
+namespace parley {
+
+// A process's links to the others of its pipeline. A message is a call of a function of the other
+// process, with a remote reference to a value of this one (docs/remote_references.md); the value
+// goes along with it, so that no round trip stands in the way of an activation. Values are of the
+// scope (job_epoch, composition, unit), and end with it at the latest.
+//
+// The training thread uses it. It must be destroyed before the session whose thread it wakes.
+class PipelineLinks {
+ public:
+  struct Options {
+    std::string job;
+    std::string address;                  // host:port at which `service` is served
+    ReferenceService* service = nullptr;  // outlives the links
+    absl::Duration lease = absl::Seconds(10);
+  };
+
+  // The codes of RemoteAgent::Start.
+  static absl::StatusOr<std::unique_ptr<PipelineLinks>> Start(const Options& options,
+                                                              Session& session);
+
+  // Begins the next unit of work: the next one of the pipeline as the session knows it, or its
+  // first one where that has changed since the last call, or the job has gone back. Then connects
+  // with all others, within a lease. Unavailable: one of them is not there.
+  absl::Status BeginUnit();
+  // The key of a message of this unit.
+  PipelineKey Key(PipelineKind kind, uint32_t part, uint32_t microbatch = 0) const;
+
+  const Session::Pipeline& pipeline() const { return pipeline_; }
+  uint32_t stages() const { return static_cast<uint32_t>(pipeline_.members.size()) - 1; }
+
+  // To the worker, or to a stage of the pipeline. Does not wait. Unavailable: that process is gone,
+  // or was not heard of for a lease.
+  absl::Status ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors);
+  absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors);
+
+  // Waits for a message. The errors of Session::AwaitPeers; InvalidArgument where another process
+  // has sent what is no message, or one that is too large.
+  absl::StatusOr<ValuePtr> Await(const PipelineKey& key, const std::string& what);
+
+  // After an error of any of these: follows the job, as Session::Abandon. A link can end before the
+  // session knows who is gone: then it waits for that.
+  absl::StatusOr<Verdict> GiveUp(const absl::Status& why);
+
+  // This unit, and all before it, are over for all processes of the pipeline: their values go.
+  void EndUnit();
+
+  RemoteAgent::Counts counts() const { return agent_->counts(); }
+
+ private:
+  PipelineLinks(Session& session, absl::Duration lease);
+  absl::Status Send(size_t part, const PipelineKey& key, std::vector<ValueTensor> tensors);
+
+  Session& session_;
+  const absl::Duration lease_;
+  PipelineInbox inbox_;
+  Session::Pipeline pipeline_;
+  uint64_t job_epoch_ = 0;
+  uint64_t unit_ = 0;
+  bool connected_ = false;
+  std::unique_ptr<RemoteAgent> agent_;  // last: its threads use the rest
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PIPELINE_PIPELINE_LINKS_H_

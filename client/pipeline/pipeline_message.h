@@ -1,0 +1,61 @@
+#ifndef PARLEY_CLIENT_PIPELINE_PIPELINE_MESSAGE_H_
+#define PARLEY_CLIENT_PIPELINE_PIPELINE_MESSAGE_H_
+
+#include <compare>
+#include <cstdint>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/reference/remote_value.h"
+
+namespace parley {
+
+// What the processes of one pipeline tell each other (docs/pipelines.md). A worker gives its stages
+// one unit of work after the other: a step, an evaluation, the end.
+enum class PipelineKind : uint8_t {
+  kWork,        // worker to stage: what the next unit is
+  kActivation,  // the input of a part for a microbatch, from whoever has the part before, or the
+                // data
+  kGradient,    // the gradient of a part's output
+  kTarget,      // worker to the stage of the last part: what the loss compares with
+  kResult,      // stage of the last part to worker: of one microbatch
+  kDone,        // stage to worker: it has computed its part of the unit
+};
+
+// One such message; each is sent once. All that is of one composition of the pipeline and one
+// job_epoch lies between what is of an earlier and of a later one.
+struct PipelineKey {
+  uint64_t job_epoch = 0;
+  uint64_t composition = 0;  // Session::Pipeline::composition
+  uint64_t unit = 0;         // from 1 in each composition
+  PipelineKind kind = PipelineKind::kWork;
+  uint32_t part = 0;  // that gets it; of kWork and kDone: the stage
+  uint32_t microbatch = 0;
+
+  auto operator<=>(const PipelineKey&) const = default;
+};
+
+// A message as a value: its key, then what it brings.
+RemoteValue ToValue(const PipelineKey& key, std::vector<ValueTensor> tensors);
+// InvalidArgument where no process of a pipeline has made it.
+absl::StatusOr<PipelineKey> KeyOf(const RemoteValue& value);
+
+// A vector as a tensor, and back: InvalidArgument for another type or shape.
+ValueTensor TensorOf(std::vector<int64_t> numbers);
+ValueTensor TensorOf(std::vector<double> numbers);
+absl::StatusOr<std::vector<int64_t>> IntegersOf(const ValueTensor& tensor);
+absl::StatusOr<std::vector<double>> DoublesOf(const ValueTensor& tensor);
+
+// What kWork brings.
+struct PipelineWork {
+  enum class Kind : uint8_t { kStep, kEvaluation };
+  Kind kind = Kind::kStep;
+  uint64_t version = 0;  // to be evaluated; of kStep: the step
+  uint32_t microbatches = 0;
+};
+std::vector<ValueTensor> ToTensors(const PipelineWork& work);
+absl::StatusOr<PipelineWork> WorkOf(const RemoteValue& value);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PIPELINE_PIPELINE_MESSAGE_H_

@@ -1,0 +1,97 @@
+// The session's verbs of a pipeline: the processes behind one contributor, which compute a step
+// together.
+#include <algorithm>
+#include <utility>
+
+#include "client/worker_session.h"
+
+namespace parley {
+
+absl::Status WorkerSession::RegisterPart(std::vector<TensorSpec> tensors,
+                                         std::vector<TensorSpec> model, uint64_t training_samples,
+                                         uint64_t test_samples) {
+  if (options_.job.cluster().stages() == 0) {
+    return absl::FailedPreconditionError("RegisterPart: the job has no stages");
+  }
+  return TakeTensors(std::move(tensors), std::move(model), training_samples, test_samples);
+}
+
+const Contributor* WorkerSession::OwnContributor() const {
+  for (const Contributor& contributor : view().contributors()) {
+    if (contributor.ordinal() == ordinal()) return &contributor;
+  }
+  return nullptr;
+}
+
+bool WorkerSession::IsWhole() const {
+  const Contributor* const own = OwnContributor();
+  return own != nullptr &&
+         std::count(own->part_members().begin(), own->part_members().end(), uint64_t{0}) == 0;
+}
+
+bool WorkerSession::PipelineChanged() const {
+  if (options_.job.cluster().stages() == 0 || !layout_.has_value()) return false;
+  return !IsWhole() || OwnContributor()->attempt() != pipeline_.composition;
+}
+
+bool WorkerSession::GivesInitialValues(const TensorSpec& tensor) const {
+  return tensor.stages().empty() ||
+         tensor.stages(0) == member_ordinal() % options_.job.cluster().stages();
+}
+
+Session::Pipeline WorkerSession::ViewedPipeline() const {
+  Pipeline pipeline;
+  const Contributor* const own = OwnContributor();
+  if (own == nullptr || own->part_members_size() < 2) return pipeline;
+  pipeline.composition = own->attempt();
+  if (layout_.has_value()) pipeline.part = layout_->part();
+  for (const uint64_t id : own->part_members()) {
+    const auto member = std::find_if(view().members().begin(), view().members().end(),
+                                     [id](const Member& one) { return one.id() == id; });
+    pipeline.members.push_back(member == view().members().end() ? Member() : *member);
+  }
+  return pipeline;
+}
+
+absl::Status WorkerSession::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
+  bool came = false;
+  const auto finished = [this] { return watched_->phase() == FINISHED; };
+  const absl::Status status = Await(what, [&] {
+    came = done();
+    return came || PipelineChanged() || finished();
+  });
+  if (!status.ok()) return status;
+  if (PipelineChanged()) {
+    return absl::AbortedError("another process has, or is to have, a place in the pipeline");
+  }
+  return came ? status : absl::OutOfRangeError("the job has finished");
+}
+
+void WorkerSession::Wake() {
+  queue_->Post([] {});
+}
+
+absl::StatusOr<Verdict> WorkerSession::Abandon(const absl::Status& why) {
+  Verdict stale;
+  if (plan_.has_value()) stale.set_step(plan_->step);
+  stale.set_outcome(Verdict::STALE);
+  if (absl::Status status = FollowJob(why); !status.ok()) return status;
+  return stale;
+}
+
+absl::Status WorkerSession::FollowJob(absl::Status error) {
+  if (!*is_expelled_ && !JobWentBack() && !membership()->failure().has_value() &&
+      PipelineChanged()) {
+    return BeginAnew();
+  }
+  return HasLostTrack(error) ? BeginAnew() : error;
+}
+
+absl::Status WorkerSession::PullVersion(uint64_t version) {
+  if (!puller_.has_value()) {
+    return absl::FailedPreconditionError("PullVersion: Register comes first");
+  }
+  return PullValues({.version = version});
+}
+
+}  // namespace parley

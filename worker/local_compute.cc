@@ -1,0 +1,109 @@
+#include "worker/local_compute.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <c10/core/GradMode.h>
+
+#include <mutex>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "client/torch/torch_status.h"
+#include "worker/batch_tensors.h"
+#include "worker/loss.h"
+#include "worker/microbatch_seed.h"
+
+namespace parley {
+namespace {
+
+// Whatever draws random numbers in forward (dropout) draws the same ones whenever this microbatch
+// is computed.
+void SeedGenerator(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
+
+}  // namespace
+
+LocalCompute::LocalCompute(const Parts& parts) : parts_(parts), batches_(parts.job, parts.data) {}
+
+absl::Status LocalCompute::Attach() {
+  auto binding = ModuleBinding::Create([this] { return parts_.network.Tensors(); });
+  if (!binding.ok()) return binding.status();
+  binding_ = *std::move(binding);
+  return binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
+}
+
+absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
+  double loss_sum = 0;
+  const auto microbatches = batches_.Cut(plan);
+  for (size_t i = 0; i < microbatches.size(); ++i) {
+    absl::Status status =
+        Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size(), loss_sum);
+    if (!status.ok()) return status;
+  }
+  return binding_->Complete(loss_sum);
+}
+
+absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
+                                 const std::vector<uint64_t>& samples, bool last,
+                                 double& loss_sum) {
+  absl::StatusOr<std::unique_ptr<Batch>> batch;
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kData);
+    batch = batches_.Take(plan, samples);
+    if (!batch.ok()) return batch.status();
+  }
+  at::Tensor loss;
+  {
+    // It waits for parameters that are on their way: that is the time of the pull.
+    const double pulled = parts_.session.traffic().pull_seconds;
+    const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
+    absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
+      SeedGenerator(MicrobatchSeed(parts_.job, plan, microbatch, parts_.session.ordinal()));
+      const at::Tensor x = BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span());
+      const at::Tensor y = BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span());
+      loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);
+      loss_sum += loss.item().toDouble() * static_cast<double>(samples.size());
+      // The mean over the step's samples is the microbatches' means, each times its share of them.
+      if (samples.size() != plan.samples.size()) {
+        loss = loss.mul(static_cast<double>(samples.size()) /
+                        static_cast<double>(plan.samples.size()));
+      }
+    });
+    if (!status.ok()) return status;
+    parts_.metrics.Spent(StepPhase::kForward,
+                         -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
+  }
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
+    if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+  }
+  batches_.Recycle(*std::move(batch));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Evaluation>> LocalCompute::Evaluate(
+    const Session::PendingEvaluation& due) {
+  Evaluation evaluation;
+  EvaluationBatches data(parts_.job, parts_.data, due.samples, due.epoch);
+  absl::Status status = CatchTorch("evaluation", [&] { parts_.network.SetTraining(false); });
+  for (const Draw& draw : data.draws()) {
+    const size_t samples = draw.samples.size();
+    auto batch = data.Take(draw);
+    if (!batch.ok()) return batch.status();
+    status.Update(CatchTorch(absl::StrCat("evaluation of version ", due.version), [&] {
+      const c10::NoGradGuard no_grad;
+      const at::Tensor x = BatchTensor(parts_.data.test->x(), samples, (*batch)->x.span());
+      const at::Tensor y = BatchTensor(parts_.data.test->y(), samples, (*batch)->y.span());
+      AddToEvaluation(LossOf(parts_.job), parts_.network.Forward(x), y, evaluation);
+    }));
+    if (!status.ok()) return status;
+    data.Recycle(*std::move(batch));
+  }
+  status.Update(CatchTorch("training", [&] { parts_.network.SetTraining(true); }));
+  if (!status.ok()) return status;
+  return evaluation;
+}
+
+}  // namespace parley

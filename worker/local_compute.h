@@ -1,0 +1,55 @@
+#ifndef PARLEY_WORKER_LOCAL_COMPUTE_H_
+#define PARLEY_WORKER_LOCAL_COMPUTE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "client/session.h"
+#include "client/torch/module_binding.h"
+#include "proto/job.pb.h"
+#include "worker/compute.h"
+#include "worker/data/datasets.h"
+#include "worker/models/network.h"
+#include "worker/step_batches.h"
+#include "worker/training_metrics.h"
+
+namespace parley {
+
+// The whole model in this process. All parts must outlive it.
+class LocalCompute final : public Compute {
+ public:
+  struct Parts {
+    const JobConfig& job;
+    Network& network;
+    const Datasets& data;
+    Session& session;
+    TrainingMetrics& metrics;
+  };
+  explicit LocalCompute(const Parts& parts);
+
+  absl::Status Attach() override;
+  void Expect(const std::vector<StepPlan>& plans) override { batches_.Expect(plans); }
+  absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
+  absl::Status Pull(bool ahead) override {
+    return ahead ? binding_->PullAhead() : binding_->Pull();
+  }
+  absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override {
+    return binding_->PullEvaluation();
+  }
+  absl::StatusOr<std::optional<Evaluation>> Evaluate(
+      const Session::PendingEvaluation& due) override;
+
+ private:
+  absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
+                          const std::vector<uint64_t>& samples, bool last, double& loss_sum);
+
+  const Parts parts_;
+  StepBatches batches_;
+  std::unique_ptr<ModuleBinding> binding_;  // set by Attach
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_LOCAL_COMPUTE_H_
