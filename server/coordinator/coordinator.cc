@@ -10,7 +10,9 @@ namespace parley {
 namespace {
 
 std::map<Role, uint32_t> Places(const Cluster& cluster) {
-  return {{SHARD, cluster.shards()}, {WORKER, cluster.workers()}};
+  std::map<Role, uint32_t> places = {{SHARD, cluster.shards()}, {WORKER, cluster.workers()}};
+  if (cluster.stages() != 0) places[STAGE] = cluster.workers() * cluster.stages();
+  return places;
 }
 
 }  // namespace
@@ -19,6 +21,7 @@ CoordinatorCore::CoordinatorCore(Options options)
     : options_(std::move(options)),
       members_(options_.job.name(), options_.fingerprint, Places(options_.job.cluster()),
                options_.liveness),
+      models_(options_.job.cluster().stages()),
       ready_shards_(options_.job.cluster().shards(), false) {
   if (options_.start && !options_.start->damaged.empty()) {
     damaged_checkpoints_.insert(options_.start->damaged);
@@ -68,10 +71,12 @@ absl::StatusOr<CoordinatorCore::Caller*> CoordinatorCore::Admit(const CallHeader
 }
 
 absl::StatusOr<CoordinatorCore::Caller*> CoordinatorCore::Admit(const CallHeader& header,
-                                                                Scope scope, Role role,
+                                                                Scope scope,
+                                                                std::initializer_list<Role> roles,
                                                                 absl::Time now) {
   auto caller = Admit(header, scope, now);
-  if (caller.ok() && (*caller)->member.role() != role) {
+  if (caller.ok() &&
+      std::find(roles.begin(), roles.end(), (*caller)->member.role()) == roles.end()) {
     return absl::InvalidArgumentError(
         absl::StrCat(Describe((*caller)->member), ": this call is not for its role"));
   }

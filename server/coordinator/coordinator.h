@@ -7,11 +7,13 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/job/pipeline_places.h"
 #include "common/replies.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
@@ -37,12 +39,12 @@ namespace parley {
 // through `Replies`, after that lock.
 //
 // Epochs: job_epoch is 1 and view_epoch 0 until the view is made, which has view_epoch 1; each
-// change of the workers that take part makes the next one (docs/membership.md). From then on all
-// that counts workers counts those behind the view's contributors, no longer cluster.workers. Calls
-// that are about the caller alone (Heartbeat, Watch, RegisterModel, Fail, Leave) are fenced by
-// member and incarnation; calls that change the job's state (ReportReady, ReportVerdicts,
-// ReportEvaluation, Finish, ReportCheckpointFile) also by job_epoch and view_epoch. Every accepted
-// call counts as having heard of the member.
+// change of the workers and stages that take part makes the next one (docs/membership.md). From
+// then on all that counts workers counts those behind the view's contributors, no longer
+// cluster.workers. Calls that are about the caller alone (Heartbeat, Watch, RegisterModel, Fail,
+// Leave) are fenced by member and incarnation; calls that change the job's state (ReportReady,
+// ReportVerdicts, ReportEvaluation, Finish, ReportCheckpointFile) also by job_epoch and view_epoch.
+// Every accepted call counts as having heard of the member.
 //
 // What must not be lost with the process is a CoordinatorState (docs/job_log.md). Changes that
 // must be recorded before anybody is told of them raise durable_revision(). A coordinator that
@@ -168,8 +170,9 @@ class CoordinatorCore {
 
   // The member that calls, after all fences of `scope`.
   absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope, absl::Time now);
-  // The same for a call that only one role makes.
-  absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope, Role role, absl::Time now);
+  // The same for a call that only these roles make.
+  absl::StatusOr<Caller*> Admit(const CallHeader& header, Scope scope,
+                                std::initializer_list<Role> roles, absl::Time now);
   // FAILED_PRECONDITION where the job is in none of them.
   absl::Status InPhase(std::initializer_list<Phase> phases) const;
 
@@ -210,24 +213,34 @@ class CoordinatorCore {
 
   // Who takes part (coordinator_view.cc).
   void MakeViewIfAllAreHere(absl::Time now);
-  // The worker is gone: its lease has ended, or a new process has come at its address. The job goes
-  // on without it, or ends with `cause` where too few are left.
-  void LoseWorker(const Caller& worker, FirstCause cause, absl::Time now, Replies& replies);
-  // A worker that has registered while the job trains gets its place in the view.
-  void TakeIn(const Caller& worker, absl::Time now);
+  // The worker or stage is gone: its lease has ended, or a new process has come at its address. The
+  // job goes on without it, waits for another one, or ends with `cause` where it may do neither.
+  void LoseContributing(const Caller& member, FirstCause cause, absl::Time now, Replies& replies);
+  bool MayLoseOne() const;
+  // A worker or stage that has registered while the job trains gets its place in the view.
+  void TakeIn(const Caller& caller, absl::Time now);
   void ChangeView(ClusterView next, absl::Time now);
   // Whether the step that loses a worker waits for its replacement.
   bool WaitsForReplacement() const;
-  // Every worker that stands behind a contributor has finished.
+  // Every worker that stands behind a contributor has finished; with pipelines: one of
+  // each.
   bool AllHaveFinished() const;
-  // A worker that has joined a running job and is in no view: nobody depends on it.
+  // The worker has, or that of the stage's pipeline.
+  bool HasFinished(const Member& member) const;
+  // A worker or stage that has joined a running job and is in no view: nobody depends on it.
   bool IsApart(const Caller& caller) const;
-  // FAILED_PRECONDITION where the worker is in no view.
   // NOT_FOUND where an operator means another job.
   absl::Status OfThisJob(const std::string& job) const;
+  // FAILED_PRECONDITION where the worker is in no view.
   absl::Status InView(const Caller& worker) const;
   // No later version can come; a bound on what is reported about them.
   uint64_t LastVersion() const;
+
+  // Pipelines (coordinator_pipelines.cc).
+  uint32_t stages() const { return options_.job.cluster().stages(); }  // of each; 0: none
+  // Each empty place of a pipeline that has steps to do goes to who has come for it, or waits.
+  void FillPipelines(absl::Time now);
+  void FillPlace(const PartPlace& place, absl::Time now);
 
   // A lost shard (coordinator_recovery.cc).
   struct GoBackPoint {
@@ -266,8 +279,9 @@ class CoordinatorCore {
   // Of the view that governs; of the job file until there is one.
   uint64_t ExpectedMembers() const;
 
-  // A place that nobody has taken again, and that something waits for: a shard's, or a worker's in
-  // the view, for an open step, or for the shards in PREPARING, whose values contributor 0 sets.
+  // A place that nobody has taken again, and that something waits for: a shard's, or a worker's or
+  // stage's in the view, for an open step, or for the shards in PREPARING, whose values contributor
+  // 0 sets.
   struct Vacancy {
     Member lost;
     absl::Time heard_at;
@@ -284,10 +298,10 @@ class CoordinatorCore {
   MemberTable members_;
   ModelRegistry models_;
   ClusterView view_;
-  std::map<uint32_t, Vacancy> vacancies_;    // of workers, by ordinal
-  std::map<uint32_t, Vacancy> lost_shards_;  // by ordinal
-  std::optional<FirstCause> lost_cause_;     // of the last of them: why the job ends if none comes
-  bool going_back_ = false;                  // as soon as all shards are there
+  std::map<std::pair<Role, uint32_t>, Vacancy> vacancies_;  // of workers and stages, by ordinal
+  std::map<uint32_t, Vacancy> lost_shards_;                 // by ordinal
+  std::optional<FirstCause> lost_cause_;  // of the last of them: why the job ends if none comes
+  bool going_back_ = false;               // as soon as all shards are there
   uint64_t shards_lost_ = 0;
   uint64_t steps_lost_ = 0;           // that were done again
   std::optional<FirstCause> damage_;  // of the view's start_from; an earlier one is looked for

@@ -26,20 +26,20 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
                      replies);
     if (life_.phase() == GATHERING) {
       models_.Forget(old.member.id());
-    } else if (old.member.role() == WORKER) {
-      // It need not wait for the end of the lease.
-      LoseWorker(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
-                 replies);
-    } else {
+    } else if (old.member.role() == SHARD) {
       LoseShard(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
                 replies);
+    } else {
+      // It need not wait for the end of the lease.
+      LoseContributing(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
+                       replies);
     }
     if (life_.ended()) {
       TellWatchers(replies);
       return InPhase({});
     }
   }
-  // The last shard may come after all workers have registered.
+  // The last shard may come after all others have registered.
   MakeViewIfAllAreHere(now);
   GoBackIfShardsAreThere(now);
   TellWatchers(replies);
@@ -80,7 +80,7 @@ void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies&
 
 absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
     const RegisterModelRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kCaller, WORKER, now);
+  auto caller = Admit(request.header(), Scope::kCaller, {WORKER, STAGE}, now);
   if (!caller.ok()) return caller.status();
   if (absl::Status status = InPhase({GATHERING, PREPARING, TRAINING, SAVING}); !status.ok()) {
     return status;
@@ -104,7 +104,7 @@ absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
 
 absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyRequest& request,
                                                               absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
+  auto caller = Admit(request.header(), Scope::kJobState, {SHARD}, now);
   if (!caller.ok()) return caller.status();
   if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING}); !status.ok()) return status;
   if (request.version() != view_.start_version()) {
@@ -129,7 +129,7 @@ absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyR
 
 absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
     const ReportVerdictsRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
+  auto caller = Admit(request.header(), Scope::kJobState, {SHARD}, now);
   if (!caller.ok()) return caller.status();
   // PREPARING too: the last shard's ReportReady may still be under way when a first step is
   // decided.
@@ -168,7 +168,7 @@ absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
 
 absl::StatusOr<ReportEvaluationReply> CoordinatorCore::ReportEvaluation(
     const ReportEvaluationRequest& request, absl::Time now, Replies&) {
-  auto caller = Admit(request.header(), Scope::kJobState, WORKER, now);
+  auto caller = Admit(request.header(), Scope::kJobState, {WORKER}, now);
   if (!caller.ok()) return caller.status();
   if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING}); !status.ok()) return status;
   if (absl::Status status = InView(**caller); !status.ok()) return status;
@@ -186,7 +186,7 @@ absl::StatusOr<ReportEvaluationReply> CoordinatorCore::ReportEvaluation(
 
 absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request, absl::Time now,
                                                     Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, WORKER, now);
+  auto caller = Admit(request.header(), Scope::kJobState, {WORKER}, now);
   if (!caller.ok()) return caller.status();
   const Member& member = (*caller)->member;
   if (finished_.has(member.id())) return FinishReply();
@@ -194,8 +194,10 @@ absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request
   if (absl::Status status = InView(**caller); !status.ok()) return status;
   if (absl::Status status = finished_.Add(member, request); !status.ok()) return status;
   Change();
-  // All steps are decided: nobody waits for a replacement any more.
-  vacancies_.clear();
+  // All steps are decided: nobody waits for a replacement any more, but a pipeline that has its
+  // part of the last evaluation to do.
+  if (stages() == 0) vacancies_.clear();
+  FillPipelines(now);
   last_event_ = now;
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);

@@ -31,6 +31,8 @@ void CoordinatorCore::BeginCheckpoint(uint64_t version, const DataPosition& posi
   manifest.set_job_epoch(job_epoch_);
   manifest.set_view_epoch(view_.view_epoch());
   *manifest.mutable_tensors() = view_.tensors();
+  // A job of another cut may go on from it.
+  for (TensorSpec& tensor : *manifest.mutable_tensors()) tensor.clear_stages();
   *manifest.mutable_data_position() = position;
   manifest.set_seed(options_.job.seed());
   *manifest.mutable_job() = options_.job;
@@ -108,7 +110,7 @@ void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
 
 absl::StatusOr<ReportCheckpointFileReply> CoordinatorCore::ReportCheckpointFile(
     const ReportCheckpointFileRequest& request, absl::Time now, Replies& replies) {
-  auto caller = Admit(request.header(), Scope::kJobState, SHARD, now);
+  auto caller = Admit(request.header(), Scope::kJobState, {SHARD}, now);
   if (!caller.ok()) return caller.status();
   const Member& member = (*caller)->member;
   if (absl::Status status = InPhase({PREPARING, TRAINING, SAVING, FINISHED}); !status.ok()) {

@@ -19,14 +19,14 @@ CoordinatorState CoordinatorCore::DurableState() const {
   for (uint32_t shard = 0; shard < ready_shards_.size(); ++shard) {
     if (ready_shards_[shard]) state.add_ready_shards(shard);
   }
-  for (const auto* places : {&vacancies_, &lost_shards_}) {
-    for (const auto& [ordinal, vacancy] : *places) {
-      LoggedVacancy* logged = state.add_vacancies();
-      *logged->mutable_lost() = vacancy.lost;
-      logged->set_heard_unix_micros(absl::ToUnixMicros(vacancy.heard_at));
-      logged->set_since_unix_micros(absl::ToUnixMicros(vacancy.since));
-    }
-  }
+  const auto log = [&](const Vacancy& vacancy) {
+    LoggedVacancy* logged = state.add_vacancies();
+    *logged->mutable_lost() = vacancy.lost;
+    logged->set_heard_unix_micros(absl::ToUnixMicros(vacancy.heard_at));
+    logged->set_since_unix_micros(absl::ToUnixMicros(vacancy.since));
+  };
+  for (const auto& [place, vacancy] : vacancies_) log(vacancy);
+  for (const auto& [ordinal, vacancy] : lost_shards_) log(vacancy);
   state.set_going_back(going_back_);
   if (lost_cause_) *state.mutable_lost_cause() = *lost_cause_;
   state.set_shards_lost(shards_lost_);
@@ -88,10 +88,11 @@ absl::Status CoordinatorCore::RestoreView(const CoordinatorState& state) {
     ready_shards_[shard] = true;
   }
   for (const LoggedVacancy& logged : state.vacancies()) {
-    auto& places = logged.lost().role() == SHARD ? lost_shards_ : vacancies_;
-    places[logged.lost().ordinal()] = {logged.lost(),
-                                       absl::FromUnixMicros(logged.heard_unix_micros()),
-                                       absl::FromUnixMicros(logged.since_unix_micros())};
+    const Member& lost = logged.lost();
+    Vacancy& vacancy = lost.role() == SHARD ? lost_shards_[lost.ordinal()]
+                                            : vacancies_[{lost.role(), lost.ordinal()}];
+    vacancy = {lost, absl::FromUnixMicros(logged.heard_unix_micros()),
+               absl::FromUnixMicros(logged.since_unix_micros())};
   }
   going_back_ = state.going_back();
   if (state.has_lost_cause()) lost_cause_ = state.lost_cause();
@@ -122,7 +123,7 @@ absl::Status CoordinatorCore::CheckRestored() const {
   const bool right =
       view_.step_leader() < members_.places(SHARD) && view_.training_samples() != 0 &&
       std::all_of(contributors.begin(), contributors.end(), [&](const Contributor& contributor) {
-        return contributor.part_members_size() != 0;
+        return contributor.part_members_size() == static_cast<int>(1 + stages());
       });
   return right ? absl::OkStatus() : absl::DataLossError("a view that is none");
 }

@@ -42,19 +42,20 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
              Describe(vacancy.lost), " has not been heard of since ", FormatUtc(vacancy.heard_at),
              "; its place waits for another shard, then all go back to ", GoesBackTo().folder));
   }
-  for (const auto& [ordinal, vacancy] : vacancies_) {
-    miss(WORKER, ordinal,
+  for (const auto& [place, vacancy] : vacancies_) {
+    miss(place.first, place.second,
          absl::StrCat(Describe(vacancy.lost), " has not been heard of since ",
-                      FormatUtc(vacancy.heard_at), "; its place waits for another worker"));
+                      FormatUtc(vacancy.heard_at), "; its place waits for another ",
+                      RoleWord(place.first)));
   }
   switch (life_.phase()) {
     case GATHERING:
-      for (const auto& [role, word] : {std::pair(SHARD, "shard "), std::pair(WORKER, "worker ")}) {
+      for (const Role role : {SHARD, STAGE, WORKER}) {
         for (uint32_t ordinal = 0; ordinal < members_.places(role); ++ordinal) {
           const Caller* entry = members_.Holder(role, ordinal);
           if (entry == nullptr) {
-            miss(role, ordinal, absl::StrCat(word, ordinal, " has not joined"));
-          } else if (role == WORKER && !models_.registered(entry->member.id())) {
+            miss(role, ordinal, absl::StrCat(RoleWord(role), " ", ordinal, " has not joined"));
+          } else if (role != SHARD && !models_.registered(entry->member.id())) {
             await(*entry, " has not registered its model");
           }
         }
@@ -90,10 +91,12 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
 }
 
 uint64_t CoordinatorCore::ExpectedMembers() const {
-  if (view_.view_epoch() == 0) return members_.places(SHARD) + members_.places(WORKER);
+  if (view_.view_epoch() == 0) {
+    return members_.places(SHARD) + members_.places(STAGE) + members_.places(WORKER);
+  }
   uint64_t expected = members_.Holders().size();
-  for (const auto& [ordinal, vacancy] : vacancies_) {
-    if (members_.Holder(WORKER, ordinal) == nullptr) ++expected;
+  for (const auto& [place, vacancy] : vacancies_) {
+    if (members_.Holder(place.first, place.second) == nullptr) ++expected;
   }
   expected += lost_shards_.size();
   return expected;

@@ -71,7 +71,7 @@ void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {
     } else if (lost->member.role() == SHARD) {
       LoseShard(*lost, std::move(cause), now, replies);
     } else {
-      LoseWorker(*lost, std::move(cause), now, replies);
+      LoseContributing(*lost, std::move(cause), now, replies);
     }
   }
 }
@@ -84,7 +84,7 @@ void CoordinatorCore::EndWait(absl::Time now) {
     return;
   }
   const Vacancy* longest = nullptr;
-  for (const auto& [ordinal, vacancy] : vacancies_) {
+  for (const auto& [place, vacancy] : vacancies_) {
     if (longest == nullptr || vacancy.since < longest->since) longest = &vacancy;
   }
   if (longest == nullptr || now - std::max(longest->since, resumed_at_) < options_.stall_timeout) {
@@ -119,8 +119,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
     const Caller* stalled = nullptr;
     absl::Time since = now - options_.stall_timeout;
     for (const Caller* entry : members_.Holders()) {
-      const uint64_t id = entry->member.id();
-      if (!TakesPart(view_, id) || finished_.has(id)) continue;
+      if (!TakesPart(view_, entry->member.id()) || HasFinished(entry->member)) continue;
       // Until the view changed they may have waited for whoever was lost.
       const absl::Time moved =
           std::max({entry->progressed_at, training_since_, view_changed_at_, resumed_at_});

@@ -1,4 +1,4 @@
-// Who takes part: how the view is made, and how it changes when workers are lost or come.
+// Who takes part: how the view is made, and how it changes when workers or stages are lost or come.
 #include <algorithm>
 #include <utility>
 
@@ -17,7 +17,7 @@ uint32_t MinWorkers(const Cluster& cluster) {
 
 void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
   if (life_.phase() != GATHERING || !members_.Complete() ||
-      models_.count() != members_.places(WORKER)) {
+      models_.count() != members_.places(WORKER) + members_.places(STAGE)) {
     return;
   }
   auto view = MakeView(options_.job, members_.Present(), models_.model(),
@@ -44,16 +44,23 @@ void CoordinatorCore::ChangeView(ClusterView next, absl::Time now) {
 }
 
 bool CoordinatorCore::WaitsForReplacement() const {
+  if (stages() != 0) return true;
   const Sync& sync = options_.job.consistency().sync();
   return sync.lost_worker() == WAIT ||
          (sync.lost_worker() == LOST_WORKER_UNSPECIFIED && sync.deterministic());
 }
 
-void CoordinatorCore::LoseWorker(const Caller& worker, FirstCause cause, absl::Time now,
-                                 Replies& replies) {
-  const Member& lost = worker.member;
+bool CoordinatorCore::MayLoseOne() const {
+  // A pipeline can do nothing without each of its processes.
+  if (stages() != 0) return options_.job.max_restarts() != 0;
+  return LiveContributors(view_) > MinWorkers(options_.job.cluster());
+}
+
+void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, absl::Time now,
+                                       Replies& replies) {
+  const Member& lost = member.member;
   const bool took_part = TakesPart(view_, lost.id());
-  if (took_part && LiveContributors(view_) <= MinWorkers(options_.job.cluster())) {
+  if (took_part && !MayLoseOne()) {
     EndJob(std::move(cause), now);
     return;
   }
@@ -64,38 +71,51 @@ void CoordinatorCore::LoseWorker(const Caller& worker, FirstCause cause, absl::T
                                                    " counts as lost; join as a new incarnation")),
                    replies);
   if (!took_part) return;
+  if (stages() != 0) {
+    finished_.Forget(lost.id());
+    ChangeView(WithoutMember(view_, lost.id(), /*keep_place=*/true, progress_.step() + 1), now);
+    FillPipelines(now);
+    return;
+  }
   // Where one worker has finished, all steps are decided, and nothing is left for a replacement.
   const bool is_over = finished_.begun();
   const bool waits = WaitsForReplacement() && !is_over;
   const bool was_to_initialize =
       life_.phase() == PREPARING && !is_over && view_.start_from().empty() && lost.ordinal() == 0;
   finished_.Forget(lost.id());
-  if (waits || was_to_initialize) vacancies_[lost.ordinal()] = {lost, worker.heard_at, now};
-  ChangeView(WithoutWorker(view_, lost.id(), waits, progress_.step() + 1), now);
+  if (waits || was_to_initialize)
+    vacancies_[{WORKER, lost.ordinal()}] = {lost, member.heard_at, now};
+  ChangeView(WithoutMember(view_, lost.id(), waits, progress_.step() + 1), now);
   SaveIfAllHaveFinished(now);
 }
 
-void CoordinatorCore::TakeIn(const Caller& worker, absl::Time now) {
-  const Member& member = worker.member;
+void CoordinatorCore::TakeIn(const Caller& caller, absl::Time now) {
+  if (stages() != 0) return FillPipelines(now);
+  const Member& member = caller.member;
   // Who comes after the last step sees the end of the job as all do, and takes no part.
   if (!InPhase({PREPARING, TRAINING}).ok() || finished_.begun()) return;
-  if (TakesPart(view_, member.id()) || members_.Holder(WORKER, member.ordinal()) != &worker) return;
-  vacancies_.erase(member.ordinal());
-  ChangeView(WithWorker(view_, member, progress_.step() + 1), now);
+  if (TakesPart(view_, member.id()) || members_.Holder(WORKER, member.ordinal()) != &caller) return;
+  vacancies_.erase({WORKER, member.ordinal()});
+  ChangeView(WithMember(view_, member, stages(), progress_.step() + 1), now);
 }
 
 bool CoordinatorCore::AllHaveFinished() const {
-  if (LiveContributors(view_) == 0) return false;
+  bool anybody = false;
   for (const Contributor& contributor : view_.contributors()) {
-    for (uint64_t member : contributor.part_members()) {
-      if (member != 0 && !finished_.has(member)) return false;
-    }
+    const uint64_t worker = contributor.part_members(0);
+    if (worker == 0 && stages() == 0) continue;
+    if (!finished_.has(worker)) return false;
+    anybody = true;
   }
-  return true;
+  return anybody;
+}
+
+bool CoordinatorCore::HasFinished(const Member& member) const {
+  return finished_.has(WorkerOf(view_, member.id()));
 }
 
 bool CoordinatorCore::IsApart(const Caller& caller) const {
-  return caller.member.role() == WORKER && !TakesPart(view_, caller.member.id()) &&
+  return caller.member.role() != SHARD && !TakesPart(view_, caller.member.id()) &&
          InPhase({PREPARING, TRAINING, SAVING}).ok();
 }
 

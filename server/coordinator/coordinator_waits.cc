@@ -30,9 +30,8 @@ std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
   const Missing missing = WhatIsMissing();
   const absl::Time event = std::max(last_event_, resumed_at_);
   std::vector<absl::Time> vacant;  // they come first, in this order
-  for (const auto* places : {&lost_shards_, &vacancies_}) {
-    for (const auto& [ordinal, vacancy] : *places) vacant.push_back(vacancy.since);
-  }
+  for (const auto& [ordinal, vacancy] : lost_shards_) vacant.push_back(vacancy.since);
+  for (const auto& [place, vacancy] : vacancies_) vacant.push_back(vacancy.since);
   for (size_t i = 0; i < missing.who.size(); ++i) {
     const absl::Time since = i < vacant.size() ? std::max(vacant[i], resumed_at_) : event;
     Wait& wait = add(missing.who[i], since, since + options_.stall_timeout);
@@ -44,8 +43,8 @@ std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
       (job.has_steps() || job.has_epochs()) && IsDone(job, progress_.position(), progress_.step());
   for (const Caller* entry : members_.Holders()) {
     const uint64_t id = entry->member.id();
-    if (life_.phase() == TRAINING && (all_decided || finished_.begun()) && TakesPart(view_, id) &&
-        !finished_.has(id)) {
+    if (life_.phase() == TRAINING && (all_decided || finished_.begun()) &&
+        entry->member.role() == WORKER && TakesPart(view_, id) && !finished_.has(id)) {
       wait_for(add(absl::StrCat(Describe(entry->member), " has not finished"), event,
                    event + options_.stall_timeout),
                *entry);

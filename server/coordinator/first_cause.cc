@@ -8,21 +8,6 @@
 namespace parley {
 namespace {
 
-const char* RoleWord(Role role) {
-  switch (role) {
-    case COORDINATOR:
-      return "coordinator";
-    case SHARD:
-      return "shard";
-    case STAGE:
-      return "stage";
-    case WORKER:
-      return "worker";
-    default:
-      return "member";
-  }
-}
-
 FirstCause Compose(const std::string& what, uint64_t member, bool preempted, uint64_t step) {
   FirstCause cause;
   cause.set_text(absl::StrCat(what, "; last decided step ", step));
@@ -46,6 +31,21 @@ std::string Since(absl::Time since, absl::Time now) {
 }
 
 }  // namespace
+
+const char* RoleWord(Role role) {
+  switch (role) {
+    case COORDINATOR:
+      return "coordinator";
+    case SHARD:
+      return "shard";
+    case STAGE:
+      return "stage";
+    case WORKER:
+      return "worker";
+    default:
+      return "member";
+  }
+}
 
 std::string Describe(const Member& member) {
   return absl::StrFormat("%s %d at %s (pid %d)", RoleWord(member.role()), member.ordinal(),

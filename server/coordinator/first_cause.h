@@ -12,6 +12,8 @@ namespace parley {
 // Why a job failed, as every process prints it. Composed here alone, so that all texts are the
 // same.
 
+// `worker`
+const char* RoleWord(Role role);
 // `worker 1 at 127.0.0.1:4567 (pid 123)`
 std::string Describe(const Member& member);
 // `2026-11-21T03:00:00.123Z`, UTC.

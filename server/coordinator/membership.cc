@@ -269,6 +269,15 @@ const MemberTable::Entry* MemberTable::Holder(Role role, uint32_t ordinal) const
   return found == holders_.end() ? nullptr : &entries_.at(found->second);
 }
 
+const MemberTable::Entry* MemberTable::LastLost(Role role, uint32_t ordinal) const {
+  const Entry* lost = nullptr;
+  for (const auto& [id, entry] : entries_) {
+    const bool here = entry.member.role() == role && entry.member.ordinal() == ordinal;
+    if (here && (entry.fenced || entry.left)) lost = &entry;
+  }
+  return lost;
+}
+
 uint32_t MemberTable::places(Role role) const {
   const auto found = places_.find(role);
   return found == places_.end() ? 0 : found->second;

@@ -98,6 +98,8 @@ class MemberTable {
   const Entry* Find(uint64_t id) const;
   // Null where there is none.
   const Entry* Holder(Role role, uint32_t ordinal) const;
+  // The last one that was fenced, or had left, in this place. Null if nobody was.
+  const Entry* LastLost(Role role, uint32_t ordinal) const;
   uint32_t places(Role role) const;
   uint64_t revision() const { return revision_; }
 

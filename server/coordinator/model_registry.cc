@@ -30,6 +30,42 @@ absl::Status CheckTrainable(const std::vector<TensorSpec>& tensors) {
   return absl::OkStatus();
 }
 
+// That the pipelines have every tensor, on stages that there are.
+absl::Status CheckStages(const std::vector<TensorSpec>& tensors, uint32_t stages) {
+  for (const TensorSpec& tensor : tensors) {
+    const std::string who = absl::StrCat("tensor '", tensor.name(), "' ");
+    if (tensor.stages().empty() && stages != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(who, "is on no stage, of ", stages, " in each pipeline"));
+    }
+    for (int i = 0; i < tensor.stages_size(); ++i) {
+      if (tensor.stages(i) >= stages) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(who, "is on stage ", tensor.stages(i), ", each pipeline has ", stages));
+      }
+      if (i != 0 && tensor.stages(i) <= tensor.stages(i - 1)) {
+        return absl::InvalidArgumentError(absl::StrCat(who, "has stages [",
+                                                       absl::StrJoin(tensor.stages(), ", "),
+                                                       "], which are not in ascending order"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Of lists of the same tensors.
+std::optional<std::string> DifferenceInStages(const std::vector<TensorSpec>& here,
+                                              const std::vector<TensorSpec>& there) {
+  for (size_t i = 0; i < here.size(); ++i) {
+    const std::string a = absl::StrJoin(here[i].stages(), ", ");
+    const std::string b = absl::StrJoin(there[i].stages(), ", ");
+    if (a == b) continue;
+    return absl::StrCat("tensor ", i, ", '", here[i].name(), "', is on stages [", a, "] here and [",
+                        b, "] there");
+  }
+  return std::nullopt;
+}
+
 std::vector<TensorSpec> TensorsOf(const RegisterModelRequest& request) {
   return {request.tensors().begin(), request.tensors().end()};
 }
@@ -51,15 +87,16 @@ absl::Status ModelRegistry::Register(const Member& who, const RegisterModelReque
   const std::vector<TensorSpec> registering = TensorsOf(request);
   if (absl::Status status = CheckTensors(registering); !status.ok()) return status;
   if (absl::Status status = CheckTrainable(registering); !status.ok()) return status;
+  if (absl::Status status = CheckStages(registering, stages_); !status.ok()) return status;
   if (request.training_samples() == 0) {
     return absl::InvalidArgumentError("the training set has no samples");
   }
   if (!by_.empty()) {
     const std::string against =
         absl::StrCat(Describe(who), " does not train what ", Describe(first_), " trains: ");
-    if (auto difference = Difference(registering, tensors())) {
-      return absl::InvalidArgumentError(absl::StrCat(against, *difference));
-    }
+    auto difference = Difference(registering, tensors());
+    if (!difference) difference = DifferenceInStages(registering, tensors());
+    if (difference) return absl::InvalidArgumentError(absl::StrCat(against, *difference));
     if (request.training_samples() != model_.training_samples() ||
         request.test_samples() != model_.test_samples()) {
       return absl::InvalidArgumentError(

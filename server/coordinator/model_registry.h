@@ -12,15 +12,19 @@
 
 namespace parley {
 
-// What the workers train, and that they all say the same. Owned by CoordinatorCore, under its lock.
+// What workers and stages train, and that they all say the same. Owned by CoordinatorCore, under
+// its lock.
 class ModelRegistry {
  public:
+  // `stages`: of each pipeline; 0: there are none.
+  explicit ModelRegistry(uint32_t stages) : stages_(stages) {}
+
   // `who`: for messages. INVALID_ARGUMENT where the model is not usable or differs from what
-  // another worker registered; the message names the first difference. Repeating it changes
+  // another member registered; the message names the first difference. Repeating it changes
   // nothing.
   absl::Status Register(const Member& who, const RegisterModelRequest& request);
 
-  // A fenced worker's word counts no more.
+  // A fenced member's word counts no more.
   void Forget(uint64_t member);
 
   // For the log. Read: `first`, who registered it first.
@@ -34,13 +38,15 @@ class ModelRegistry {
   std::vector<TensorSpec> tensors() const;
 
  private:
+  const uint32_t stages_;
   RegisterModelRequest model_;  // without header
   Member first_;                // who registered it
   std::set<uint64_t> by_;       // members
 };
 
 // Why two lists of tensors are not alike, in words ("tensor 3 is conv2.weight F32 [16, 8, 3, 3]
-// here and ... there"); nothing if they are.
+// here and ... there"); nothing if they are. Where the model is cut into stages is no difference:
+// a checkpoint fits every cut.
 std::optional<std::string> Difference(const std::vector<TensorSpec>& here,
                                       const std::vector<TensorSpec>& there);
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
 #include "common/job/data_division.h"
+#include "common/job/pipeline_places.h"
 #include "server/coordinator/model_registry.h"
 #include "server/coordinator/placement.h"
 
@@ -14,6 +15,22 @@ namespace {
 
 std::vector<SampleRange> Ranges(const DataPosition& position) {
   return {position.used().begin(), position.used().end()};
+}
+
+// Which stages of each contributor send the slice; none where there are no pipelines.
+void AddParts(const ClusterView& view, Slice& slice) {
+  const TensorSpec& tensor = view.tensors(static_cast<int>(slice.tensor()));
+  for (const Contributor& contributor : view.contributors()) {
+    for (const uint32_t stage : tensor.stages()) {
+      SlicePart* part = slice.add_parts();
+      part->set_contributor(contributor.ordinal());
+      part->set_part(1 + stage);
+      part->set_begin(slice.begin());
+      part->set_end(slice.end());
+      // Gradients are added; a buffer has one value.
+      if (tensor.buffer()) break;
+    }
+  }
 }
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -67,6 +84,7 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   auto slices = Place(tensors, job.cluster().shards());
   if (!slices.ok()) return slices.status();
 
+  const uint32_t stages = job.cluster().stages();
   ClusterView view;
   view.set_job_epoch(job_epoch);
   view.set_view_epoch(1);
@@ -83,11 +101,20 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
     if (member.role() != WORKER) continue;
     Contributor* contributor = view.add_contributors();
     contributor->set_ordinal(member.ordinal());
-    contributor->add_part_members(member.id());
+    contributor->mutable_part_members()->Resize(static_cast<int>(1 + stages), 0);
     contributor->set_attempt(static_cast<uint32_t>(view.view_epoch()));
   }
+  for (const Member& member : members) {
+    if (member.role() == SHARD) continue;
+    const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), stages);
+    view.mutable_contributors(static_cast<int>(place.contributor))
+        ->set_part_members(static_cast<int>(place.part), member.id());
+  }
   for (const TensorSpec& tensor : tensors) *view.add_tensors() = tensor;
-  for (Slice& slice : *slices) *view.add_slices() = std::move(slice);
+  for (Slice& slice : *slices) {
+    AddParts(view, slice);
+    *view.add_slices() = std::move(slice);
+  }
   view.set_step_leader(0);
   view.set_training_samples(model.training_samples());
   view.set_test_samples(model.test_samples());

@@ -4,6 +4,8 @@
 #include <tuple>
 #include <utility>
 
+#include "common/job/pipeline_places.h"
+
 namespace parley {
 namespace {
 
@@ -37,11 +39,18 @@ bool TakesPart(const ClusterView& view, uint64_t member) {
                      [&](const Contributor& one) { return Stands(one, member); });
 }
 
+uint64_t WorkerOf(const ClusterView& view, uint64_t member) {
+  for (const Contributor& one : view.contributors()) {
+    if (Stands(one, member)) return one.part_members(0);
+  }
+  return 0;
+}
+
 uint32_t LiveContributors(const ClusterView& view) {
   return std::count_if(view.contributors().begin(), view.contributors().end(), IsLive);
 }
 
-ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_place,
+ClusterView WithoutMember(const ClusterView& view, uint64_t member, bool keep_place,
                           uint64_t first_step) {
   ClusterView next = Next(view, first_step);
   next.clear_members();
@@ -61,17 +70,22 @@ ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_pl
   return next;
 }
 
-ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t first_step) {
+ClusterView WithMember(const ClusterView& view, const Member& member, uint32_t stages,
+                       uint64_t first_step) {
   ClusterView next = Next(view, first_step);
-  *next.add_members() = worker;
+  *next.add_members() = member;
   SortMembers(next);
-  next.clear_contributors();
-  for (const Contributor& one : view.contributors()) {
-    if (one.ordinal() != worker.ordinal()) *next.add_contributors() = one;
+  const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), stages);
+  Contributor* contributor = nullptr;
+  for (Contributor& one : *next.mutable_contributors()) {
+    if (one.ordinal() == place.contributor) contributor = &one;
   }
-  Contributor* contributor = next.add_contributors();
-  contributor->set_ordinal(worker.ordinal());
-  contributor->add_part_members(worker.id());
+  if (contributor == nullptr) {
+    contributor = next.add_contributors();
+    contributor->set_ordinal(place.contributor);
+    contributor->mutable_part_members()->Resize(static_cast<int>(1 + stages), 0);
+  }
+  contributor->set_part_members(static_cast<int>(place.part), member.id());
   contributor->set_attempt(static_cast<uint32_t>(next.view_epoch()));
   std::sort(next.mutable_contributors()->begin(), next.mutable_contributors()->end(),
             [](const Contributor& a, const Contributor& b) { return a.ordinal() < b.ordinal(); });

@@ -15,20 +15,25 @@ namespace parley {
 // Whether the member stands behind a contributor.
 bool TakesPart(const ClusterView& view, uint64_t member);
 
-// The contributors behind which somebody stands.
+// The worker of the contributor behind which the member stands; 0 if there is none.
+uint64_t WorkerOf(const ClusterView& view, uint64_t member);
+
+// The contributors behind all parts of which somebody stands.
 uint32_t LiveContributors(const ClusterView& view);
 
-// After a worker was lost. Its ordinal goes, or, with `keep_place`, stays with nobody behind it
-// until a replacement comes.
-ClusterView WithoutWorker(const ClusterView& view, uint64_t member, bool keep_place,
+// After a worker or stage was lost. Its contributor goes, or, with `keep_place`, stays with nobody
+// behind that part of it until a replacement comes.
+ClusterView WithoutMember(const ClusterView& view, uint64_t member, bool keep_place,
                           uint64_t first_step);
 
-// With a worker behind its ordinal, which nobody else holds.
-ClusterView WithWorker(const ClusterView& view, const Member& worker, uint64_t first_step);
+// With a worker or stage behind its part of its contributor, which nobody else has. `stages`: of
+// each pipeline.
+ClusterView WithMember(const ClusterView& view, const Member& member, uint32_t stages,
+                       uint64_t first_step);
 
 // After shards were lost, or replaced: all begin anew from a checkpoint. `present`: the members
-// that there are, the shards' new ones among them. A worker that stands behind a contributor stays
-// there.
+// that there are, the shards' new ones among them. A worker or stage that stands behind a
+// contributor stays there.
 ClusterView RolledBack(const ClusterView& view, const std::vector<Member>& present,
                        uint64_t job_epoch, const std::string& start_from, uint64_t version,
                        const DataPosition& position);

@@ -43,7 +43,7 @@ TEST(ViewChangeTest, AWorkerThatIsLostLeavesItsOrdinalOrAnEmptyPlace) {
   EXPECT_TRUE(TakesPart(view, 11));
   EXPECT_FALSE(TakesPart(view, 1));
   for (const bool keep : {false, true}) {
-    const ClusterView next = WithoutWorker(view, 11, keep, 8);
+    const ClusterView next = WithoutMember(view, 11, keep, 8);
     EXPECT_EQ(next.view_epoch(), 6u);
     EXPECT_EQ(next.job_epoch(), 3u);
     EXPECT_EQ(next.first_step(), 8u);
@@ -59,8 +59,8 @@ TEST(ViewChangeTest, AWorkerThatIsLostLeavesItsOrdinalOrAnEmptyPlace) {
 
 TEST(ViewChangeTest, AWorkerThatComesStandsInItsPlaceInTheOrderOfOrdinals) {
   for (const bool keep : {false, true}) {
-    const ClusterView view = WithoutWorker(ThreeWorkers(), 11, keep, 8);
-    const ClusterView next = WithWorker(view, MakeMember(13, WORKER, 1), 2);
+    const ClusterView view = WithoutMember(ThreeWorkers(), 11, keep, 8);
+    const ClusterView next = WithMember(view, MakeMember(13, WORKER, 1), 0, 2);
     EXPECT_EQ(next.view_epoch(), 7u);
     EXPECT_EQ(next.first_step(), 8u) << "never earlier than the view before";
     EXPECT_EQ(Members(next), (std::vector<uint64_t>{1, 10, 13, 12}));

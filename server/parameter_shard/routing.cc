@@ -202,7 +202,8 @@ bool Routing::SamePlacement(const Routing& other) const {
 std::string Routing::DescribeSender(uint32_t contributor, uint32_t part) const {
   const uint64_t sender = SenderOf(contributor, part);
   if (sender != 0) return Describe(sender);
-  return absl::StrCat("contributor ", contributor, " (nobody has its place)");
+  if (part == 0) return absl::StrCat("contributor ", contributor, " (nobody has its place)");
+  return absl::StrCat("part ", part, " of contributor ", contributor, " (nobody has its place)");
 }
 
 std::string Routing::Describe(uint64_t member) const {

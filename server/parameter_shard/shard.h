@@ -232,6 +232,7 @@ class Shard {
 
   // shard_waits.cc: of the open step, which somebody waits for.
   std::vector<WaitedFor> SendersWithoutPush() const;
+  std::vector<WaitedFor> InitializersMissing() const;
   std::vector<Wait> ClockedWaits(absl::Time now) const;
 
   // shard_view.cc: who takes part.

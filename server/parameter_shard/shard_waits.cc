@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/data_division.h"
+#include "common/job/pipeline_places.h"
 #include "server/parameter_shard/shard.h"
 
 namespace parley {
@@ -18,11 +19,16 @@ WaitedFor Place(Role role, uint32_t ordinal) {
   return place;
 }
 
-// Who sends the part; where nobody does now, whoever takes the contributor's place.
+// Who sends the part; where nobody does now, whoever takes that place.
 WaitedFor SenderPlace(const Routing& routing, uint32_t contributor, uint32_t part) {
   const Member* const sender = routing.FindMember(routing.SenderOf(contributor, part));
-  if (sender == nullptr) return Place(WORKER, contributor);
-  return Place(sender->role(), sender->ordinal());
+  if (sender != nullptr) return Place(sender->role(), sender->ordinal());
+  const Contributor* const found = routing.FindContributor(contributor);
+  // One part is the worker's, the others are those of its pipeline.
+  const int stages = found == nullptr ? 0 : found->part_members_size() - 1;
+  const auto [role, ordinal] =
+      MemberPlaceOf({contributor, part}, static_cast<uint32_t>(std::max(0, stages)));
+  return Place(role, ordinal);
 }
 
 }  // namespace
@@ -47,7 +53,7 @@ std::vector<Wait> Shard::Waits(absl::Time now) const {
   if (!ready()) {
     const std::string slices = absl::StrCat(" of ", slices_not_set().size(), " slices");
     if (view.start_from().empty()) {
-      add(absl::StrCat("the start values", slices), {SenderPlace(*routing_, 0, 0)});
+      add(absl::StrCat("the start values", slices), InitializersMissing());
     } else {
       add(absl::StrCat("loading the start values", slices, " from ", view.start_from()), {});
     }
@@ -119,6 +125,19 @@ std::vector<Wait> Shard::ClockedWaits(absl::Time now) const {
     *wait.add_on() = SenderPlace(*routing_, one.contributor, 0);
   }
   return waits;
+}
+
+// The worker of contributor 0, or the first stage of its pipeline that has the slice.
+std::vector<WaitedFor> Shard::InitializersMissing() const {
+  std::set<uint32_t> parts;
+  for (const uint32_t slice : slices_not_set()) {
+    const absl::Span<const PartRange> all = routing_->PartsOf(slice);
+    const bool here = !all.empty() && all.front().contributor == 0;
+    parts.insert(here ? all.front().part : 0);
+  }
+  std::vector<WaitedFor> missing;
+  for (const uint32_t part : parts) missing.push_back(SenderPlace(*routing_, 0, part));
+  return missing;
 }
 
 std::vector<WaitedFor> Shard::SendersWithoutPush() const {
