@@ -1,11 +1,9 @@
 #include "worker/trainer.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,14 +23,6 @@ size_t PrefetchedBatches(const JobConfig& job) {
 
 size_t EvaluationBatch(const JobConfig& job) {
   return job.data().evaluation_batch() > 0 ? job.data().evaluation_batch() : 500;
-}
-
-// Whatever draws random numbers in forward (dropout) draws the same ones whenever this microbatch
-// is computed.
-void SeedGenerator(uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(seed);
 }
 
 }  // namespace
@@ -150,8 +140,10 @@ absl::Status Trainer::Microbatch(const StepPlan& plan, uint64_t microbatch,
     const double pulled = parts_.session.traffic().pull_seconds;
     const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
-      SeedGenerator(DeriveSeed(parts_.job.seed(), "step",
-                               {plan.data_epoch, plan.step, microbatch, parts_.session.ordinal()}));
+      // Dropout leaves out the same elements whenever this microbatch is computed.
+      parts_.network.Seed(
+          DeriveSeed(parts_.job.seed(), "step",
+                     {plan.data_epoch, plan.step, microbatch, parts_.session.ordinal()}));
       const at::Tensor x = BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span());
       const at::Tensor y = BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span());
       loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);
