@@ -135,6 +135,12 @@ absl::Status WorkerSession::JoinJob() {
       Membership::Join(std::move(member), connector_, std::move(listener));
   if (!joined.ok()) return joined.status();
   const std::shared_ptr<Membership> shared = *std::move(joined);
+  // What a stage has made is for its place.
+  if (again && is_stage() && shared->ordinal() != member_ordinal()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("another process has become stage ", member_ordinal(),
+                     " while this one was not heard of: start a new one where one is missing"));
+  }
   std::shared_ptr<Membership> former = shared;
   {
     absl::MutexLock lock(&membership_mu_);

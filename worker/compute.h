@@ -11,8 +11,8 @@
 namespace parley {
 
 // How a worker computes what its session tells it to: by itself (LocalCompute), or by driving the
-// stages of a pipeline (PipelineCompute). Owned by nobody here; the Trainer calls it on the training
-// thread.
+// stages of a pipeline (PipelineCompute). Owned by nobody here; the Trainer calls it on the
+// training thread.
 class Compute {
  public:
   virtual ~Compute() = default;

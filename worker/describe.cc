@@ -5,26 +5,52 @@
 #include "common/tensor.h"
 
 namespace parley {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json DescribeTensors(const std::vector<TensorSpec>& specs, const Datasets& data) {
+  Json tensors = Json::array();
+  for (const TensorSpec& spec : specs) {
+    Json tensor;
+    tensor["name"] = spec.name();
+    tensor["dtype"] = DataTypeName(spec.dtype());
+    tensor["shape"] = Json::array();
+    for (const int64_t size : spec.shape()) tensor["shape"].push_back(size);
+    tensor["buffer"] = spec.buffer();
+    for (const uint32_t stage : spec.stages()) tensor["stages"].push_back(stage);
+    tensors.push_back(std::move(tensor));
+  }
+  Json description;
+  description["tensors"] = std::move(tensors);
+  description["training_samples"] = data.train->size();
+  description["test_samples"] = data.test_samples();
+  return description;
+}
+
+// A name that is no UTF-8 is the user's; it must not throw.
+std::string Text(const Json& description) {
+  return description.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> Describe(const Network& network, const Datasets& data) {
   const auto specs = SpecsOf(network.Tensors());
   if (!specs.ok()) return specs.status();
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const TensorSpec& spec : *specs) {
-    nlohmann::ordered_json tensor;
-    tensor["name"] = spec.name();
-    tensor["dtype"] = DataTypeName(spec.dtype());
-    tensor["shape"] = nlohmann::ordered_json::array();
-    for (const int64_t size : spec.shape()) tensor["shape"].push_back(size);
-    tensor["buffer"] = spec.buffer();
-    tensors.push_back(std::move(tensor));
+  return Text(DescribeTensors(*specs, data));
+}
+
+std::string Describe(const PipelineModel& model, const Datasets& data) {
+  Json description = DescribeTensors(model.tensors, data);
+  for (size_t part = 0; part < model.parts(); ++part) {
+    Json layers = Json::array();
+    for (size_t i = model.first_layers[part]; i < model.end_of(part); ++i) {
+      layers.push_back(model.layers[i].name);
+    }
+    description["parts"].push_back(std::move(layers));
   }
-  nlohmann::ordered_json description;
-  description["tensors"] = std::move(tensors);
-  description["training_samples"] = data.train->size();
-  description["test_samples"] = data.test_samples();
-  // A name that is no UTF-8 is the user's; it must not throw.
-  return description.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return Text(description);
 }
 
 }  // namespace parley

@@ -6,6 +6,7 @@
 #include "absl/status/statusor.h"
 #include "worker/data/datasets.h"
 #include "worker/models/network.h"
+#include "worker/models/pipeline_model.h"
 
 namespace parley {
 
@@ -13,8 +14,11 @@ namespace parley {
 //   {"tensors": [{"name": "conv1.weight", "dtype": "F32", "shape": [50, 1, 5, 5], "buffer": false},
 //   ...],
 //    "training_samples": 60000, "test_samples": 10000}
-// The codes of SpecsOf.
+// With pipelines: each tensor has "stages" too, and there are
+//    "parts": [["conv1", "layer1.0"], ["layer1.1", "fc"]]
+// with the layers of each part of the model. The codes of SpecsOf.
 absl::StatusOr<std::string> Describe(const Network& network, const Datasets& data);
+std::string Describe(const PipelineModel& model, const Datasets& data);
 
 }  // namespace parley
 

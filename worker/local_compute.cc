@@ -1,9 +1,7 @@
 #include "worker/local_compute.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <c10/core/GradMode.h>
 
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,17 +11,6 @@
 #include "worker/microbatch_seed.h"
 
 namespace parley {
-namespace {
-
-// Whatever draws random numbers in forward (dropout) draws the same ones whenever this microbatch
-// is computed.
-void SeedGenerator(uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(seed);
-}
-
-}  // namespace
 
 LocalCompute::LocalCompute(const Parts& parts) : parts_(parts), batches_(parts.job, parts.data) {}
 
@@ -46,8 +33,8 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
 }
 
 absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
-                                 const std::vector<uint64_t>& samples, bool last,
-                                 double& loss_sum) {
+                                      const std::vector<uint64_t>& samples, bool last,
+                                      double& loss_sum) {
   absl::StatusOr<std::unique_ptr<Batch>> batch;
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kData);
@@ -60,7 +47,8 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
     const double pulled = parts_.session.traffic().pull_seconds;
     const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
-      SeedGenerator(MicrobatchSeed(parts_.job, plan, microbatch, parts_.session.ordinal()));
+      // Dropout leaves out the same elements whenever this microbatch is computed.
+      parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch, parts_.session.ordinal()));
       const at::Tensor x = BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span());
       const at::Tensor y = BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span());
       loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);

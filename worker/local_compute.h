@@ -29,6 +29,9 @@ class LocalCompute final : public Compute {
   };
   explicit LocalCompute(const Parts& parts);
 
+  // Trainer::Parts::steps_ahead.
+  size_t steps_ahead() const { return batches_.steps_ahead(); }
+
   absl::Status Attach() override;
   void Expect(const std::vector<StepPlan>& plans) override { batches_.Expect(plans); }
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;

@@ -16,7 +16,8 @@ int UsableCores() {
 int ComputeThreads(const JobConfig& job, int cores) {
   if (job.threads() > 0) return static_cast<int>(job.threads());
   const int workers = std::max(1, static_cast<int>(job.cluster().workers()));
-  return std::max(1, cores / workers);
+  const int each = std::max(1, static_cast<int>(job.cluster().stages()));
+  return std::max(1, cores / (workers * each));
 }
 
 }  // namespace parley

@@ -16,6 +16,7 @@
 
 #include "client/torch/testing/fake_session.h"
 #include "worker/data/in_memory_source.h"
+#include "worker/local_compute.h"
 #include "worker/loss.h"
 #include "worker/threads.h"
 
@@ -119,7 +120,8 @@ Outcome Train(const JobConfig& job, Network& network, const Datasets& data, Fake
   Metrics metrics;
   TrainingMetrics training_metrics(metrics);
   Log log(LogFormat::kText, "test");
-  Trainer trainer({job, network, data, session, training_metrics, log, std::move(preemption)});
+  LocalCompute compute({job, network, data, session, training_metrics});
+  Trainer trainer({job, compute, session, training_metrics, log, std::move(preemption)});
   Outcome outcome{trainer.Run(), {}};
   for (const NamedTensor& named : network.Tensors())
     outcome.values.push_back(named.tensor.detach());

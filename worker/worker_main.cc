@@ -1,27 +1,25 @@
 // parley-worker: trains the job's model on its part of the data, through coordinator and shards.
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
-#include <optional>
 #include <string>
+#include <vector>
 
-#include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
-#include "client/grpc_connector.h"
-#include "client/local_connector.h"
+#include "client/pipeline/pipeline_links.h"
+#include "client/reference/reference_service.h"
 #include "client/session.h"
 #include "common/daemon/daemon.h"
 #include "common/job/job_file.h"
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
 #include "worker/fit.h"
-#include "worker/last_moment.h"
+#include "worker/local_compute.h"
 #include "worker/models/network.h"
+#include "worker/models/pipeline_model.h"
+#include "worker/pipeline_compute.h"
 #include "worker/preemption.h"
 #include "worker/trainer.h"
-#include "worker/training_metrics.h"
+#include "worker/training_process.h"
 
 namespace parley {
 namespace {
@@ -48,6 +46,14 @@ int DescribeWorkload(const std::string& job_file) {
   };
   const auto job = LoadJob(job_file, {});
   if (!job.ok()) return wrong(job.status());
+  if (job->cluster().stages() != 0) {
+    const auto data = OpenDatasets(job->data(), job->seed());
+    if (!data.ok()) return wrong(data.status());
+    const auto model = PlanPipeline(*job, data->train->x());
+    if (!model.ok()) return wrong(model.status());
+    std::printf("%s\n", Describe(*model, *data).c_str());
+    return kFinished;
+  }
   const auto workload = Prepare(*job);
   if (!workload.ok()) return wrong(workload.status());
   const auto description = Describe(*workload->network, workload->data);
@@ -56,83 +62,46 @@ int DescribeWorkload(const std::string& job_file) {
   return kFinished;
 }
 
-// How long after preemption_grace a worker still waits for its training thread; its membership has
-// given up the coordinator before.
-constexpr absl::Duration kLastWord = absl::Seconds(3);
-
-// How the job ended for this worker, by its first cause.
-int ExitWith(Daemon& daemon, const FirstCause& cause) {
-  return daemon.Exit(cause.preempted() ? kPreempted : kFailed, cause.text());
+// The whole model in this process.
+int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
+  absl::StatusOr<Workload> workload;
+  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
+  process.prepare = [&] {
+    workload = Prepare(daemon.job());
+    return workload.status();
+  };
+  process.train = [&](Session& session, TrainingMetrics& metrics) {
+    LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics});
+    Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
+                     [&] { return preemption.AskedBeforeStep(); }, compute.steps_ahead()});
+    return trainer.Run();
+  };
+  return Run(process);
 }
 
-// trace_file: empty for none.
-int Train(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
-  daemon.OnSignal([&](int signal) { preemption.Signal(signal); });
-  // Nobody knows of this worker yet, so it can simply go.
-  preemption.BreakOffBy([&](const std::string& signal) {
-    daemon.Exit(kPreempted, "preempted by " + signal + " before it had joined the job");
-    std::_Exit(kPreempted);
-  });
-
-  const auto workload = Prepare(daemon.job());
-  const std::unique_ptr<Connector> connector = MakeLocalConnector(MakeGrpcConnector());
-  Session::Options options;
-  options.job = daemon.job();
-  options.coordinator = daemon.flags().coordinator;
-  options.address = daemon.address();
-  options.metrics_address = daemon.metrics().address();
-  if (!trace_file.empty()) options.trace = std::make_shared<Trace>();
-  const std::shared_ptr<Trace> trace = options.trace;
-  if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {
-    return daemon.Exit(kWrongUsage, "--join_timeout: \"" + daemon.flags().join_timeout +
-                                        "\" is no duration such as 60s");
-  }
-  auto session = Session::Join(std::move(options), *connector);
-  if (!workload.ok()) {
-    // The others learn why nothing will come of the job, if there is somebody to tell.
-    if (session.ok()) (*session)->Fail(std::string(workload.status().message()), false);
-    return daemon.Exit(kWrongUsage, workload.status());
-  }
-  if (!session.ok()) {
-    // Another job, or another job file: what this worker was told is wrong.
-    const bool wrong =
-        absl::IsNotFound(session.status()) || absl::IsInvalidArgument(session.status());
-    return daemon.Exit(wrong ? kWrongUsage : kFailed, session.status());
-  }
-  daemon.Joined((*session)->ordinal());
-  daemon.TellWaits([&](WaitsReply& reply) { (*session)->TellWaits(reply); });
-  const absl::Cleanup tell_no_more = [&] { daemon.TellWaits(nullptr); };  // before the session goes
-  LastMoment last_moment([&] {
-    const std::optional<FirstCause> cause = (*session)->failure();
-    const std::string own = "preempted; the step took longer than the job has time";
-    std::_Exit(cause ? ExitWith(daemon, *cause) : daemon.Exit(kPreempted, own));
-  });
-  if (const absl::Duration grace = PreemptionGrace(daemon.job()); grace > absl::ZeroDuration()) {
-    preemption.GoOnAfter([&, grace](const std::string& signal) {
-      daemon.log().Warning("told to end: goes on until a checkpoint is whole",
-                           {{"signal", signal}, {"at_most", absl::FormatDuration(grace)}});
-      (*session)->Preempt("preempted by " + signal);
-      last_moment.SetIn(grace + kLastWord);
-    });
-  }
-  preemption.BreakOffBy([&](const std::string& signal) {
-    (*session)->Fail("preempted by " + signal, /*preempted=*/true);
-  });
-
-  TrainingMetrics metrics(daemon.metrics(), trace);
-  Trainer trainer({daemon.job(), *workload->network, workload->data, **session, metrics,
-                   daemon.log(), [&] { return preemption.AskedBeforeStep(); }});
-  const absl::Status status = trainer.Run();
-  preemption.Over();  // before the session ends
-  if (trace != nullptr) {
-    const absl::Status written =
-        trace->WriteTo(trace_file, absl::StrCat("worker ", (*session)->ordinal()));
-    if (!written.ok()) daemon.log().Warning(std::string(written.message()), {});
-  }
-  if (status.ok()) return daemon.Exit(kFinished, "");
-  if (const std::optional<FirstCause> cause = (*session)->failure())
-    return ExitWith(daemon, *cause);
-  return daemon.Exit(absl::IsCancelled(status) ? kPreempted : kFailed, status);
+// With stages that compute.
+int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& references,
+                  const std::string& trace_file) {
+  absl::StatusOr<Datasets> data;
+  absl::StatusOr<PipelineModel> model;
+  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
+  process.prepare = [&] {
+    data = OpenDatasets(daemon.job().data(), daemon.job().seed());
+    if (!data.ok()) return data.status();
+    model = PlanPipeline(daemon.job(), data->train->x());
+    return model.status();
+  };
+  process.train = [&](Session& session, TrainingMetrics& metrics) {
+    auto links = PipelineLinks::Start(
+        {daemon.job().name(), daemon.address(), &references, Liveness(daemon.job())}, session);
+    if (!links.ok()) return links.status();
+    PipelineCompute compute(
+        {daemon.job(), *model, *data, session, **links, metrics, daemon.metrics()});
+    Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
+                     [&] { return preemption.AskedBeforeStep(); }, compute.steps_ahead()});
+    return trainer.Run();
+  };
+  return Run(process);
 }
 
 int Main(int argc, char** argv) {
@@ -156,13 +125,18 @@ int Main(int argc, char** argv) {
     return kWrongUsage;
   }
 
-  Preemption preemption;  // outlives the daemon's thread for signals
+  Preemption preemption;        // outlives the daemon's thread for signals
+  ReferenceService references;  // outlives its server
   Daemon daemon(WORKER, flags);
   if (absl::Status status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
-  if (absl::Status status = daemon.Serve({}); !status.ok()) {
+  const bool drives = daemon.job().cluster().stages() != 0;
+  std::vector<grpc::Service*> services;
+  if (drives) services.push_back(&references);
+  if (absl::Status status = daemon.Serve(services); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  return Train(daemon, preemption, trace_file);
+  return drives ? DrivePipeline(daemon, preemption, references, trace_file)
+                : TrainAlone(daemon, preemption, trace_file);
 }
 
 }  // namespace

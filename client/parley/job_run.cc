@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/parley/log_tail.h"
+#include "common/daemon/daemon.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -91,6 +92,7 @@ absl::Status JobRun::Restart(const Children::Child& child) {
                                 : absl::StrCat("--coordinator=file:", out_, "/coordinator.address");
   const std::string& program = coordinates                              ? programs_.coordinator
                                : absl::StartsWith(child.name, "shard-") ? programs_.shard
+                               : absl::StartsWith(child.name, "stage-") ? programs_.stage
                                                                         : programs_.worker;
   const std::string log =
       absl::StrCat(out_, "/", child.name, ".restart-", supervision_.restarts(), ".log");
@@ -117,15 +119,18 @@ absl::Status JobRun::Start(const std::string& name, const std::string& program,
 absl::Status JobRun::StartMembers() {
   members_started_ = true;
   const std::string coordinator = absl::StrCat("--coordinator=file:", out_, "/coordinator.address");
-  for (uint32_t i = 0; i < job_.cluster().shards(); ++i) {
-    auto started = Start(absl::StrCat("shard-", i), programs_.shard, {coordinator});
-    if (!started.ok()) return started;
-  }
-  for (uint32_t i = 0; i < job_.cluster().workers(); ++i) {
-    auto started = Start(absl::StrCat("worker-", i), programs_.worker, {coordinator});
-    if (!started.ok()) return started;
-  }
-  return absl::OkStatus();
+  const auto start = [&](const char* role, uint32_t count, const std::string& program) {
+    absl::Status started;
+    for (uint32_t i = 0; i < count && started.ok(); ++i) {
+      started = Start(absl::StrCat(role, "-", i), program, {coordinator});
+    }
+    return started;
+  };
+  const Cluster& cluster = job_.cluster();
+  absl::Status started = start("shard", cluster.shards(), programs_.shard);
+  if (started.ok()) started = start("worker", cluster.workers(), programs_.worker);
+  if (!started.ok()) return started;
+  return start("stage", cluster.workers() * cluster.stages(), programs_.stage);
 }
 
 void JobRun::See(const GetStatusReply& status, absl::Time now) {
@@ -147,8 +152,7 @@ void JobRun::See(const GetStatusReply& status, absl::Time now) {
 void JobRun::NameByOrdinal(const GetStatusReply& status) {
   std::map<int64_t, std::string> names;  // by pid
   for (const MemberStatus& member : status.members()) {
-    names[member.member().pid()] = absl::StrCat(
-        member.member().role() == SHARD ? "shard-" : "worker-", member.member().ordinal());
+    names[member.member().pid()] = MemberName(member.member().role(), member.member().ordinal());
   }
   std::map<size_t, std::string> renamed;
   for (size_t i = 0; i < children_.all().size(); ++i) {

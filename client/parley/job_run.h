@@ -26,6 +26,7 @@ class JobRun {
     std::string coordinator;
     std::string shard;
     std::string worker;
+    std::string stage;  // where the job has stages
   };
   struct Result {
     Supervision::Outcome outcome;
@@ -45,7 +46,7 @@ class JobRun {
   void Preempt(int signal);
   absl::Status Start(const std::string& name, const std::string& program,
                      std::vector<std::string> arguments);
-  // Shards and workers, once the coordinator answers: whatever is wrong with the job's directory or
+  // Shards, workers and stages, once the coordinator answers: whatever is wrong with the job's directory or
   // the coordinator's ports shows before they exist.
   absl::Status StartMembers();
   void Ended(size_t child, absl::Time now);

@@ -6,6 +6,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -28,11 +29,14 @@ struct Options {
   std::string out;
 };
 
-absl::StatusOr<JobRun::Programs> FindPrograms() {
+absl::StatusOr<JobRun::Programs> FindPrograms(const JobConfig& job) {
   JobRun::Programs programs;
-  for (const auto& [name, path] :
-       {std::pair("parley-coordinator", &programs.coordinator),
-        std::pair("parley-shard", &programs.shard), std::pair("parley-worker", &programs.worker)}) {
+  std::vector<std::pair<const char*, std::string*>> wanted = {
+      {"parley-coordinator", &programs.coordinator},
+      {"parley-shard", &programs.shard},
+      {"parley-worker", &programs.worker}};
+  if (job.cluster().stages() != 0) wanted.emplace_back("parley-stage", &programs.stage);
+  for (const auto& [name, path] : wanted) {
     auto found = SiblingProgram(name);
     if (!found.ok()) return found.status();
     *path = *std::move(found);
@@ -80,12 +84,17 @@ void SayHowToGoOn(ProgressDisplay& display, const std::string& out, const GetSta
                    "/job.textproto --set checkpoint.start_from=", last.checkpoint_directory()));
 }
 
+std::string StagesText(const JobConfig& job) {
+  const uint32_t stages = job.cluster().stages();
+  return stages == 0 ? "" : absl::StrCat(", stages: ", stages, " for each");
+}
+
 int Run(const Options& options) {
   SignalInbox signals;  // before any other thread
   const DescribedJob described = DescribeJob(options.job, signals);
   if (described.code != kFinished) return Exit(described.code, described.error);
   const JobConfig& job = described.job;
-  const auto programs = FindPrograms();
+  const auto programs = FindPrograms(job);
   if (!programs.ok()) return Exit(kFailed, std::string(programs.status().message()));
 
   std::error_code error;
@@ -109,7 +118,8 @@ int Run(const Options& options) {
 
   ProgressDisplay display(stderr, isatty(STDERR_FILENO) != 0);
   display.Say(absl::StrCat("job ", job.name(), ": coordinator, shards: ", job.cluster().shards(),
-                           ", workers: ", job.cluster().workers(), "; all in ", out));
+                           ", workers: ", job.cluster().workers(), StagesText(job), "; all in ",
+                           out));
   JobRun run(job, *programs, out, *files, *connector, signals, display);
   const JobRun::Result result = run.Run();
   if (result.outcome.code != kFinished) {

@@ -229,6 +229,13 @@ absl::Status ModuleBinding::PushGathered(absl::Span<const size_t> tensors) {
   return error_;
 }
 
+void ModuleBinding::DropGradients() {
+  had_backward_ = false;
+  watch_.reset();
+  absl::MutexLock lock(&mu_);
+  state_.assign(state_.size(), Gradient::kNone);
+}
+
 void ModuleBinding::ListBuffers() {
   std::vector<NamedTensor> listed = lister_();
   if (listed.size() != tensors_.size()) {
@@ -264,6 +271,12 @@ absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
 absl::Status ModuleBinding::Pull() {
   watch_.reset();
   if (absl::Status status = session_->Pull(); !status.ok()) return status;
+  return TakeBuffers();
+}
+
+absl::Status ModuleBinding::PullVersion(uint64_t version) {
+  watch_.reset();
+  if (absl::Status status = session_->PullVersion(version); !status.ok()) return status;
   return TakeBuffers();
 }
 

@@ -86,12 +86,18 @@ class ModuleBinding {
   // Sends what these tensors have gathered, if anything.
   absl::Status PushGathered(absl::Span<const size_t> tensors);
 
+  // What was gathered of a step that is not completed (Session::Abandon) does not count.
+  void DropGradients();
+
   // Pushes the buffers, if the step had a Backward, and completes the step. loss_sum: sum over the
   // samples.
   absl::StatusOr<Verdict> Complete(double loss_sum);
 
   // Brings the newest version into parameters and buffers.
   absl::Status Pull();
+
+  // Session::PullVersion, into parameters and buffers.
+  absl::Status PullVersion(uint64_t version);
 
   // As Pull, but waits for the buffers only: forward, on this thread, waits before the first
   // operation of LibTorch that reads a parameter until that one is here (use_watch.h), so that it

@@ -19,8 +19,8 @@ absl::StatusOr<ValueTensor> ToValueTensor(const at::Tensor& tensor) {
   absl::Status status = CatchTorch("reading a tensor", [&] {
     const auto whole = std::make_shared<const at::Tensor>(tensor.detach().contiguous());
     value.shape = whole->sizes().vec();
-    value.bytes = TensorBytes::Piece(static_cast<const std::byte*>(whole->const_data_ptr()),
-                                     whole->nbytes());
+    value.bytes =
+        TensorBytes::Piece(static_cast<const std::byte*>(whole->const_data_ptr()), whole->nbytes());
     value.owner = whole;
   });
   if (!status.ok()) return status;

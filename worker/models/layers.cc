@@ -4,13 +4,12 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 #include "common/seed.h"
@@ -45,6 +44,12 @@ double Deviation(at::IntArrayRef shape, Initial initial) {
   return std::sqrt(2 / static_cast<double>(fan));
 }
 
+std::vector<NamedTensor> ParametersFirst(std::vector<NamedTensor> tensors) {
+  std::stable_partition(tensors.begin(), tensors.end(),
+                        [](const NamedTensor& named) { return !named.buffer; });
+  return tensors;
+}
+
 }  // namespace
 
 at::Tensor Conv::operator()(const at::Tensor& x) const {
@@ -62,38 +67,57 @@ at::Tensor BatchNorm::operator()(const at::Tensor& x, bool training) const {
                         /*cudnn_enabled=*/false);
 }
 
-at::Tensor LayerSet::Parameter(const std::string& name, at::Tensor values) {
-  values.set_requires_grad(true);
-  parameters_.push_back({name, values});
-  return values;
+at::Tensor LayerSet::Get(const std::string& name, bool buffer, at::IntArrayRef shape,
+                         at::ScalarType type, const std::function<void(at::Tensor&)>& initial) {
+  const auto has_name = [&](const NamedTensor& named) { return named.name == name; };
+  if (const auto used = std::find_if(used_.begin(), used_.end(), has_name); used != used_.end()) {
+    return used->tensor;
+  }
+  auto named = std::find_if(tensors_.begin(), tensors_.end(), has_name);
+  if (named == tensors_.end()) {
+    at::Tensor values = at::empty(shape, at::TensorOptions().dtype(type).device(device_));
+    if (!values.is_meta()) initial(values);
+    values.set_requires_grad(!buffer);
+    tensors_.push_back({name, std::move(values), buffer});
+    named = std::prev(tensors_.end());
+  }
+  used_.push_back(*named);
+  return named->tensor;
+}
+
+at::Tensor LayerSet::Parameter(const std::string& name, at::IntArrayRef shape,
+                               const std::function<void(at::Tensor&)>& initial) {
+  return Get(name, /*buffer=*/false, shape, at::kFloat, initial);
 }
 
 at::Tensor LayerSet::Weight(const std::string& name, at::IntArrayRef shape, Initial initial) {
-  at::Tensor values = at::empty(shape, at::kFloat);
-  const at::Generator generator = GeneratorOf(seed_, name);
-  if (initial == Initial::kUniform) {
-    const double bound = UniformBound(shape);
-    values.uniform_(-bound, bound, generator);
-  } else {
-    values.normal_(0, Deviation(shape, initial), generator);
-  }
-  return Parameter(name, std::move(values));
+  return Parameter(name, shape, [&](at::Tensor& values) {
+    const at::Generator generator = GeneratorOf(seed_, name);
+    if (initial == Initial::kUniform) {
+      const double bound = UniformBound(shape);
+      values.uniform_(-bound, bound, generator);
+    } else {
+      values.normal_(0, Deviation(shape, initial), generator);
+    }
+  });
 }
 
-at::Tensor LayerSet::Bias(const std::string& name, const at::Tensor& weight, Initial initial) {
-  at::Tensor values = at::zeros({weight.size(0)}, at::kFloat);
-  if (initial == Initial::kUniform) {
-    const double bound = UniformBound(weight.sizes());
-    values.uniform_(-bound, bound, GeneratorOf(seed_, name));
-  }
-  return Parameter(name, std::move(values));
+at::Tensor LayerSet::Bias(const std::string& name, at::IntArrayRef weight, Initial initial) {
+  return Parameter(name, {weight[0]}, [&](at::Tensor& values) {
+    if (initial == Initial::kUniform) {
+      const double bound = UniformBound(weight);
+      values.uniform_(-bound, bound, GeneratorOf(seed_, name));
+    } else {
+      values.zero_();
+    }
+  });
 }
 
 Conv LayerSet::AddConv(const std::string& name, const ConvShape& shape, Initial initial) {
   Conv conv;
   conv.weight =
       Weight(name + ".weight", {shape.out, shape.in, shape.kernel, shape.kernel}, initial);
-  if (shape.bias) conv.bias = Bias(name + ".bias", conv.weight, initial);
+  if (shape.bias) conv.bias = Bias(name + ".bias", conv.weight.sizes(), initial);
   conv.stride = shape.stride;
   conv.padding = shape.padding;
   return conv;
@@ -102,27 +126,29 @@ Conv LayerSet::AddConv(const std::string& name, const ConvShape& shape, Initial 
 Linear LayerSet::AddLinear(const std::string& name, int64_t in, int64_t out, Initial initial) {
   Linear linear;
   linear.weight = Weight(name + ".weight", {out, in}, initial);
-  linear.bias = Bias(name + ".bias", linear.weight, initial);
+  linear.bias = Bias(name + ".bias", linear.weight.sizes(), initial);
   return linear;
 }
 
 BatchNorm LayerSet::AddBatchNorm(const std::string& name, int64_t channels, double weight) {
+  const auto fill = [](double value) {
+    return [value](at::Tensor& values) { values.fill_(value); };
+  };
+  const auto buffer = [&](const std::string& of, at::IntArrayRef shape, at::ScalarType type,
+                          double value) {
+    return Get(name + of, /*buffer=*/true, shape, type, fill(value));
+  };
   BatchNorm norm;
-  norm.weight = Parameter(name + ".weight", at::full({channels}, weight, at::kFloat));
-  norm.bias = Parameter(name + ".bias", at::zeros({channels}, at::kFloat));
-  norm.running_mean = at::zeros({channels}, at::kFloat);
-  norm.running_var = at::ones({channels}, at::kFloat);
-  norm.batches = at::zeros({}, at::kLong);
-  buffers_.push_back({name + ".running_mean", norm.running_mean, true});
-  buffers_.push_back({name + ".running_var", norm.running_var, true});
-  buffers_.push_back({name + ".num_batches_tracked", norm.batches, true});
+  norm.weight = Parameter(name + ".weight", {channels}, fill(weight));
+  norm.bias = Parameter(name + ".bias", {channels}, fill(0));
+  norm.running_mean = buffer(".running_mean", {channels}, at::kFloat, 0);
+  norm.running_var = buffer(".running_var", {channels}, at::kFloat, 1);
+  norm.batches = buffer(".num_batches_tracked", {}, at::kLong, 0);
   return norm;
 }
 
-std::vector<NamedTensor> LayerSet::tensors() const {
-  std::vector<NamedTensor> all = parameters_;
-  all.insert(all.end(), buffers_.begin(), buffers_.end());
-  return all;
-}
+std::vector<NamedTensor> LayerSet::tensors() const { return ParametersFirst(tensors_); }
+
+std::vector<NamedTensor> LayerSet::TakeUsed() { return ParametersFirst(std::exchange(used_, {})); }
 
 }  // namespace parley

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -61,10 +62,13 @@ enum class Initial {
 };
 
 // Makes layers, and keeps their tensors. Each has values from a generator of its own, seeded from
-// (seed, its name): so they do not depend on the order in which layers are made.
+// (seed, its name): so they do not depend on the order in which layers are made, nor on which of
+// them are. A name that was added before gives the tensor that is there (a tied embedding); its
+// shape and initial values are those of the first time, so all who add it ask for the same.
 class LayerSet {
  public:
-  explicit LayerSet(uint64_t seed) : seed_(seed) {}
+  // device: at::kMeta makes tensors that have shapes, but neither values nor memory: to count them.
+  explicit LayerSet(uint64_t seed, at::Device device = at::kCPU) : seed_(seed), device_(device) {}
 
   struct ConvShape {
     int64_t in;
@@ -82,14 +86,23 @@ class LayerSet {
   // In the order in which they were made, parameters first.
   std::vector<NamedTensor> tensors() const;
 
+  // Those that the functions above have given since the last call, each once, parameters first.
+  std::vector<NamedTensor> TakeUsed();
+
  private:
-  at::Tensor Parameter(const std::string& name, at::Tensor values);
+  // The tensor of that name; a new one with `shape` and `initial` values if there is none.
+  at::Tensor Get(const std::string& name, bool buffer, at::IntArrayRef shape, at::ScalarType type,
+                 const std::function<void(at::Tensor&)>& initial);
+  at::Tensor Parameter(const std::string& name, at::IntArrayRef shape,
+                       const std::function<void(at::Tensor&)>& initial);
   at::Tensor Weight(const std::string& name, at::IntArrayRef shape, Initial initial);
-  at::Tensor Bias(const std::string& name, const at::Tensor& weight, Initial initial);
+  // Of a layer with a weight of that shape.
+  at::Tensor Bias(const std::string& name, at::IntArrayRef weight, Initial initial);
 
   const uint64_t seed_;
-  std::vector<NamedTensor> parameters_;
-  std::vector<NamedTensor> buffers_;
+  const at::Device device_;
+  std::vector<NamedTensor> tensors_;
+  std::vector<NamedTensor> used_;
 };
 
 }  // namespace parley

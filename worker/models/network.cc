@@ -1,33 +1,47 @@
 #include "worker/models/network.h"
 
-#include "worker/models/resnet.h"
-#include "worker/models/simple_cnn.h"
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
+#include <utility>
+
+#include "client/torch/torch_status.h"
+#include "worker/models/layered_network.h"
 #include "worker/models/torchscript.h"
-#include "worker/models/vgg.h"
-#include "worker/models/xresnet.h"
 
 namespace parley {
+
+void Network::Seed(uint64_t seed) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_current_seed(seed);
+}
 
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const JobConfig& job, const SampleLayout& x) {
   switch (job.model().kind_case()) {
     case Model::kTorchscript:
       return LoadTorchScript(job.model().torchscript());
-    case Model::kSimpleCnn:
-      return MakeSimpleCnn(job.model().simple_cnn(), job.seed(), x);
-    case Model::kResnet:
-      return MakeResNet(job.model().resnet(), job.seed(), x);
-    case Model::kVgg19:
-      return MakeVgg19(job.model().vgg19(), job.seed(), x);
-    case Model::kXresnet50:
-      return MakeXResNet50(job.model().xresnet50(), job.seed(), x);
     case Model::kOwn:
       return absl::InvalidArgumentError(
           "model: own {} is trained by a program of your own (client/example); parley-worker "
           "trains simple_cnn, resnet, vgg19, xresnet50 and torchscript");
-    default:
+    case Model::KIND_NOT_SET:
       return absl::InvalidArgumentError(
           "model: simple_cnn, resnet, vgg19, xresnet50 or torchscript must be set");
+    default:
+      break;
   }
+  const auto plan = PlanLayers(job, x);
+  if (!plan.ok()) return plan.status();
+  std::unique_ptr<Network> network;
+  const absl::Status made = CatchTorch("making the model", [&] {
+    LayerSet tensors(job.seed());
+    std::vector<NetworkLayer> layers;
+    for (const LayerPlan& layer : *plan) layers.push_back(layer.make(tensors));
+    network = std::make_unique<LayeredNetwork>(std::move(layers), /*first_layer=*/0);
+  });
+  if (!made.ok()) return made;
+  return network;
 }
 
 }  // namespace parley

@@ -27,6 +27,10 @@ class Network {
   // Training behaviour (dropout on, batch normalisation from the batch) or that of evaluation.
   virtual void SetTraining(bool training) = 0;
 
+  // The Forwards until the next call draw their random numbers (dropout) from it: the same ones for
+  // the same seed, whatever has been drawn before. Seeds LibTorch's generator of the CPU.
+  virtual void Seed(uint64_t seed);
+
   // Parameters and buffers, always the same names in the same order.
   virtual std::vector<NamedTensor> Tensors() const = 0;
 };

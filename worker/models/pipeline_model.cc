@@ -21,9 +21,9 @@ namespace {
 
 // What the whole model has, and which layers have it.
 struct LayerTensors {
-  std::vector<TensorSpec> specs;               // parameters first
-  std::vector<std::set<std::string>> of;       // by layer: names
-  std::vector<uint64_t> parameters;            // by layer: elements
+  std::vector<TensorSpec> specs;          // parameters first
+  std::vector<std::set<std::string>> of;  // by layer: names
+  std::vector<uint64_t> parameters;       // by layer: elements
 };
 
 absl::StatusOr<LayerTensors> LookAt(const std::vector<LayerPlan>& layers) {
@@ -32,7 +32,7 @@ absl::StatusOr<LayerTensors> LookAt(const std::vector<LayerPlan>& layers) {
   std::set<std::string> seen;
   const absl::Status made = CatchTorch("making the layers of the model", [&] {
     for (const LayerPlan& plan : layers) {
-      LayerSet set(/*seed=*/0);
+      LayerSet set(/*seed=*/0, at::kMeta);
       const NetworkLayer layer = plan.make(set);
       std::set<std::string>& names = all.of.emplace_back();
       uint64_t& elements = all.parameters.emplace_back();
@@ -40,10 +40,10 @@ absl::StatusOr<LayerTensors> LookAt(const std::vector<LayerPlan>& layers) {
         names.insert(named.name);
         if (!named.buffer) elements += static_cast<uint64_t>(named.tensor.numel());
         if (!seen.insert(named.name).second) continue;
-        // The layer's memory goes with it: only type and shape count.
         (named.buffer ? buffers : parameters)
             .push_back({named.name,
-                        at::empty({}, named.tensor.options()).expand(named.tensor.sizes()),
+                        at::empty({}, named.tensor.options().device(at::kCPU))
+                            .expand(named.tensor.sizes()),
                         named.buffer});
       }
     }
@@ -114,9 +114,9 @@ absl::StatusOr<PipelineModel> PlanPipeline(const JobConfig& job, const SampleLay
   model.layers = *std::move(layers);
   const uint32_t parts = PipelineParts(job);
   if (model.layers.size() < parts) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("cluster.stages: the model has ", model.layers.size(), " layers, too few for ",
-                     parts, " parts"));
+    return absl::InvalidArgumentError(absl::StrCat("cluster.stages: the model has ",
+                                                   model.layers.size(), " layers, too few for ",
+                                                   parts, " parts"));
   }
   absl::StatusOr<LayerTensors> tensors = LookAt(model.layers);
   if (!tensors.ok()) return tensors.status();

@@ -32,9 +32,9 @@ uint32_t PipelineParts(const JobConfig& job);
 // Those that a stage has, ascending: S, S + D ...; in CHIMERA S and D - 1 - S.
 std::vector<uint32_t> PartsOfStage(const JobConfig& job, uint32_t stage);
 
-// Makes each layer once, to see its tensors, and lets go of it. InvalidArgument: PlanLayers's; the
-// model has fewer layers than the pipelines have parts; pipeline.cut_before names a layer that there
-// is not, or not in order; a part has nothing to train.
+// Allocates nothing. InvalidArgument: PlanLayers's; the
+// model has fewer layers than the pipelines have parts; pipeline.cut_before names a layer that
+// there is not, or not in order; a part has nothing to train.
 absl::StatusOr<PipelineModel> PlanPipeline(const JobConfig& job, const SampleLayout& x);
 
 }  // namespace parley

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/torch/torch_status.h"
 #include "worker/models/image_layout.h"
 #include "worker/models/layers.h"
 
@@ -53,78 +52,74 @@ std::optional<Shape> ShapeOf(uint32_t depth) {
   }
 }
 
-class ResNetNetwork final : public Network {
- public:
-  ResNetNetwork(const Shape& shape, int64_t channels, int64_t classes, uint64_t seed)
-      : layers_(seed) {
-    stem_ = AddConv("conv1", "bn1", {channels, 64, 7, 2, 3, false});
-    int64_t in = 64;
-    for (size_t layer = 0; layer < shape.blocks.size(); ++layer) {
-      const int64_t width = 64 << layer;
-      for (int block = 0; block < shape.blocks[layer]; ++block) {
-        const int64_t stride = layer > 0 && block == 0 ? 2 : 1;
-        const std::string name = absl::StrCat("layer", layer + 1, ".", block, ".");
-        in = AddBlock(name, shape.bottleneck, in, width, stride);
-      }
-    }
-    fc_ = layers_.AddLinear("fc", in, classes, Initial::kUniform);
-  }
+NormedConv AddConv(LayerSet& tensors, const std::string& conv, const std::string& norm,
+                   const LayerSet::ConvShape& shape) {
+  NormedConv both;
+  both.conv = tensors.AddConv(conv, shape, kConvInitial);
+  both.norm = tensors.AddBatchNorm(norm, shape.out);
+  return both;
+}
 
-  at::Tensor Forward(const at::Tensor& x) override {
-    at::Tensor h = at::max_pool2d(stem_(x, training_).relu_(), 3, 2, 1);
-    for (const Block& block : blocks_) h = block(h, training_);
-    return fc_(at::adaptive_avg_pool2d(h, {1, 1}).flatten(1));
-  }
+struct BlockShape {
+  bool bottleneck;
+  int64_t in;
+  int64_t width;
+  int64_t stride;
 
-  void SetTraining(bool training) override { training_ = training; }
-
-  std::vector<NamedTensor> Tensors() const override { return layers_.tensors(); }
-
- private:
-  NormedConv AddConv(const std::string& conv, const std::string& norm,
-                     const LayerSet::ConvShape& shape) {
-    NormedConv both;
-    both.conv = layers_.AddConv(conv, shape, kConvInitial);
-    both.norm = layers_.AddBatchNorm(norm, shape.out);
-    return both;
-  }
-
-  // Returns its output's channels.
-  int64_t AddBlock(const std::string& name, bool bottleneck, int64_t in, int64_t width,
-                   int64_t stride) {
-    const int64_t out = bottleneck ? 4 * width : width;
-    Block block;
-    const auto add = [&](int number, const LayerSet::ConvShape& shape) {
-      block.convs.push_back(
-          AddConv(absl::StrCat(name, "conv", number), absl::StrCat(name, "bn", number), shape));
-    };
-    if (bottleneck) {
-      add(1, {in, width, 1, 1, 0, false});
-      add(2, {width, width, 3, stride, 1, false});
-      add(3, {width, out, 1, 1, 0, false});
-    } else {
-      add(1, {in, width, 3, stride, 1, false});
-      add(2, {width, width, 3, 1, 1, false});
-    }
-    if (stride != 1 || in != out) {
-      block.downsample =
-          AddConv(name + "downsample.0", name + "downsample.1", {in, out, 1, stride, 0, false});
-    }
-    blocks_.push_back(std::move(block));
-    return out;
-  }
-
-  LayerSet layers_;
-  NormedConv stem_;
-  std::vector<Block> blocks_;
-  Linear fc_;
-  bool training_ = true;
+  int64_t out() const { return bottleneck ? 4 * width : width; }
 };
+
+Block AddBlock(LayerSet& tensors, const std::string& name, const BlockShape& shape) {
+  const auto [bottleneck, in, width, stride] = shape;
+  const int64_t out = shape.out();
+  Block block;
+  const auto add = [&](int number, const LayerSet::ConvShape& conv) {
+    block.convs.push_back(AddConv(tensors, absl::StrCat(name, ".conv", number),
+                                  absl::StrCat(name, ".bn", number), conv));
+  };
+  if (bottleneck) {
+    add(1, {in, width, 1, 1, 0, false});
+    add(2, {width, width, 3, stride, 1, false});
+    add(3, {width, out, 1, 1, 0, false});
+  } else {
+    add(1, {in, width, 3, stride, 1, false});
+    add(2, {width, width, 3, 1, 1, false});
+  }
+  if (stride != 1 || in != out) {
+    block.downsample = AddConv(tensors, name + ".downsample.0", name + ".downsample.1",
+                               {in, out, 1, stride, 0, false});
+  }
+  return block;
+}
+
+LayerPlan PlanStem(int64_t channels) {
+  return PlanLayer("conv1", [channels](LayerSet& tensors) -> LayerForward {
+    const NormedConv stem = AddConv(tensors, "conv1", "bn1", {channels, 64, 7, 2, 3, false});
+    return [stem](const at::Tensor& x, bool training) {
+      return at::max_pool2d(stem(x, training).relu_(), 3, 2, 1);
+    };
+  });
+}
+
+LayerPlan PlanBlock(const std::string& name, const BlockShape& shape) {
+  return PlanLayer(name, [name, shape](LayerSet& tensors) -> LayerForward {
+    return AddBlock(tensors, name, shape);
+  });
+}
+
+LayerPlan PlanEnd(int64_t in, int64_t classes) {
+  return PlanLayer("fc", [in, classes](LayerSet& tensors) -> LayerForward {
+    const Linear fc = tensors.AddLinear("fc", in, classes, Initial::kUniform);
+    return [fc](const at::Tensor& x, bool /*training*/) {
+      return fc(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    };
+  });
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Network>> MakeResNet(const ResNet& settings, uint64_t seed,
-                                                    const SampleLayout& image) {
+absl::StatusOr<std::vector<LayerPlan>> PlanResNet(const ResNet& settings,
+                                                  const SampleLayout& image) {
   const std::optional<Shape> shape = ShapeOf(settings.depth());
   if (!shape.has_value()) {
     return absl::InvalidArgumentError(
@@ -132,12 +127,18 @@ absl::StatusOr<std::unique_ptr<Network>> MakeResNet(const ResNet& settings, uint
   }
   absl::Status fits = CheckImages("resnet", image, /*least_side=*/1, settings.classes());
   if (!fits.ok()) return fits;
-  std::unique_ptr<Network> network;
-  const absl::Status made = CatchTorch(absl::StrCat("making ResNet-", settings.depth()), [&] {
-    network = std::make_unique<ResNetNetwork>(*shape, image.shape[0], settings.classes(), seed);
-  });
-  if (!made.ok()) return made;
-  return network;
+  std::vector<LayerPlan> plan = {PlanStem(image.shape[0])};
+  int64_t in = 64;
+  for (size_t layer = 0; layer < shape->blocks.size(); ++layer) {
+    for (int number = 0; number < shape->blocks[layer]; ++number) {
+      const int64_t stride = layer > 0 && number == 0 ? 2 : 1;
+      const BlockShape block = {shape->bottleneck, in, int64_t{64} << layer, stride};
+      plan.push_back(PlanBlock(absl::StrCat("layer", layer + 1, ".", number), block));
+      in = block.out();
+    }
+  }
+  plan.push_back(PlanEnd(in, settings.classes()));
+  return plan;
 }
 
 }  // namespace parley

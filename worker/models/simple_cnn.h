@@ -1,7 +1,9 @@
 #ifndef PARLEY_WORKER_MODELS_SIMPLE_CNN_H_
 #define PARLEY_WORKER_MODELS_SIMPLE_CNN_H_
 
-#include "worker/models/network.h"
+#include <vector>
+
+#include "worker/models/layered_network.h"
 
 namespace parley {
 
@@ -9,9 +11,9 @@ namespace parley {
 // a linear layer of 50 with ReLU, and a linear layer to the classes. `image`: channels, height,
 // width of a float32 sample; at least 16x16. Parameters have the names that the same module has in
 // PyTorch (conv1.weight, ...) and its default distributions, each drawn from a generator seeded
-// from (seed, its name).
-absl::StatusOr<std::unique_ptr<Network>> MakeSimpleCnn(const SimpleCnn& settings, uint64_t seed,
-                                                       const SampleLayout& image);
+// from (seed, its name). Layers: "conv1", "conv2", "fc1", "fc2".
+absl::StatusOr<std::vector<LayerPlan>> PlanSimpleCnn(const SimpleCnn& settings,
+                                                     const SampleLayout& image);
 
 }  // namespace parley
 

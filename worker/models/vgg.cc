@@ -6,10 +6,10 @@
 #include <ATen/ops/relu.h>
 
 #include <array>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/torch/torch_status.h"
 #include "worker/models/image_layout.h"
 #include "worker/models/layers.h"
 
@@ -27,64 +27,54 @@ constexpr int64_t kSide = 7;  // to which the features are averaged
 constexpr int64_t kHidden = 4096;
 constexpr double kDropout = 0.5;
 
-class Vgg19 final : public Network {
- public:
-  Vgg19(int64_t channels, int64_t classes, uint64_t seed) : layers_(seed) {
-    int number = 0;  // in torchvision's Sequential, which has ReLUs and poolings in it
-    int64_t in = channels;
-    for (const Group& group : kGroups) {
-      std::vector<Conv>& convs = groups_.emplace_back();
-      for (int i = 0; i < group.convs; ++i) {
-        convs.push_back(layers_.AddConv(absl::StrCat("features.", number),
-                                        {in, group.channels, 3, 1, 1}, Initial::kKaimingFanOut));
-        in = group.channels;
-        number += 2;
-      }
-      ++number;
-    }
-    const auto linear = [&](int place, int64_t from, int64_t to) {
-      return layers_.AddLinear(absl::StrCat("classifier.", place), from, to, Initial::kSmallNormal);
+// pools: after the last convolution of a group.
+LayerPlan PlanConv(const std::string& name, int64_t in, int64_t out, bool pools) {
+  return PlanLayer(name, [=](LayerSet& tensors) -> LayerForward {
+    const Conv conv = tensors.AddConv(name, {in, out, 3, 1, 1}, Initial::kKaimingFanOut);
+    return [conv, pools](const at::Tensor& x, bool /*training*/) {
+      const at::Tensor h = conv(x).relu_();
+      return pools ? at::max_pool2d(h, 2) : h;
     };
-    hidden1_ = linear(0, in * kSide * kSide, kHidden);
-    hidden2_ = linear(3, kHidden, kHidden);
-    out_ = linear(6, kHidden, classes);
-  }
+  });
+}
 
-  at::Tensor Forward(const at::Tensor& x) override {
-    at::Tensor h = x;
-    for (const std::vector<Conv>& group : groups_) {
-      for (const Conv& conv : group) h = conv(h).relu_();
-      h = at::max_pool2d(h, 2);
-    }
-    h = at::adaptive_avg_pool2d(h, {kSide, kSide}).flatten(1);
-    h = at::dropout(hidden1_(h).relu_(), kDropout, training_);
-    h = at::dropout(hidden2_(h).relu_(), kDropout, training_);
-    return out_(h);
-  }
+// One of the three linear layers: the first one takes what the convolutions give, the last one
+// gives the classes as they are.
+enum class Place { kFirst, kMiddle, kLast };
 
-  void SetTraining(bool training) override { training_ = training; }
-
-  std::vector<NamedTensor> Tensors() const override { return layers_.tensors(); }
-
- private:
-  LayerSet layers_;
-  std::vector<std::vector<Conv>> groups_;
-  Linear hidden1_, hidden2_, out_;
-  bool training_ = true;
-};
+LayerPlan PlanLinear(const std::string& name, int64_t in, int64_t out, Place place) {
+  return PlanLayer(name, [=](LayerSet& tensors) -> LayerForward {
+    const Linear linear = tensors.AddLinear(name, in, out, Initial::kSmallNormal);
+    return [linear, place](const at::Tensor& x, bool training) {
+      const at::Tensor h = linear(
+          place == Place::kFirst ? at::adaptive_avg_pool2d(x, {kSide, kSide}).flatten(1) : x);
+      return place == Place::kLast ? h : at::dropout(h.relu_(), kDropout, training);
+    };
+  });
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Network>> MakeVgg19(const ImageClasses& settings, uint64_t seed,
-                                                   const SampleLayout& image) {
+absl::StatusOr<std::vector<LayerPlan>> PlanVgg19(const ImageClasses& settings,
+                                                 const SampleLayout& image) {
   absl::Status fits = CheckImages("vgg19", image, /*least_side=*/32, settings.classes());
   if (!fits.ok()) return fits;
-  std::unique_ptr<Network> network;
-  const absl::Status made = CatchTorch("making VGG19", [&] {
-    network = std::make_unique<Vgg19>(image.shape[0], settings.classes(), seed);
-  });
-  if (!made.ok()) return made;
-  return network;
+  std::vector<LayerPlan> plan;
+  int number = 0;  // in torchvision's Sequential, which has ReLUs and poolings in it
+  int64_t in = image.shape[0];
+  for (const Group& group : kGroups) {
+    for (int i = 0; i < group.convs; ++i) {
+      const bool pools = i + 1 == group.convs;
+      plan.push_back(PlanConv(absl::StrCat("features.", number), in, group.channels, pools));
+      in = group.channels;
+      number += 2;
+    }
+    ++number;
+  }
+  plan.push_back(PlanLinear("classifier.0", in * kSide * kSide, kHidden, Place::kFirst));
+  plan.push_back(PlanLinear("classifier.3", kHidden, kHidden, Place::kMiddle));
+  plan.push_back(PlanLinear("classifier.6", kHidden, settings.classes(), Place::kLast));
+  return plan;
 }
 
 }  // namespace parley

@@ -8,11 +8,9 @@
 #include <array>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/torch/torch_status.h"
 #include "worker/models/image_layout.h"
 #include "worker/models/layers.h"
 
@@ -42,82 +40,76 @@ struct Block {
   }
 };
 
-class XResNet50 final : public Network {
- public:
-  XResNet50(int64_t channels, int64_t classes, uint64_t seed) : layers_(seed) {
-    int64_t in = channels;
-    for (size_t i = 0; i < kStem.size(); ++i) {
-      stem_.push_back(Add(absl::StrCat(i), in, kStem[i], 3, i == 0 ? 2 : 1));
-      in = kStem[i];
-    }
-    const size_t first = kStem.size() + 1;  // after the pooling
-    for (size_t layer = 0; layer < kBlocks.size(); ++layer) {
-      const int64_t width = 64 << layer;
-      for (int block = 0; block < kBlocks[layer]; ++block) {
-        const std::string name = absl::StrCat(first + layer, ".", block, ".");
-        AddBlock(name, in, width, layer > 0 && block == 0 ? 2 : 1);
-        in = kExpansion * width;
-      }
-    }
-    // Between them: averaging, flattening, a dropout of nothing.
-    fc_ = layers_.AddLinear(absl::StrCat(first + kBlocks.size() + 3), in, classes, kInitial);
-  }
+// What fastai calls a ConvLayer: NAME.0 and NAME.1.
+NormedConv Add(LayerSet& tensors, const std::string& name, int64_t in, int64_t out, int64_t kernel,
+               int64_t stride, double norm_weight = 1) {
+  NormedConv layer;
+  layer.conv =
+      tensors.AddConv(name + ".0", {in, out, kernel, stride, (kernel - 1) / 2, false}, kInitial);
+  layer.norm = tensors.AddBatchNorm(name + ".1", out, norm_weight);
+  return layer;
+}
 
-  at::Tensor Forward(const at::Tensor& x) override {
-    at::Tensor h = x;
-    for (const NormedConv& layer : stem_) h = layer(h, training_).relu_();
-    h = at::max_pool2d(h, 3, 2, 1);
-    for (const Block& block : blocks_) h = block(h, training_);
-    return fc_(at::adaptive_avg_pool2d(h, {1, 1}).flatten(1));
-  }
+// pools: after the stem's last convolution.
+LayerPlan PlanStem(const std::string& name, int64_t in, int64_t out, int64_t stride, bool pools) {
+  return PlanLayer(name, [=](LayerSet& tensors) -> LayerForward {
+    const NormedConv conv = Add(tensors, name, in, out, 3, stride);
+    return [conv, pools](const at::Tensor& x, bool training) {
+      const at::Tensor h = conv(x, training).relu_();
+      return pools ? at::max_pool2d(h, 3, 2, 1) : h;
+    };
+  });
+}
 
-  void SetTraining(bool training) override { training_ = training; }
-
-  std::vector<NamedTensor> Tensors() const override { return layers_.tensors(); }
-
- private:
-  // What fastai calls a ConvLayer: NAME.0 and NAME.1.
-  NormedConv Add(const std::string& name, int64_t in, int64_t out, int64_t kernel, int64_t stride,
-                 double norm_weight = 1) {
-    NormedConv layer;
-    layer.conv =
-        layers_.AddConv(name + ".0", {in, out, kernel, stride, (kernel - 1) / 2, false}, kInitial);
-    layer.norm = layers_.AddBatchNorm(name + ".1", out, norm_weight);
-    return layer;
-  }
-
-  void AddBlock(const std::string& name, int64_t in, int64_t width, int64_t stride) {
+LayerPlan PlanBlock(const std::string& name, int64_t in, int64_t width, int64_t stride) {
+  return PlanLayer(name, [=](LayerSet& tensors) -> LayerForward {
     const int64_t out = kExpansion * width;
     Block block;
-    block.path = {Add(name + "convpath.0", in, width, 1, 1),
-                  Add(name + "convpath.1", width, width, 3, stride),
-                  Add(name + "convpath.2", width, out, 1, 1, /*norm_weight=*/0)};
+    block.path = {Add(tensors, name + ".convpath.0", in, width, 1, 1),
+                  Add(tensors, name + ".convpath.1", width, width, 3, stride),
+                  Add(tensors, name + ".convpath.2", width, out, 1, 1, /*norm_weight=*/0)};
     block.pools = stride != 1;
     if (in != out) {
-      block.identity = Add(absl::StrCat(name, "idpath.", block.pools ? 1 : 0), in, out, 1, 1);
+      block.identity =
+          Add(tensors, absl::StrCat(name, ".idpath.", block.pools ? 1 : 0), in, out, 1, 1);
     }
-    blocks_.push_back(std::move(block));
-  }
+    return block;
+  });
+}
 
-  LayerSet layers_;
-  std::vector<NormedConv> stem_;
-  std::vector<Block> blocks_;
-  Linear fc_;
-  bool training_ = true;
-};
+LayerPlan PlanEnd(const std::string& name, int64_t in, int64_t classes) {
+  return PlanLayer(name, [=](LayerSet& tensors) -> LayerForward {
+    const Linear fc = tensors.AddLinear(name, in, classes, kInitial);
+    return [fc](const at::Tensor& x, bool /*training*/) {
+      return fc(at::adaptive_avg_pool2d(x, {1, 1}).flatten(1));
+    };
+  });
+}
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Network>> MakeXResNet50(const ImageClasses& settings, uint64_t seed,
-                                                       const SampleLayout& image) {
+absl::StatusOr<std::vector<LayerPlan>> PlanXResNet50(const ImageClasses& settings,
+                                                     const SampleLayout& image) {
   absl::Status fits = CheckImages("xresnet50", image, /*least_side=*/1, settings.classes());
   if (!fits.ok()) return fits;
-  std::unique_ptr<Network> network;
-  const absl::Status made = CatchTorch("making xresnet50", [&] {
-    network = std::make_unique<XResNet50>(image.shape[0], settings.classes(), seed);
-  });
-  if (!made.ok()) return made;
-  return network;
+  std::vector<LayerPlan> plan;
+  int64_t in = image.shape[0];
+  for (size_t i = 0; i < kStem.size(); ++i) {
+    plan.push_back(PlanStem(absl::StrCat(i), in, kStem[i], i == 0 ? 2 : 1, i + 1 == kStem.size()));
+    in = kStem[i];
+  }
+  const size_t first = kStem.size() + 1;  // after the pooling
+  for (size_t layer = 0; layer < kBlocks.size(); ++layer) {
+    const int64_t width = int64_t{64} << layer;
+    for (int block = 0; block < kBlocks[layer]; ++block) {
+      const int64_t stride = layer > 0 && block == 0 ? 2 : 1;
+      plan.push_back(PlanBlock(absl::StrCat(first + layer, ".", block), in, width, stride));
+      in = kExpansion * width;
+    }
+  }
+  // Between them: averaging, flattening, a dropout of nothing.
+  plan.push_back(PlanEnd(absl::StrCat(first + kBlocks.size() + 3), in, settings.classes()));
+  return plan;
 }
 
 }  // namespace parley

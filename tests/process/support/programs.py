@@ -9,6 +9,7 @@ _PLACES = {
     "parley": "client/parley/parley",
     "parley-coordinator": "server/coordinator/parley-coordinator",
     "parley-shard": "server/parameter_shard/parley-shard",
+    "parley-stage": "server/pipeline_stage/parley-stage",
     "parley-worker": "worker/parley-worker",
     "integer-worker": "tests/process/integer_worker",
 }

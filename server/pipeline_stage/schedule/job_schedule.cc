@@ -1,0 +1,58 @@
+#include "server/pipeline_stage/schedule/job_schedule.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "server/pipeline_stage/schedule/check.h"
+
+namespace parley {
+namespace {
+
+ScheduleKind KindOf(PipelineSchedule schedule) {
+  switch (schedule) {
+    case GPIPE:
+      return ScheduleKind::kGpipe;
+    case EAGER:
+      return ScheduleKind::kEagerOneFOneB;
+    case INTERLEAVED:
+      return ScheduleKind::kInterleaved;
+    case ZERO_BUBBLE:
+      return ScheduleKind::kZeroBubble;
+    case CHIMERA:
+      return ScheduleKind::kChimera;
+    default:
+      return ScheduleKind::kOneFOneB;
+  }
+}
+
+}  // namespace
+
+ScheduleSpec SpecOf(const JobConfig& job, uint32_t microbatches) {
+  ScheduleSpec spec;
+  spec.kind = KindOf(job.pipeline().schedule());
+  spec.stages = job.cluster().stages();
+  spec.microbatches = microbatches;
+  spec.parts_per_stage = std::max(1U, job.pipeline().parts_per_stage());
+  if (job.pipeline().has_forwards_ahead()) spec.forwards_ahead = job.pipeline().forwards_ahead();
+  return spec;
+}
+
+absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches) {
+  const absl::StatusOr<Schedule> made = MakeSchedule(SpecOf(job, microbatches));
+  if (!made.ok()) return made.status();
+  const std::vector<PartEdge> edges = ChainOf(made->parts);
+  Schedule schedule = WithMessages(*made, edges);
+  if (absl::Status right = CheckSchedule(schedule, edges); !right.ok()) return right;
+  return schedule;
+}
+
+uint32_t StageOf(const Schedule& schedule, uint32_t part, uint32_t microbatch) {
+  const Action forward = {ActionKind::kForward, part, microbatch};
+  for (uint32_t stage = 0; stage < schedule.stages.size(); ++stage) {
+    const std::vector<Action>& actions = schedule.stages[stage];
+    if (std::find(actions.begin(), actions.end(), forward) != actions.end()) return stage;
+  }
+  return 0;
+}
+
+}  // namespace parley

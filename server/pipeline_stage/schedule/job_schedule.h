@@ -1,0 +1,25 @@
+#ifndef PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_JOB_SCHEDULE_H_
+#define PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_JOB_SCHEDULE_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "server/pipeline_stage/schedule/schedule.h"
+#include "server/pipeline_stage/schedule/schedules.h"
+
+namespace parley {
+
+// What the job file asks for, for a step of so many microbatches.
+ScheduleSpec SpecOf(const JobConfig& job, uint32_t microbatches);
+
+// The job's schedule, with messages between parts one behind the other. All processes of a pipeline
+// make it for themselves; it has passed CheckSchedule. The codes of MakeSchedule.
+absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches);
+
+// The stage that does the forward of a microbatch in a part, and its backward.
+uint32_t StageOf(const Schedule& schedule, uint32_t part, uint32_t microbatch);
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_JOB_SCHEDULE_H_

@@ -1,0 +1,76 @@
+#ifndef PARLEY_SERVER_PIPELINE_STAGE_STAGE_H_
+#define PARLEY_SERVER_PIPELINE_STAGE_STAGE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/pipeline/pipeline_links.h"
+#include "client/session.h"
+#include "common/log.h"
+#include "common/metrics/metrics.h"
+#include "proto/job.pb.h"
+#include "server/pipeline_stage/schedule/schedule.h"
+#include "server/pipeline_stage/stage_compute.h"
+#include "worker/training_metrics.h"
+
+namespace parley {
+
+// A stage's loop, from registering to the end of the job: does what the worker of its pipeline says
+// comes next, a step or an evaluation, each action in the order of the schedule, whatever the order
+// in which messages come. Its session is like a worker's: it pulls the parameters of its parts
+// before a step and pushes their gradients behind it. What a step that has lost a process has come
+// to is dropped, and the step begun anew when another one has come. Runs on the thread that calls
+// Run, the training thread. All parts must outlive it.
+class Stage {
+ public:
+  struct Parts {
+    const JobConfig& job;
+    StageCompute& compute;
+    uint64_t training_samples = 0;
+    uint64_t test_samples = 0;
+    Session& session;
+    PipelineLinks& links;
+    TrainingMetrics& metrics;
+    Metrics& served;
+    Log& log;
+  };
+  explicit Stage(const Parts& parts);
+
+  // As Trainer::Run.
+  absl::Status Run();
+
+ private:
+  absl::Status Train();
+  // What the worker says comes next. OutOfRange: the job has finished.
+  absl::StatusOr<PipelineWork> NextWork();
+  absl::Status Do(const PipelineWork& work);
+  // Until the verdict.
+  absl::Status Step(const PipelineWork& work);
+  absl::Status RunSchedule(const StepPlan& plan, const Schedule& schedule);
+  absl::Status RunAction(const StepPlan& plan, const Schedule& schedule, const Action& action);
+  absl::Status Forward(const StepPlan& plan, const Action& action);
+  absl::Status EvaluateVersion(const PipelineWork& work);
+  absl::Status EvaluateBatch(uint32_t part, uint32_t batch);
+
+  // A tensor that another process sends.
+  absl::StatusOr<at::Tensor> Receive(PipelineKind kind, uint32_t part, uint32_t microbatch);
+  absl::Status Send(uint32_t stage, PipelineKind kind, uint32_t part, uint32_t microbatch,
+                    const at::Tensor& tensor);
+  absl::Status TellWorker(PipelineKind kind, uint32_t part, uint32_t microbatch,
+                          std::vector<double> numbers);
+  uint32_t stage() const { return parts_.links.pipeline().part - 1; }
+  void Show();
+
+  const Parts parts_;
+  // Received, not used yet: activations and gradients by part and microbatch.
+  std::map<std::pair<uint32_t, uint32_t>, at::Tensor> activations_;
+  std::map<std::pair<uint32_t, uint32_t>, at::Tensor> gradients_;
+  prometheus::Gauge& references_;
+  prometheus::Gauge& activation_bytes_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PIPELINE_STAGE_STAGE_H_

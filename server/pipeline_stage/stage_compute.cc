@@ -1,0 +1,258 @@
+#include "server/pipeline_stage/stage_compute.h"
+
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/torch/torch_status.h"
+#include "worker/loss.h"
+#include "worker/models/layers.h"
+
+namespace parley {
+namespace {
+
+uint64_t BytesOf(const at::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
+
+std::string In(const char* what, uint32_t part, uint32_t microbatch) {
+  return absl::StrCat(what, " of microbatch ", microbatch, " in part ", part, " of the model");
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageCompute>> StageCompute::Make(const JobConfig& job,
+                                                                 const PipelineModel& model,
+                                                                 uint32_t stage) {
+  std::unique_ptr<StageCompute> compute = absl::WrapUnique(new StageCompute(job, model));
+  compute->parts_ = PartsOfStage(job, stage);
+  if (absl::Status made = compute->MakeParts(stage); !made.ok()) return made;
+  return compute;
+}
+
+absl::Status StageCompute::MakeParts(uint32_t stage) {
+  absl::Status made = CatchTorch(absl::StrCat("making stage ", stage, " of the model"), [&] {
+    // One for all parts: two that share a tensor have one.
+    LayerSet tensors(job_.seed());
+    for (const uint32_t part : parts_) {
+      std::vector<NetworkLayer> layers;
+      for (size_t i = model_.first_layers[part]; i < model_.end_of(part); ++i) {
+        layers.push_back(model_.layers[i].make(tensors));
+      }
+      networks_[part] =
+          std::make_unique<LayeredNetwork>(std::move(layers), model_.first_layers[part]);
+    }
+  });
+  if (!made.ok()) return made;
+  auto binding = ModuleBinding::Create([this] {
+    std::vector<NamedTensor> parameters, buffers;
+    for (const auto& [part, network] : networks_) {
+      for (NamedTensor& tensor : network->Tensors()) {
+        (tensor.buffer ? buffers : parameters).push_back(std::move(tensor));
+      }
+    }
+    parameters.insert(parameters.end(), std::make_move_iterator(buffers.begin()),
+                      std::make_move_iterator(buffers.end()));
+    return WithoutRepetitions(std::move(parameters));
+  });
+  if (!binding.ok()) return binding.status();
+  binding_ = *std::move(binding);
+  std::map<std::string, size_t> index;
+  for (size_t i = 0; i < binding_->specs().size(); ++i) index[binding_->specs()[i].name()] = i;
+  for (const auto& [part, network] : networks_) {
+    for (const NamedTensor& tensor : network->Tensors()) {
+      const auto found = index.find(tensor.name);
+      if (tensor.buffer || found == index.end() || !tensor.tensor.requires_grad()) continue;
+      trained_[part].push_back(found->second);
+      weights_[part].push_back(tensor.tensor);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StageCompute::Attach(Session& session, uint64_t training_samples,
+                                  uint64_t test_samples) {
+  return binding_->AttachPart(session, model_.tensors, training_samples, test_samples);
+}
+
+absl::Status StageCompute::Timed(const std::string& what, absl::FunctionRef<void()> compute) {
+  const absl::Time begin = absl::Now();
+  absl::Status status = CatchTorch(what, [&] { compute(); });
+  busy_ += absl::Now() - begin;
+  return status;
+}
+
+void StageCompute::Begin() {
+  live_.clear();
+  updated_.clear();
+  binding_->DropGradients();
+}
+
+absl::StatusOr<StageCompute::Live*> StageCompute::Find(uint32_t part, uint32_t microbatch) {
+  const auto found = live_.find({part, microbatch});
+  if (found != live_.end()) return &found->second;
+  return absl::InternalError(absl::StrCat(In("forward", part, microbatch), " is not kept here"));
+}
+
+at::Tensor StageCompute::Run(uint32_t part, Live& live) {
+  network(part).Seed(live.seed);
+  at::Tensor output = network(part).Forward(live.input);
+  if (!is_last(part)) return output;
+  const Target& target = live.target;
+  at::Tensor loss = ComputeLoss(LossOf(job_), output, target.y);
+  live.loss_sum = loss.item().toDouble() * static_cast<double>(target.samples);
+  // The mean over the step's samples is the microbatches' means, each times its share of them.
+  if (target.samples != target.of) {
+    loss = loss.mul(static_cast<double>(target.samples) / static_cast<double>(target.of));
+  }
+  return loss;
+}
+
+absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const at::Tensor& input,
+                                   uint64_t seed, const Target* target) {
+  Live live;
+  live.seed = seed;
+  if (target != nullptr) live.target = *target;
+  const absl::Status status = Timed(In("forward", part, microbatch), [&] {
+    live.input = input.detach();
+    // The data have no gradient, and tokens cannot have one.
+    if (part > 0 && live.input.is_floating_point()) live.input.requires_grad_(true);
+    const bool keeps = !job_.pipeline().recompute();
+    c10::AutoGradMode grad_mode(keeps);
+    live.output = Run(part, live);
+  });
+  if (!status.ok()) return status;
+  live_[{part, microbatch}] = std::move(live);
+  return absl::OkStatus();
+}
+
+at::Tensor StageCompute::output(uint32_t part, uint32_t microbatch) const {
+  const auto found = live_.find({part, microbatch});
+  return found == live_.end() ? at::Tensor() : found->second.output.detach();
+}
+
+double StageCompute::loss_sum(uint32_t part, uint32_t microbatch) const {
+  const auto found = live_.find({part, microbatch});
+  return found == live_.end() ? 0 : found->second.loss_sum;
+}
+
+void StageCompute::RunAgain(uint32_t part, Live& live) {
+  if (!job_.pipeline().recompute()) return;
+  // A normalisation's statistics have had this microbatch.
+  std::vector<std::pair<at::Tensor, at::Tensor>> kept;
+  {
+    const c10::NoGradGuard no_grad;
+    for (const NamedTensor& tensor : network(part).Tensors()) {
+      if (tensor.buffer) kept.emplace_back(tensor.tensor, tensor.tensor.clone());
+    }
+  }
+  live.output = Run(part, live);
+  const c10::NoGradGuard no_grad;
+  for (auto& [buffer, value] : kept) buffer.copy_(value);
+}
+
+// Leads LibTorch from the output back to `inputs`; empty: to all.
+void StageCompute::Led(Live& live, const std::vector<at::Tensor>& inputs) {
+  if (!live.output.requires_grad()) return;
+  std::vector<at::Tensor> gradients;
+  if (live.output_gradient.defined()) gradients.push_back(live.output_gradient);
+  torch::autograd::backward({live.output}, gradients, /*retain_graph=*/std::nullopt,
+                            /*create_graph=*/false, inputs);
+}
+
+absl::Status StageCompute::Backward(uint32_t part, uint32_t microbatch,
+                                    const at::Tensor& gradient) {
+  absl::StatusOr<Live*> live = Find(part, microbatch);
+  if (!live.ok()) return live.status();
+  (*live)->output_gradient = gradient;
+  const absl::Time begin = absl::Now();
+  absl::Status status = binding_->GatherGradients([&] {
+    RunAgain(part, **live);
+    Led(**live, {});
+    (*live)->input_gradient = (*live)->input.grad();
+    (*live)->output = at::Tensor();
+    (*live)->weights_done = true;
+  });
+  busy_ += absl::Now() - begin;
+  return status;
+}
+
+absl::Status StageCompute::InputGradient(uint32_t part, uint32_t microbatch,
+                                         const at::Tensor& gradient) {
+  absl::StatusOr<Live*> live = Find(part, microbatch);
+  if (!live.ok()) return live.status();
+  (*live)->output_gradient = gradient;
+  return Timed(In("input gradient", part, microbatch), [&] {
+    RunAgain(part, **live);
+    if (!(*live)->input.requires_grad() || !(*live)->output.requires_grad()) return;
+    std::vector<at::Tensor> gradients;
+    if (gradient.defined()) gradients.push_back(gradient);
+    (*live)->input_gradient = torch::autograd::grad({(*live)->output}, {(*live)->input}, gradients,
+                                                    /*retain_graph=*/true, /*create_graph=*/false,
+                                                    /*allow_unused=*/true)[0];
+  });
+}
+
+absl::Status StageCompute::WeightGradient(uint32_t part, uint32_t microbatch) {
+  absl::StatusOr<Live*> found = Find(part, microbatch);
+  if (!found.ok()) return found.status();
+  Live& live = **found;
+  const absl::Time begin = absl::Now();
+  absl::Status status = binding_->GatherGradients([&] {
+    if (!weights_[part].empty()) Led(live, weights_[part]);
+    live.output = at::Tensor();
+    live.weights_done = true;
+  });
+  busy_ += absl::Now() - begin;
+  // Its input's gradient has gone already, or there is none.
+  if (!live.input_gradient.defined()) live_.erase({part, microbatch});
+  return status;
+}
+
+at::Tensor StageCompute::TakeInputGradient(uint32_t part, uint32_t microbatch) {
+  const auto found = live_.find({part, microbatch});
+  if (found == live_.end()) return at::Tensor();
+  at::Tensor gradient = std::exchange(found->second.input_gradient, at::Tensor());
+  if (found->second.weights_done) live_.erase(found);
+  return gradient;
+}
+
+absl::Status StageCompute::Update(uint32_t part) {
+  updated_.insert(part);
+  std::set<size_t> open;  // that another part of this stage has something to add to
+  for (const auto& [other, tensors] : trained_) {
+    if (updated_.count(other) == 0) open.insert(tensors.begin(), tensors.end());
+  }
+  std::vector<size_t> complete;
+  for (const size_t tensor : trained_[part]) {
+    if (open.count(tensor) == 0) complete.push_back(tensor);
+  }
+  return binding_->PushGathered(complete);
+}
+
+absl::StatusOr<at::Tensor> StageCompute::Evaluate(uint32_t part, const at::Tensor& input,
+                                                  const at::Tensor& y, Evaluation& evaluation) {
+  at::Tensor output;
+  const absl::Status status = Timed(absl::StrCat("evaluation in part ", part), [&] {
+    const c10::NoGradGuard no_grad;
+    network(part).SetTraining(false);
+    output = network(part).Forward(input);
+    if (is_last(part)) AddToEvaluation(LossOf(job_), output, y, evaluation);
+    network(part).SetTraining(true);
+  });
+  if (!status.ok()) return status;
+  return output;
+}
+
+uint64_t StageCompute::kept_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& [key, live] : live_) {
+    bytes += BytesOf(live.input) + BytesOf(live.output) + BytesOf(live.input_gradient);
+  }
+  return bytes;
+}
+
+}  // namespace parley

@@ -1,0 +1,121 @@
+#ifndef PARLEY_SERVER_PIPELINE_STAGE_STAGE_COMPUTE_H_
+#define PARLEY_SERVER_PIPELINE_STAGE_STAGE_COMPUTE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/session.h"
+#include "client/torch/module_binding.h"
+#include "proto/coordinator.pb.h"
+#include "proto/job.pb.h"
+#include "worker/models/layered_network.h"
+#include "worker/models/pipeline_model.h"
+
+namespace parley {
+
+// The parts of a model that one stage has, and what it keeps of the microbatches that are under way
+// in them: no messages, no schedule. Errors: InvalidArgument for what LibTorch throws. Used by the
+// training thread.
+class StageCompute {
+ public:
+  // Makes the layers of the stage's parts, and no others. `job` and `model` must outlive it.
+  static absl::StatusOr<std::unique_ptr<StageCompute>> Make(const JobConfig& job,
+                                                            const PipelineModel& model,
+                                                            uint32_t stage);
+
+  // Of all its parts. The session must outlive this.
+  absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples);
+  ModuleBinding& binding() { return *binding_; }
+
+  const std::vector<uint32_t>& parts() const { return parts_; }
+  bool is_last(uint32_t part) const { return part + 1 == model_.parts(); }
+
+  // A step begins: nothing is kept of an earlier one.
+  void Begin();
+
+  // What the last part takes the loss against: it is the mean over the samples of the microbatch,
+  // times their share of all of the step.
+  struct Target {
+    at::Tensor y;
+    uint64_t samples = 0;
+    uint64_t of = 0;
+  };
+  // seed: of what is drawn in this microbatch (MicrobatchSeed). target: of the last part.
+  absl::Status Forward(uint32_t part, uint32_t microbatch, const at::Tensor& input, uint64_t seed,
+                       const Target* target);
+  // After Forward: what the next part gets; not of the last one.
+  at::Tensor output(uint32_t part, uint32_t microbatch) const;
+  // The sum of the samples' losses, of the last part.
+  double loss_sum(uint32_t part, uint32_t microbatch) const;
+
+  // gradient: of the output; undefined for the last part. What it gives of parameters is gathered
+  // in the binding. Backward is InputGradient, then WeightGradient.
+  absl::Status Backward(uint32_t part, uint32_t microbatch, const at::Tensor& gradient);
+  absl::Status InputGradient(uint32_t part, uint32_t microbatch, const at::Tensor& gradient);
+  absl::Status WeightGradient(uint32_t part, uint32_t microbatch);
+  // After Backward or InputGradient; undefined where the input has none. The microbatch is
+  // forgotten in this part when its weight gradient is there, too, and this was taken.
+  at::Tensor TakeInputGradient(uint32_t part, uint32_t microbatch);
+
+  // Sends what the part's weights have gathered: no backward in this part follows in the step.
+  absl::Status Update(uint32_t part);
+
+  // One batch in evaluation; of the last part with y, and added to `evaluation`.
+  absl::StatusOr<at::Tensor> Evaluate(uint32_t part, const at::Tensor& input, const at::Tensor& y,
+                                      Evaluation& evaluation);
+
+  // Of activations that are kept now: inputs and outputs of parts, as far as they are known here.
+  uint64_t kept_bytes() const;
+  size_t kept() const { return live_.size(); }
+  // Since the last call.
+  absl::Duration TakeBusy() { return std::exchange(busy_, absl::ZeroDuration()); }
+
+ private:
+  struct Live {
+    at::Tensor input, output, output_gradient, input_gradient;
+    uint64_t seed = 0;
+    Target target;
+    double loss_sum = 0;
+    bool weights_done = false;
+  };
+  using Key = std::pair<uint32_t, uint32_t>;  // part, microbatch
+
+  StageCompute(const JobConfig& job, const PipelineModel& model) : job_(job), model_(model) {}
+
+  absl::Status MakeParts(uint32_t stage);
+  LayeredNetwork& network(uint32_t part) { return *networks_.at(part); }
+  absl::StatusOr<Live*> Find(uint32_t part, uint32_t microbatch);
+  // Runs the part on live.input; its output, or the loss.
+  at::Tensor Run(uint32_t part, Live& live);
+  // The same once more, for who keeps inputs only; buffers stay as they are.
+  void RunAgain(uint32_t part, Live& live);
+  void Led(Live& live, const std::vector<at::Tensor>& inputs);
+  // Runs what computes, as CatchTorch, and counts its time.
+  absl::Status Timed(const std::string& what, absl::FunctionRef<void()> compute);
+
+  const JobConfig& job_;
+  const PipelineModel& model_;
+  std::vector<uint32_t> parts_;
+  std::map<uint32_t, std::unique_ptr<LayeredNetwork>> networks_;  // by part
+  std::map<uint32_t, std::vector<size_t>> trained_;  // by part: parameters, by index in the binding
+  std::map<uint32_t, std::vector<at::Tensor>> weights_;  // by part: the same
+  std::unique_ptr<ModuleBinding> binding_;
+  std::map<Key, Live> live_;
+  std::set<uint32_t> updated_;  // parts, in this step
+  absl::Duration busy_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PIPELINE_STAGE_STAGE_COMPUTE_H_

@@ -1,0 +1,67 @@
+#include "worker/models/layered_network.h"
+
+#include <unordered_set>
+#include <utility>
+
+#include "common/seed.h"
+#include "worker/models/resnet.h"
+#include "worker/models/simple_cnn.h"
+#include "worker/models/vgg.h"
+#include "worker/models/xresnet.h"
+
+namespace parley {
+
+absl::StatusOr<std::vector<LayerPlan>> PlanLayers(const JobConfig& job, const SampleLayout& x) {
+  switch (job.model().kind_case()) {
+    case Model::kSimpleCnn:
+      return PlanSimpleCnn(job.model().simple_cnn(), x);
+    case Model::kResnet:
+      return PlanResNet(job.model().resnet(), x);
+    case Model::kVgg19:
+      return PlanVgg19(job.model().vgg19(), x);
+    case Model::kXresnet50:
+      return PlanXResNet50(job.model().xresnet50(), x);
+    default:
+      return absl::InvalidArgumentError(
+          "model: only simple_cnn, resnet, vgg19 and xresnet50 can be cut into the parts of a "
+          "pipeline");
+  }
+}
+
+LayerPlan PlanLayer(std::string name, std::function<LayerForward(LayerSet& tensors)> make) {
+  return {name, [name, make = std::move(make)](LayerSet& tensors) {
+            tensors.TakeUsed();  // of others
+            NetworkLayer layer;
+            layer.name = name;
+            layer.forward = make(tensors);
+            layer.tensors = tensors.TakeUsed();
+            return layer;
+          }};
+}
+
+LayeredNetwork::LayeredNetwork(std::vector<NetworkLayer> layers, size_t first_layer)
+    : layers_(std::move(layers)), first_layer_(first_layer) {}
+
+at::Tensor LayeredNetwork::Forward(const at::Tensor& x) {
+  at::Tensor h = x;
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    if (seed_.has_value()) Network::Seed(DeriveSeed(*seed_, "layer", {first_layer_ + i}));
+    h = layers_[i].forward(h, training_);
+  }
+  return h;
+}
+
+std::vector<NamedTensor> LayeredNetwork::Tensors() const {
+  std::vector<NamedTensor> tensors;
+  std::unordered_set<std::string> seen;
+  for (const bool buffers : {false, true}) {
+    for (const NetworkLayer& layer : layers_) {
+      for (const NamedTensor& named : layer.tensors) {
+        if (named.buffer == buffers && seen.insert(named.name).second) tensors.push_back(named);
+      }
+    }
+  }
+  return tensors;
+}
+
+}  // namespace parley

@@ -1,0 +1,99 @@
+#include "worker/training_process.h"
+
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "client/grpc_connector.h"
+#include "client/local_connector.h"
+#include "common/job/job_file.h"
+#include "worker/last_moment.h"
+
+namespace parley {
+namespace {
+
+// How long after preemption_grace a worker still waits for its training thread; its membership has
+// given up the coordinator before.
+constexpr absl::Duration kLastWord = absl::Seconds(3);
+
+// How the job ended for this worker, by its first cause.
+int ExitWith(Daemon& daemon, const FirstCause& cause) {
+  return daemon.Exit(cause.preempted() ? kPreempted : kFailed, cause.text());
+}
+
+}  // namespace
+
+int Run(const TrainingProcess& process) {
+  Daemon& daemon = process.daemon;
+  Preemption& preemption = process.preemption;
+  daemon.OnSignal([&](int signal) { preemption.Signal(signal); });
+  // Nobody knows of this worker yet, so it can simply go.
+  preemption.BreakOffBy([&](const std::string& signal) {
+    daemon.Exit(kPreempted, "preempted by " + signal + " before it had joined the job");
+    std::_Exit(kPreempted);
+  });
+
+  const absl::Status prepared = process.prepare();
+  const std::unique_ptr<Connector> connector = MakeLocalConnector(MakeGrpcConnector());
+  Session::Options options;
+  options.job = daemon.job();
+  options.role = process.role;
+  options.coordinator = daemon.flags().coordinator;
+  options.address = daemon.address();
+  options.metrics_address = daemon.metrics().address();
+  if (!process.trace_file.empty()) options.trace = std::make_shared<Trace>();
+  const std::shared_ptr<Trace> trace = options.trace;
+  if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {
+    return daemon.Exit(kWrongUsage, "--join_timeout: \"" + daemon.flags().join_timeout +
+                                        "\" is no duration such as 60s");
+  }
+  auto session = Session::Join(std::move(options), *connector);
+  if (!prepared.ok()) {
+    // The others learn why nothing will come of the job, if there is somebody to tell.
+    if (session.ok()) (*session)->Fail(std::string(prepared.message()), false);
+    return daemon.Exit(kWrongUsage, prepared);
+  }
+  if (!session.ok()) {
+    // Another job, or another job file: what this worker was told is wrong.
+    const bool wrong =
+        absl::IsNotFound(session.status()) || absl::IsInvalidArgument(session.status());
+    return daemon.Exit(wrong ? kWrongUsage : kFailed, session.status());
+  }
+  daemon.Joined((*session)->member_ordinal());
+  daemon.TellWaits([&](WaitsReply& reply) { (*session)->TellWaits(reply); });
+  const absl::Cleanup tell_no_more = [&] { daemon.TellWaits(nullptr); };  // before the session goes
+  LastMoment last_moment([&] {
+    const std::optional<FirstCause> cause = (*session)->failure();
+    const std::string own = "preempted; the step took longer than the job has time";
+    std::_Exit(cause ? ExitWith(daemon, *cause) : daemon.Exit(kPreempted, own));
+  });
+  if (const absl::Duration grace = PreemptionGrace(daemon.job()); grace > absl::ZeroDuration()) {
+    preemption.GoOnAfter([&, grace](const std::string& signal) {
+      daemon.log().Warning("told to end: goes on until a checkpoint is whole",
+                           {{"signal", signal}, {"at_most", absl::FormatDuration(grace)}});
+      (*session)->Preempt("preempted by " + signal);
+      last_moment.SetIn(grace + kLastWord);
+    });
+  }
+  preemption.BreakOffBy([&](const std::string& signal) {
+    (*session)->Fail("preempted by " + signal, /*preempted=*/true);
+  });
+
+  TrainingMetrics metrics(daemon.metrics(), trace);
+  const absl::Status status = process.train(**session, metrics);
+  preemption.Over();  // before the session ends
+  if (trace != nullptr) {
+    const absl::Status written =
+        trace->WriteTo(process.trace_file, MemberName(process.role, (*session)->member_ordinal()));
+    if (!written.ok()) daemon.log().Warning(std::string(written.message()), {});
+  }
+  if (status.ok()) return daemon.Exit(kFinished, "");
+  if (const std::optional<FirstCause> cause = (*session)->failure())
+    return ExitWith(daemon, *cause);
+  return daemon.Exit(absl::IsCancelled(status) ? kPreempted : kFailed, status);
+}
+
+}  // namespace parley
