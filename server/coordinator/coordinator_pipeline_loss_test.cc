@@ -94,6 +94,9 @@ TEST(CoordinatorPipelineLossTest, ALostWorkersStagesStayAndItsPlaceIsTakenByAnot
   members[0][0] = Id(&replacement);
   EXPECT_EQ(PartMembersOf(job.core.view()), members);
   EXPECT_EQ(job.core.view().contributors(0).attempt(), 3u);
+  Lose(job, replacement);
+  EXPECT_TRUE(Says(job.Status().what_is_missing(), "worker 0 at 127.0.0.1:4108 (pid 108) has not"))
+      << job.Status().what_is_missing();
 }
 
 TEST(CoordinatorPipelineLossTest, ANewProcessAtAStagesAddressNeedNotWaitForTheLease) {

@@ -174,6 +174,9 @@ TEST(CoordinatorPipelineTest, TheWorkersFinishAndTheStagesSeeTheEnd) {
             StatusCode::kInvalidArgument);
   ASSERT_TRUE(job.Finish(*job.workers[0], last).ok());
   EXPECT_EQ(job.core.phase(), TRAINING);
+  const auto waits = job.core.Waits(job.now);
+  ASSERT_EQ(waits.size(), 1u);
+  EXPECT_EQ(waits[0].what(), "worker 1 at 127.0.0.1:4107 (pid 107) has not finished");
   for (Process* stage : job.stages) Park(job, *stage);
   ASSERT_TRUE(job.Finish(*job.workers[1], last).ok());
   EXPECT_EQ(job.core.phase(), SAVING);
