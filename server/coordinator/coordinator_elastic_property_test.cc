@@ -5,6 +5,7 @@
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,15 +16,19 @@ namespace parley {
 namespace {
 
 using Process = CoordinatorFixture::Process;
-using Places = std::map<uint32_t, uint64_t>;  // ordinal -> member
+using Places = std::map<std::pair<uint32_t, int>, uint64_t>;  // contributor, part -> member
 
 constexpr uint32_t kShards = 2;
-constexpr size_t kMostProcesses = 10;
+constexpr size_t kMostProcesses = 10;  // without stages
 
 class Chaos {
  public:
-  explicit Chaos(uint64_t seed)
-      : random_(seed), options_(OptionsOf(random_)), job_(options_), waits_(Waits(options_.job)) {}
+  explicit Chaos(uint64_t seed, uint32_t stages = 0)
+      : random_(seed),
+        stages_(stages),
+        options_(OptionsOf(random_, stages)),
+        job_(options_),
+        waits_(Waits(options_.job)) {}
 
   void Run() {
     Begin();
@@ -36,7 +41,7 @@ class Chaos {
   Phase phase() const { return job_.core.phase(); }
 
  private:
-  static CoordinatorCore::Options OptionsOf(std::mt19937_64& random) {
+  static CoordinatorCore::Options OptionsOf(std::mt19937_64& random, uint32_t stages) {
     const uint32_t workers = 1 + random() % 5;
     auto options = CoordinatorFixture::DefaultOptions(kShards, workers);
     options.job.mutable_cluster()->set_min_workers(random() % 3 == 0 ? 1 + random() % workers : 1);
@@ -44,6 +49,12 @@ class Chaos {
                                                                                          : WAIT);
     options.job.mutable_checkpoint()->set_at_end(random() % 2 == 0);
     options.job.set_epochs(random() % 2 == 0 ? 1 : 20);
+    if (stages != 0) {
+      options.job.mutable_cluster()->set_stages(stages);
+      options.job.mutable_cluster()->set_min_workers(workers);
+      options.job.mutable_consistency()->mutable_sync()->set_lost_worker(WAIT);
+      options.job.set_max_restarts(random() % 8 == 0 ? 0 : 1);
+    }
     return options;
   }
   static bool Waits(const JobConfig& job) { return job.consistency().sync().lost_worker() == WAIT; }
@@ -59,7 +70,7 @@ class Chaos {
     Check("the start");
   }
 
-  Process& AnyWorker() {
+  Process& AnyContributing() {
     const size_t workers = job_.processes.size() - kShards;
     return *job_.processes[kShards + random_() % workers];
   }
@@ -70,11 +81,12 @@ class Chaos {
       process->header.set_job_epoch(1);
       process->header.set_view_epoch(job_.core.view_epoch());
     }
-    Process& worker = AnyWorker();
+    Process& worker = AnyContributing();
     switch (random_() % 16) {
       case 0: {  // a new process, some at the address of another one
-        if (job_.processes.size() > kMostProcesses) return;
-        Process& fresh = job_.Start(WORKER);
+        const size_t most = kMostProcesses + 2 * job_.stages.size();
+        if (job_.processes.size() > most) return;
+        Process& fresh = job_.Start(stages_ != 0 && random_() % 2 == 0 ? STAGE : WORKER);
         if (random_() % 3 == 0) fresh.address = worker.address;
         fresh.alive = job_.Join(fresh).ok();
         return Check("a new process joins");
@@ -107,7 +119,7 @@ class Chaos {
       case 8:
         if (job_.core.progress().position().epoch() < options_.job.epochs()) return;
         for (auto& process : job_.processes) {
-          if (process->role == SHARD || random_() % 2 == 0) continue;
+          if (process->role != WORKER || random_() % 2 == 0) continue;
           (void)job_.Finish(*process, job_.core.progress().step());
           Check("a worker finishes");
         }
@@ -134,7 +146,7 @@ class Chaos {
   }
 
   bool TakesPart(const Process& process) const {
-    for (const auto& [ordinal, member] : places_) {
+    for (const auto& [place, member] : places_) {
       if (member == process.header.member()) return true;
     }
     return false;
@@ -148,28 +160,34 @@ class Chaos {
     std::set<uint64_t> behind;
     uint32_t live = 0;
     for (const Contributor& one : view.contributors()) {
-      ASSERT_EQ(one.part_members_size(), 1);
-      const uint64_t member = one.part_members(0);
-      ASSERT_TRUE(places.emplace(one.ordinal(), member).second) << "two of one ordinal";
+      ASSERT_EQ(one.part_members_size(), static_cast<int>(1 + stages_));
       ASSERT_LT(one.ordinal(), options_.job.cluster().workers());
-      if (member == 0) {
-        ASSERT_TRUE(waits_) << "nobody behind " << one.ordinal();
-        continue;
+      for (int part = 0; part < one.part_members_size(); ++part) {
+        const uint64_t member = one.part_members(part);
+        ASSERT_TRUE(places.emplace(std::pair(one.ordinal(), part), member).second)
+            << "two of one ordinal";
+        if (member == 0) {
+          ASSERT_TRUE(waits_) << "nobody behind " << one.ordinal();
+          continue;
+        }
+        ++live;
+        ASSERT_TRUE(behind.insert(member).second) << member << " stands behind two contributors";
+        ASSERT_EQ(gone_.count(member), 0u) << member << " was taken out and is back";
       }
-      ++live;
-      ASSERT_TRUE(behind.insert(member).second) << member << " stands behind two contributors";
-      ASSERT_EQ(gone_.count(member), 0u) << member << " was taken out and is back";
+    }
+    if (stages_ != 0) {
+      ASSERT_EQ(places.size(), (1 + stages_) * options_.job.cluster().workers());
     }
 
     ASSERT_GE(view.view_epoch(), epoch_);
     ASSERT_EQ(view.view_epoch() != epoch_, places != places_);
-    for (const auto& [ordinal, member] : places_) {
+    for (const auto& [place, member] : places_) {
       if (member != 0 && behind.count(member) == 0) gone_.insert(member);
     }
     epoch_ = view.view_epoch();
     places_ = places;
 
-    if (live < options_.job.cluster().min_workers()) {
+    if (stages_ == 0 && live < options_.job.cluster().min_workers()) {
       ASSERT_EQ(job_.core.phase(), FAILED) << live << " workers are left";
     }
     if (job_.core.phase() != FAILED) {
@@ -180,6 +198,7 @@ class Chaos {
       for (const Member& member : job_.core.Members()) present.insert(member.id());
       for (uint64_t member : behind) {
         ASSERT_EQ(members.count(member), 1u);
+        ASSERT_TRUE(StandsInItsOwnPlace(member));
         ASSERT_EQ(present.count(member), 1u) << member << " is fenced and takes part";
       }
     }
@@ -196,6 +215,15 @@ class Chaos {
     }
     ASSERT_EQ(told_, epoch_);
     ASSERT_EQ(told_phase_, job_.core.phase());
+  }
+
+  bool StandsInItsOwnPlace(uint64_t id) const {
+    for (const Member& member : job_.core.view().members()) {
+      if (member.id() != id) continue;
+      const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), stages_);
+      return places_.at({place.contributor, static_cast<int>(place.part)}) == id;
+    }
+    return false;
   }
 
   // Nobody calls any more but to say that it is alive, and some not even that.
@@ -215,6 +243,7 @@ class Chaos {
   }
 
   std::mt19937_64 random_;
+  const uint32_t stages_;
   const CoordinatorCore::Options options_;
   CoordinatorFixture job_;
   const bool waits_;
@@ -240,6 +269,22 @@ TEST(CoordinatorElasticPropertyTest, ViewsFollowTheWorkersAndTheJobEnds) {
   // It has seen what it is about.
   EXPECT_GT(views, 1000u);
   EXPECT_GT(ends[FINISHED], 15);
+  EXPECT_GT(ends[FAILED], 50);
+}
+
+TEST(CoordinatorElasticPropertyTest, PipelinesKeepTheirPlacesAndTheJobEnds) {
+  uint64_t views = 0;
+  std::map<Phase, int> ends;
+  for (uint64_t seed = 1; seed <= 200; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Chaos chaos(seed, 1 + seed % 3);
+    chaos.Run();
+    if (HasFailure()) return;
+    views += chaos.views();
+    ++ends[chaos.phase()];
+  }
+  EXPECT_GT(views, 1000u);
+  EXPECT_GT(ends[FINISHED], 5);
   EXPECT_GT(ends[FAILED], 50);
 }
 

@@ -53,9 +53,14 @@ class CoordinatorFixture {
       : CoordinatorFixture(DefaultOptions(shards, workers)) {}
 
   explicit CoordinatorFixture(CoordinatorCore::Options options)
-      : options_(options), core(std::move(options)) {
+      : CoordinatorFixture(std::move(options), NotOpen()) {
     core.Open(1, "127.0.0.1:4000", now);
   }
+
+  // Of a coordinator that is to take over.
+  struct NotOpen {};
+  CoordinatorFixture(CoordinatorCore::Options options, NotOpen)
+      : options_(options), core(std::move(options)) {}
 
   JoinRequest JoinOf(const Process& process) const {
     JoinRequest request;
@@ -95,7 +100,9 @@ class CoordinatorFixture {
     return process;
   }
 
-  static RegisterModelRequest Model() {
+  // With pipelines: the first tensor is tied, on their first and last stage, where the other one
+  // is.
+  static RegisterModelRequest Model(uint32_t stages = 0) {
     RegisterModelRequest model;
     for (const auto& [name, rows] : {std::pair("fc1.weight", 512), std::pair("fc1.bias", 1)}) {
       TensorSpec* tensor = model.add_tensors();
@@ -104,14 +111,21 @@ class CoordinatorFixture {
       tensor->add_shape(rows);
       tensor->add_shape(1024);
     }
+    if (stages > 1) model.mutable_tensors(0)->add_stages(0);
+    for (TensorSpec& tensor : *model.mutable_tensors()) {
+      if (stages != 0) tensor.add_stages(stages - 1);
+    }
     model.set_training_samples(100);
     model.set_test_samples(20);
     return model;
   }
 
-  absl::Status Register(Process& worker, RegisterModelRequest model = Model()) {
+  absl::Status Register(Process& process) {
+    return Register(process, Model(options_.job.cluster().stages()));
+  }
+  absl::Status Register(Process& process, RegisterModelRequest model) {
     Replies replies;
-    *model.mutable_header() = worker.header;
+    *model.mutable_header() = process.header;
     return core.RegisterModel(model, now, replies).status();
   }
 
@@ -259,14 +273,18 @@ class CoordinatorFixture {
   }
 
   // All members join and register; the job is in PREPARING.
-  void Gather() {
+  void Gather() { Gather(Model(options_.job.cluster().stages())); }
+  void Gather(const RegisterModelRequest& model) {
     for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) {
       shards.push_back(&StartAndJoin(SHARD));
     }
-    for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) {
-      workers.push_back(&StartAndJoin(WORKER));
+    const uint32_t pipelines = options_.job.cluster().workers();
+    for (uint32_t i = 0; i < pipelines * options_.job.cluster().stages(); ++i) {
+      stages.push_back(&StartAndJoin(STAGE));
     }
-    for (Process* worker : workers) ASSERT_TRUE(Register(*worker).ok());
+    for (uint32_t i = 0; i < pipelines; ++i) workers.push_back(&StartAndJoin(WORKER));
+    for (Process* worker : workers) ASSERT_TRUE(Register(*worker, model).ok());
+    for (Process* stage : stages) ASSERT_TRUE(Register(*stage, model).ok());
     ASSERT_EQ(core.phase(), PREPARING);
     LearnView();
   }
@@ -283,6 +301,7 @@ class CoordinatorFixture {
   absl::Time now = absl::FromUnixMillis(1'795'230'000'123);
   std::vector<std::unique_ptr<Process>> processes;
   std::vector<Process*> shards;   // that Gather has started, by ordinal
+  std::vector<Process*> stages;   // likewise
   std::vector<Process*> workers;  // likewise
   CoordinatorCore core;
 

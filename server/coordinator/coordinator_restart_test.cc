@@ -30,7 +30,7 @@ struct Process {
 // What was said, without what a takeover may change: since when somebody has been silent.
 std::string Normalised(std::string text) {
   for (size_t at = text.find("since "); at != std::string::npos; at = text.find("since ", at + 1)) {
-    const size_t end = text.find(')', at);
+    const size_t end = text.find_first_of(");", at);
     if (end != std::string::npos) text.erase(at, end - at);
   }
   return text;
@@ -40,12 +40,13 @@ std::string Normalised(std::string text) {
 // long each time. What is called depends on the seed and on the answers alone.
 class Walk {
  public:
-  Walk(uint64_t seed, bool restarts)
-      : random_(seed), restarts_(restarts), options_(OptionsOf(random_)) {
+  Walk(uint64_t seed, bool restarts, uint32_t stages = 0)
+      : random_(seed), restarts_(restarts), options_(OptionsOf(random_, stages)) {
     core_ = std::make_unique<CoordinatorCore>(options_);
     core_->Open(1, "127.0.0.1:4000", now_);
     for (uint32_t i = 0; i < kShards; ++i) Start(SHARD);
     for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) Start(WORKER);
+    for (uint32_t i = 0; i < options_.job.cluster().workers() * stages; ++i) Start(STAGE);
     for (int step = 0; step < 250; ++step) {
       if (random_() % 12 == 0) Pause();
       Act();
@@ -59,7 +60,7 @@ class Walk {
   const std::string& silent_change() const { return silent_change_; }
 
  private:
-  static CoordinatorCore::Options OptionsOf(std::mt19937_64& random) {
+  static CoordinatorCore::Options OptionsOf(std::mt19937_64& random, uint32_t stages) {
     const uint32_t workers = 1 + random() % 3;
     auto options = CoordinatorFixture::DefaultOptions(kShards, workers);
     options.job.mutable_cluster()->set_min_workers(1);
@@ -68,6 +69,8 @@ class Walk {
     options.job.set_epochs(1 + random() % 2);
     if (random() % 2 == 0) options.autonomy = absl::Minutes(1);
     options.preemption_grace = absl::Seconds(25);
+    options.job.mutable_cluster()->set_stages(stages);
+    if (stages != 0) options.job.set_max_restarts(1);
     return options;
   }
 
@@ -176,17 +179,18 @@ class Walk {
     return request;
   }
 
-  Process& AnyWorker() {
+  Process& AnyWorker() {  // or stage
     const size_t workers = processes_.size() - kShards;
     return *processes_[kShards + random_() % workers];
   }
+  uint32_t Stages() const { return options_.job.cluster().stages(); }
   Process& AnyShard() { return *processes_[random_() % kShards]; }
 
   void Act() {
     const uint64_t what = random_() % 24;
     Process& worker = AnyWorker();
     if (what < 4) {
-      auto model = CoordinatorFixture::Model();
+      auto model = CoordinatorFixture::Model(Stages());
       *model.mutable_header() = worker.header;
       (void)Call("register", &CoordinatorCore::RegisterModel, model);
     } else if (what < 7) {
@@ -210,8 +214,8 @@ class Walk {
     } else if (what < 20) {
       ReportFile();
     } else if (what == 20) {
-      if (processes_.size() > 9) return;
-      Process& fresh = Start(WORKER);
+      if (processes_.size() > 9 + 4 * Stages()) return;
+      Process& fresh = Start(Stages() != 0 && random_() % 2 == 0 ? STAGE : WORKER);
       if (random_() % 3 == 0) {
         fresh.address = worker.address;
         fresh.header.set_incarnation(1 + random_());
@@ -311,17 +315,33 @@ class Walk {
   uint32_t attempt_ = 0;
 };
 
+void WalkBothWays(uint64_t seed, uint32_t stages, std::map<Phase, int>& replaced) {
+  const Walk straight(seed, /*restarts=*/false, stages);
+  const Walk restarted(seed, /*restarts=*/true, stages);
+  ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
+  ASSERT_EQ(straight.silent_change(), "") << "seed " << seed << ": not announced as durable";
+  for (size_t i = 0; i < straight.transcript().size(); ++i) {
+    ASSERT_EQ(straight.transcript()[i], restarted.transcript()[i]) << "seed " << seed;
+  }
+  for (const auto& [phase, times] : restarted.pauses()) replaced[phase] += times;
+}
+
+TEST(CoordinatorRestart, WithPipelinesAnswersAsTheOneBeforeWouldHaveDone) {
+  std::map<Phase, int> replaced;
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
+    WalkBothWays(seed, 1 + seed % 2, replaced);
+    if (HasFatalFailure()) return;
+  }
+  for (Phase phase : {PREPARING, TRAINING, SAVING, FAILED}) {
+    EXPECT_GT(replaced[phase], 10) << Phase_Name(phase) << ": too few takeovers there";
+  }
+}
+
 TEST(CoordinatorRestart, AnswersAsTheOneBeforeWouldHaveDone) {
   std::map<Phase, int> replaced;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
-    const Walk straight(seed, /*restarts=*/false);
-    const Walk restarted(seed, /*restarts=*/true);
-    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed;
-    ASSERT_EQ(straight.silent_change(), "") << "seed " << seed << ": not announced as durable";
-    for (size_t i = 0; i < straight.transcript().size(); ++i) {
-      ASSERT_EQ(straight.transcript()[i], restarted.transcript()[i]) << "seed " << seed;
-    }
-    for (const auto& [phase, times] : restarted.pauses()) replaced[phase] += times;
+    WalkBothWays(seed, /*stages=*/0, replaced);
+    if (HasFatalFailure()) return;
   }
   for (Phase phase : {GATHERING, PREPARING, TRAINING, SAVING, FINISHED, FAILED}) {
     EXPECT_GT(replaced[phase], 10) << Phase_Name(phase) << ": too few takeovers there";

@@ -13,7 +13,7 @@ TEST(TargetsTest, NamesEveryEndpointOfTheJobAndWhereItsServerIs) {
   members[0].set_role(SHARD);
   members[0].set_address("127.0.0.1:4001");
   members[2].set_metrics_address("127.0.0.1:9002");
-  members[2].set_role(WORKER);
+  members[2].set_role(STAGE);
   members[2].set_ordinal(1);
   members[2].set_address("127.0.0.1:4002");
   const auto json = nlohmann::json::parse(TargetsJson("digits", "127.0.0.1:9000", members));
@@ -23,7 +23,7 @@ TEST(TargetsTest, NamesEveryEndpointOfTheJobAndWhereItsServerIs) {
      "labels": {"job": "digits", "__parley_role": "SHARD", "__parley_ordinal": "0",
                 "__parley_address": "127.0.0.1:4001"}},
     {"targets": ["127.0.0.1:9002"],
-     "labels": {"job": "digits", "__parley_role": "WORKER", "__parley_ordinal": "1",
+     "labels": {"job": "digits", "__parley_role": "STAGE", "__parley_ordinal": "1",
                 "__parley_address": "127.0.0.1:4002"}}])");
   EXPECT_EQ(json, expected);
 }

@@ -71,5 +71,57 @@ TEST(ViewChangeTest, AWorkerThatComesStandsInItsPlaceInTheOrderOfOrdinals) {
   }
 }
 
+// As ThreeWorkers, with two stages behind each: stage 0 is member 20, the last one member 25.
+ClusterView ThreePipelines() {
+  ClusterView view = ThreeWorkers();
+  for (uint32_t i = 0; i < 6; ++i) {
+    *view.add_members() = MakeMember(20 + i, STAGE, i);
+    view.mutable_contributors(static_cast<int>(i / 2))->add_part_members(20 + i);
+  }
+  return view;
+}
+
+std::vector<uint64_t> Parts(const Contributor& contributor) {
+  return {contributor.part_members().begin(), contributor.part_members().end()};
+}
+
+TEST(ViewChangeTest, AStageThatIsLostLeavesItsPartEmpty) {
+  const ClusterView view = ThreePipelines();
+  EXPECT_EQ(LiveContributors(view), 3u);
+  EXPECT_EQ(WorkerOf(view, 23), 11u);
+  EXPECT_EQ(WorkerOf(view, 11), 11u);
+  EXPECT_EQ(WorkerOf(view, 1), 0u);
+  const ClusterView next = WithoutMember(view, 23, /*keep_place=*/true, 8);
+  EXPECT_EQ(LiveContributors(next), 2u);
+  EXPECT_FALSE(TakesPart(next, 23));
+  EXPECT_EQ(Parts(next.contributors(0)), Parts(view.contributors(0)));
+  EXPECT_EQ(Parts(next.contributors(1)), (std::vector<uint64_t>{11, 22, 0}));
+}
+
+TEST(ViewChangeTest, WhoComesIntoAPipelineTakesItsOwnPartAndTheOthersStay) {
+  for (const bool worker : {false, true}) {
+    const uint64_t lost = worker ? 11 : 23;
+    const ClusterView view = WithoutMember(ThreePipelines(), lost, /*keep_place=*/true, 8);
+    const Member member = worker ? MakeMember(30, WORKER, 1) : MakeMember(30, STAGE, 3);
+    const ClusterView next = WithMember(view, member, 2, 9);
+    ASSERT_EQ(next.contributors_size(), 3);
+    EXPECT_EQ(Parts(next.contributors(1)),
+              worker ? (std::vector<uint64_t>{30, 22, 23}) : (std::vector<uint64_t>{11, 22, 30}));
+    EXPECT_EQ(next.contributors(1).attempt(), 7u);
+    EXPECT_EQ(next.contributors(2).attempt(), 0u);
+    EXPECT_EQ(Parts(next.contributors(2)), Parts(view.contributors(2)));
+    EXPECT_EQ(LiveContributors(next), 3u);
+  }
+}
+
+TEST(ViewChangeTest, StagesStayWhereTheyStandWhenAllGoBack) {
+  const ClusterView view = ThreePipelines();
+  const ClusterView next = RolledBack(view, {MakeMember(40, SHARD, 0)}, 4, "/c", 6, {});
+  EXPECT_EQ(Members(next), (std::vector<uint64_t>{40, 20, 21, 22, 23, 24, 25, 10, 11, 12}));
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(Parts(next.contributors(i)), Parts(view.contributors(i)));
+  }
+}
+
 }  // namespace
 }  // namespace parley
