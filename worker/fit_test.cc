@@ -198,6 +198,25 @@ TEST(FitTest, WhatTheDataSaysOfItselfIsPassedOn) {
   EXPECT_EQ(status, absl::DataLossError("train.bin ends in sample 1"));
 }
 
+TEST(FitTest, ATextFitsTheTransformerThatPredictsItsTokens) {
+  JobConfig job = JobWith(CROSS_ENTROPY);
+  Transformer& transformer = *job.mutable_model()->mutable_transformer();
+  transformer.set_width(8);
+  transformer.set_heads(2);
+  transformer.set_hidden(8);
+  transformer.set_layers(1);
+  const SampleLayout layout = {I64, {3}, 5};
+  const auto text = [&](const std::vector<int64_t>& y) {
+    return std::make_shared<RowSource>(2, layout, layout, Bytes<int64_t>({0, 1, 2, 2, 3, 4}),
+                                       Bytes(y));
+  };
+  const auto network = MakeNetwork(job, layout);
+  ASSERT_TRUE(network.ok()) << network.status();
+  EXPECT_EQ(Complaint(**network, {text({1, 2, 2, 3, 4, 0}), nullptr}), "");
+  EXPECT_EQ(Complaint(**network, {text({1, 2, 2, 3, 4, 5}), nullptr}),
+            "sample 1 of the training data has class 5, but the model has 5 classes, 0 to 4");
+}
+
 TEST(FitTest, WithoutALossInTheJobItIsCrossEntropy) {
   SmallNetwork network(3);
   EXPECT_THAT(Complaint(network, {Classes({3}), nullptr}, LOSS_UNSPECIFIED),

@@ -15,6 +15,7 @@ namespace parley {
 struct SampleLayout {
   DataType dtype = DATA_TYPE_UNSPECIFIED;
   std::vector<int64_t> shape;  // without the dimension of the samples
+  int64_t classes = 0;  // where elements are numbers of classes, such as tokens: how many there are
 
   // Of one sample.
   size_t bytes() const;

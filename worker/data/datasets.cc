@@ -8,6 +8,7 @@
 #include "worker/data/idx.h"
 #include "worker/data/image_folders.h"
 #include "worker/data/safetensors_source.h"
+#include "worker/data/text.h"
 
 namespace parley {
 namespace {
@@ -16,7 +17,7 @@ bool Alike(const SampleLayout& a, const SampleLayout& b) {
   return a.dtype == b.dtype && a.shape == b.shape;
 }
 
-std::string Text(const SampleLayout& layout) {
+std::string TextOf(const SampleLayout& layout) {
   const std::string_view name = DataTypeName(layout.dtype);
   return absl::StrCat(absl::string_view(name.data(), name.size()), " [",
                       absl::StrJoin(layout.shape, ", "), "]");
@@ -32,13 +33,15 @@ absl::StatusOr<Datasets> Open(const Data& settings, uint64_t seed) {
       return OpenSafetensors(settings.safetensors(), *PosixFileSystem());
     case Data::kImageFolders:
       return OpenImageFolders(settings.image_folders(), seed);
+    case Data::kText:
+      return OpenText(settings.text(), *PosixFileSystem());
     case Data::kOwn:
       return absl::InvalidArgumentError(
           "data: own {} is read by a program of your own (client/example); parley-worker reads "
-          "idx, cifar10, image_folders and safetensors");
+          "idx, cifar10, image_folders, text and safetensors");
     default:
       return absl::InvalidArgumentError(
-          "data: idx, cifar10, image_folders or safetensors must be set");
+          "data: idx, cifar10, image_folders, text or safetensors must be set");
   }
 }
 
@@ -53,8 +56,8 @@ absl::StatusOr<Datasets> OpenDatasets(const Data& settings, uint64_t seed) {
   const DataSource& test = *datasets->test;
   if (!Alike(train.x(), test.x()) || !Alike(train.y(), test.y())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("data: training samples are x ", Text(train.x()), ", y ", Text(train.y()),
-                     ", but test samples are x ", Text(test.x()), ", y ", Text(test.y())));
+        absl::StrCat("data: training samples are x ", TextOf(train.x()), ", y ", TextOf(train.y()),
+                     ", but test samples are x ", TextOf(test.x()), ", y ", TextOf(test.y())));
   }
   return datasets;
 }

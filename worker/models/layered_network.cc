@@ -6,6 +6,7 @@
 #include "common/seed.h"
 #include "worker/models/resnet.h"
 #include "worker/models/simple_cnn.h"
+#include "worker/models/transformer.h"
 #include "worker/models/vgg.h"
 #include "worker/models/xresnet.h"
 
@@ -21,10 +22,12 @@ absl::StatusOr<std::vector<LayerPlan>> PlanLayers(const JobConfig& job, const Sa
       return PlanVgg19(job.model().vgg19(), x);
     case Model::kXresnet50:
       return PlanXResNet50(job.model().xresnet50(), x);
+    case Model::kTransformer:
+      return PlanTransformer(job.model().transformer(), x);
     default:
       return absl::InvalidArgumentError(
-          "model: only simple_cnn, resnet, vgg19 and xresnet50 can be cut into the parts of a "
-          "pipeline");
+          "model: only simple_cnn, resnet, vgg19, xresnet50 and transformer can be cut into the "
+          "parts of a pipeline");
   }
 }
 

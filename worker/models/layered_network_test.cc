@@ -1,5 +1,6 @@
 #include "worker/models/layered_network.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
@@ -52,6 +53,9 @@ at::Tensor Samples(const Case& model, int64_t count) {
   shape.insert(shape.end(), model.sample.shape.begin(), model.sample.shape.end());
   int64_t elements = 1;
   for (const int64_t size : shape) elements *= size;
+  if (model.sample.dtype == I64) {
+    return at::arange(elements).mul(7).remainder(model.sample.classes).reshape(shape);
+  }
   return (at::arange(elements, at::kDouble) * 0.37).sin().to(at::kFloat).reshape(shape);
 }
 
@@ -129,7 +133,11 @@ Result RunCut(const std::vector<NetworkLayer>& layers, size_t cut, const at::Ten
   return run.End(outputs);
 }
 
-class CutTest : public ::testing::TestWithParam<Case> {};
+class CutTest : public ::testing::TestWithParam<Case> {
+ protected:
+  // LibTorch's threads would wait for each other where other tests have the cores.
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+};
 
 TEST_P(CutTest, CutAnywhereAModelComputesTheSameBits) {
   const std::vector<LayerPlan> plan = PlanOf(GetParam());
@@ -188,7 +196,14 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"resnet { depth: 34 classes: 10 }", {F32, {3, 32, 32}}, 18},
                       Case{"resnet { depth: 50 classes: 10 }", {F32, {3, 32, 32}}, 18},
                       Case{"vgg19 { classes: 10 }", {F32, {3, 32, 32}}, 19},
-                      Case{"xresnet50 { classes: 10 }", {F32, {3, 32, 32}}, 20}),
+                      Case{"xresnet50 { classes: 10 }", {F32, {3, 32, 32}}, 20},
+                      Case{"transformer { width: 8 heads: 2 hidden: 6 layers: 3 dropout: 0.3 }",
+                           {I64, {9}, 31},
+                           5},
+                      Case{"transformer { width: 8 heads: 2 hidden: 6 layers: 2 dropout: 0.3 "
+                           "tied: true }",
+                           {I64, {9}, 31},
+                           4}),
     [](const auto& info) {
       std::string name;
       for (const char c : info.param.model) {

@@ -4,12 +4,14 @@
 #include <ATen/ops/batch_norm.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "common/seed.h"
@@ -34,14 +36,29 @@ int64_t FanIn(at::IntArrayRef shape) {
 
 int64_t FanOut(at::IntArrayRef shape) { return FanIn(shape) / shape[1] * shape[0]; }
 
-double UniformBound(at::IntArrayRef shape) {
-  return 1 / std::sqrt(static_cast<double>(FanIn(shape)));
+// Of what is drawn evenly from -bound to bound; none: from a normal distribution.
+std::optional<double> UniformBound(at::IntArrayRef shape, Initial initial) {
+  switch (initial) {
+    case Initial::kUniform:
+    case Initial::kUniformWeight:
+      return 1 / std::sqrt(static_cast<double>(FanIn(shape)));
+    case Initial::kXavier:
+      return std::sqrt(6 / static_cast<double>(FanIn(shape) + FanOut(shape)));
+    case Initial::kTenth:
+      return 0.1;
+    default:
+      return std::nullopt;
+  }
 }
 
 double Deviation(at::IntArrayRef shape, Initial initial) {
   if (initial == Initial::kSmallNormal) return 0.01;
   const int64_t fan = initial == Initial::kKaimingFanIn ? FanIn(shape) : FanOut(shape);
   return std::sqrt(2 / static_cast<double>(fan));
+}
+
+std::function<void(at::Tensor&)> Fill(double value) {
+  return [value](at::Tensor& values) { values.fill_(value); };
 }
 
 std::vector<NamedTensor> ParametersFirst(std::vector<NamedTensor> tensors) {
@@ -67,6 +84,10 @@ at::Tensor BatchNorm::operator()(const at::Tensor& x, bool training) const {
                         /*cudnn_enabled=*/false);
 }
 
+at::Tensor LayerNorm::operator()(const at::Tensor& x) const {
+  return at::layer_norm(x, weight.sizes(), weight, bias, kEpsilon);
+}
+
 at::Tensor LayerSet::Get(const std::string& name, bool buffer, at::IntArrayRef shape,
                          at::ScalarType type, const std::function<void(at::Tensor&)>& initial) {
   const auto has_name = [&](const NamedTensor& named) { return named.name == name; };
@@ -90,22 +111,21 @@ at::Tensor LayerSet::Parameter(const std::string& name, at::IntArrayRef shape,
   return Get(name, /*buffer=*/false, shape, at::kFloat, initial);
 }
 
-at::Tensor LayerSet::Weight(const std::string& name, at::IntArrayRef shape, Initial initial) {
+at::Tensor LayerSet::AddWeight(const std::string& name, at::IntArrayRef shape, Initial initial) {
   return Parameter(name, shape, [&](at::Tensor& values) {
     const at::Generator generator = GeneratorOf(seed_, name);
-    if (initial == Initial::kUniform) {
-      const double bound = UniformBound(shape);
-      values.uniform_(-bound, bound, generator);
+    if (const std::optional<double> bound = UniformBound(shape, initial)) {
+      values.uniform_(-*bound, *bound, generator);
     } else {
       values.normal_(0, Deviation(shape, initial), generator);
     }
   });
 }
 
-at::Tensor LayerSet::Bias(const std::string& name, at::IntArrayRef weight, Initial initial) {
+at::Tensor LayerSet::AddBias(const std::string& name, at::IntArrayRef weight, Initial initial) {
   return Parameter(name, {weight[0]}, [&](at::Tensor& values) {
     if (initial == Initial::kUniform) {
-      const double bound = UniformBound(weight);
+      const double bound = *UniformBound(weight, initial);
       values.uniform_(-bound, bound, GeneratorOf(seed_, name));
     } else {
       values.zero_();
@@ -116,8 +136,8 @@ at::Tensor LayerSet::Bias(const std::string& name, at::IntArrayRef weight, Initi
 Conv LayerSet::AddConv(const std::string& name, const ConvShape& shape, Initial initial) {
   Conv conv;
   conv.weight =
-      Weight(name + ".weight", {shape.out, shape.in, shape.kernel, shape.kernel}, initial);
-  if (shape.bias) conv.bias = Bias(name + ".bias", conv.weight.sizes(), initial);
+      AddWeight(name + ".weight", {shape.out, shape.in, shape.kernel, shape.kernel}, initial);
+  if (shape.bias) conv.bias = AddBias(name + ".bias", conv.weight.sizes(), initial);
   conv.stride = shape.stride;
   conv.padding = shape.padding;
   return conv;
@@ -125,22 +145,26 @@ Conv LayerSet::AddConv(const std::string& name, const ConvShape& shape, Initial 
 
 Linear LayerSet::AddLinear(const std::string& name, int64_t in, int64_t out, Initial initial) {
   Linear linear;
-  linear.weight = Weight(name + ".weight", {out, in}, initial);
-  linear.bias = Bias(name + ".bias", linear.weight.sizes(), initial);
+  linear.weight = AddWeight(name + ".weight", {out, in}, initial);
+  linear.bias = AddBias(name + ".bias", linear.weight.sizes(), initial);
   return linear;
 }
 
+LayerNorm LayerSet::AddLayerNorm(const std::string& name, int64_t features) {
+  LayerNorm norm;
+  norm.weight = Parameter(name + ".weight", {features}, Fill(1));
+  norm.bias = Parameter(name + ".bias", {features}, Fill(0));
+  return norm;
+}
+
 BatchNorm LayerSet::AddBatchNorm(const std::string& name, int64_t channels, double weight) {
-  const auto fill = [](double value) {
-    return [value](at::Tensor& values) { values.fill_(value); };
-  };
   const auto buffer = [&](const std::string& of, at::IntArrayRef shape, at::ScalarType type,
                           double value) {
-    return Get(name + of, /*buffer=*/true, shape, type, fill(value));
+    return Get(name + of, /*buffer=*/true, shape, type, Fill(value));
   };
   BatchNorm norm;
-  norm.weight = Parameter(name + ".weight", {channels}, fill(weight));
-  norm.bias = Parameter(name + ".bias", {channels}, fill(0));
+  norm.weight = Parameter(name + ".weight", {channels}, Fill(weight));
+  norm.bias = Parameter(name + ".bias", {channels}, Fill(0));
   norm.running_mean = buffer(".running_mean", {channels}, at::kFloat, 0);
   norm.running_var = buffer(".running_var", {channels}, at::kFloat, 1);
   norm.batches = buffer(".num_batches_tracked", {}, at::kLong, 0);

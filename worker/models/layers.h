@@ -12,9 +12,10 @@
 
 namespace parley {
 
-// The layers of image networks, with PyTorch's names and definitions. They hold handles: what
+// The layers of the networks, with PyTorch's names and definitions. They hold handles: what
 // writes to a tensor of LayerSet::tensors() writes to the layer's. x: [samples, channels, height,
-// width] or, of Linear, [samples, features]; float32. What LibTorch throws passes through.
+// width] or, of Linear and LayerNorm, [..., features]; float32. What LibTorch throws passes
+// through.
 struct Conv {
   at::Tensor weight;
   at::Tensor bias;  // may be none
@@ -43,6 +44,14 @@ struct BatchNorm {
   at::Tensor operator()(const at::Tensor& x, bool training) const;
 };
 
+// Over the features of each place (Ba et al. 2016).
+struct LayerNorm {
+  at::Tensor weight;
+  at::Tensor bias;
+
+  at::Tensor operator()(const at::Tensor& x) const;
+};
+
 // A convolution, and the normalisation of its outputs.
 struct NormedConv {
   Conv conv;
@@ -59,6 +68,9 @@ enum class Initial {
   kKaimingFanIn,   // normal, deviation sqrt(2 / fan in) (He et al. 2015)
   kKaimingFanOut,  // the same with fan out
   kSmallNormal,    // normal, deviation 0.01
+  kUniformWeight,  // weight: as kUniform
+  kXavier,         // uniform, +-sqrt(6 / (fan in + fan out)) (Glorot and Bengio 2010)
+  kTenth,          // uniform, +-0.1
 };
 
 // Makes layers, and keeps their tensors. Each has values from a generator of its own, seeded from
@@ -83,6 +95,11 @@ class LayerSet {
   // weight: of all channels, at first.
   BatchNorm AddBatchNorm(const std::string& name, int64_t channels, double weight = 1);
 
+  LayerNorm AddLayerNorm(const std::string& name, int64_t features);
+  // For what has tensors of other names than NAME.weight and NAME.bias. AddBias: for such a weight.
+  at::Tensor AddWeight(const std::string& name, at::IntArrayRef shape, Initial initial);
+  at::Tensor AddBias(const std::string& name, at::IntArrayRef weight, Initial initial);
+
   // In the order in which they were made, parameters first.
   std::vector<NamedTensor> tensors() const;
 
@@ -95,9 +112,6 @@ class LayerSet {
                  const std::function<void(at::Tensor&)>& initial);
   at::Tensor Parameter(const std::string& name, at::IntArrayRef shape,
                        const std::function<void(at::Tensor&)>& initial);
-  at::Tensor Weight(const std::string& name, at::IntArrayRef shape, Initial initial);
-  // Of a layer with a weight of that shape.
-  at::Tensor Bias(const std::string& name, at::IntArrayRef weight, Initial initial);
 
   const uint64_t seed_;
   const at::Device device_;

@@ -24,10 +24,10 @@ absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const JobConfig& job, const
     case Model::kOwn:
       return absl::InvalidArgumentError(
           "model: own {} is trained by a program of your own (client/example); parley-worker "
-          "trains simple_cnn, resnet, vgg19, xresnet50 and torchscript");
+          "trains simple_cnn, resnet, vgg19, xresnet50, transformer and torchscript");
     case Model::KIND_NOT_SET:
       return absl::InvalidArgumentError(
-          "model: simple_cnn, resnet, vgg19, xresnet50 or torchscript must be set");
+          "model: simple_cnn, resnet, vgg19, xresnet50, transformer or torchscript must be set");
     default:
       break;
   }

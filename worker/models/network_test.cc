@@ -71,7 +71,7 @@ TEST(SimpleCnnTest, RefusesSamplesThatAreNoImages) {
   }
 }
 
-// vision_models_test compares what they compute with torchvision.
+// models_test compares what they compute with torchvision.
 TEST(ResNetTest, TrainingMovesTheRunningStatisticsAndEvaluationDoesNot) {
   JobConfig job;
   job.mutable_model()->mutable_resnet()->set_depth(18);

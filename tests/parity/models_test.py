@@ -1,8 +1,9 @@
-"""The image networks against torchvision's, and xresnet50 against fastai's definition: names, shapes, initial values;
-outputs, gradients and running statistics in float64.
+"""The image networks against torchvision's, xresnet50 against fastai's definition, and the transformer against that of
+PyTorch's tutorial: names, shapes, initial values; outputs, gradients and running statistics in float64.
 """
 
 import json
+import math
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from torch import nn
 PROBE = sys.argv[1]
 CLASSES = 10
 SAMPLES = 2
+TOKENS, LENGTH = 31, 12
 
 
 class Residual(nn.Module):
@@ -59,6 +61,33 @@ def xresnet50(num_classes):
     return nn.Sequential(*stem, nn.MaxPool2d(3, 2, 1), *layers, *pooled, linear)
 
 
+class TransformerModel(nn.Module):
+    """PyTorch's tutorial "Language Modeling with nn.Transformer", samples first; its buffer of positions is left out."""
+
+    def __init__(self, tied):
+        super().__init__()
+        self.width = 24
+        layer = nn.TransformerEncoderLayer(self.width, 4, 40, dropout=0.0, batch_first=True)
+        self.encoder = nn.Embedding(TOKENS, self.width)
+        self.transformer_encoder = nn.TransformerEncoder(layer, 3)
+        self.decoder = nn.Linear(self.width, TOKENS)
+        self.encoder.weight.data.uniform_(-0.1, 0.1)
+        self.decoder.bias.data.zero_()
+        self.decoder.weight.data.uniform_(-0.1, 0.1)
+        if tied:
+            self.decoder.weight = self.encoder.weight
+
+    def forward(self, x):
+        position = torch.arange(LENGTH, dtype=torch.float64).unsqueeze(1)
+        div_term = torch.exp(torch.arange(0, self.width, 2, dtype=torch.float64) * (-math.log(10000.0) / self.width))
+        pe = torch.zeros(LENGTH, self.width, dtype=torch.float64)
+        pe[:, 0::2] = torch.sin(position * div_term)
+        pe[:, 1::2] = torch.cos(position * div_term)
+        mask = torch.triu(torch.full((LENGTH, LENGTH), float("-inf"), dtype=torch.float64), diagonal=1)
+        h = self.encoder(x) * math.sqrt(self.width) + pe
+        return self.decoder(self.transformer_encoder(h, mask)).transpose(1, 2)
+
+
 # Parameters with 1,000 classes, as published; fastai's: ResNet-50's, and 19,232 more for the stem.
 MODELS = {
     "resnet18": (torchvision.models.resnet18, 11_689_512),
@@ -67,6 +96,7 @@ MODELS = {
     "vgg19": (torchvision.models.vgg19, 143_667_240),
     "xresnet50": (xresnet50, 25_576_264),
 }
+TRANSFORMERS = {"transformer": False, "tied_transformer": True}
 
 
 def waves(shape, begin, amplitude):
@@ -112,28 +142,17 @@ def check_start(model, described, name):
         assert (ours["largest"] < 2 * ours["square"] ** 0.5) == uniform, what
 
 
-def check_numbers(model, got, training, side):
+def check_numbers(model, got, training, x):
     model.train(training)
     model.zero_grad()
-    y = model(waves([SAMPLES, 3, side, side], 2, 1).square())
+    y = model(x)
     (y * waves(y.shape, 3, 1)).sum().backward()
     worst = close(got["outputs"], y.detach().flatten().tolist(), "outputs")
     worst = max(worst, close(got["gradients"], [digest(each.grad) for each in model.parameters()], "gradients"))
     return max(worst, close(got["buffers"] or [0], [digest(each) for each in model.buffers()] or [0], "buffers"))
 
 
-def check(name):
-    make, published = MODELS[name]
-    side = 32 if name == "vgg19" else 64
-    began = time.monotonic()
-    got = json.loads(subprocess.run([PROBE, name], check=True, capture_output=True, text=True).stdout)
-    model = make(num_classes=CLASSES)
-    check_start(model, got["tensors"], name)
-    last = [each.shape for _, each in model.named_parameters()][-2]
-    count = sum(each.numel() for each in model.parameters())
-    assert count + (last[1] + 1) * (1000 - CLASSES) == published, f"{name}: {count} parameters"
-
-    model.double()
+def put_waves(model):
     with torch.no_grad():
         for begin, (_, tensor) in enumerate(tensors_of(model)):
             if not tensor.is_floating_point():
@@ -141,13 +160,28 @@ def check(name):
             fan_in = torch.Size(tensor.shape[1:]).numel()
             small = tensor.dim() < 2
             tensor.copy_(waves(tensor.shape, begin, 0.3) + 1 if small else waves(tensor.shape, begin, 2 / fan_in**0.5))
-    worst = check_numbers(model, got["evaluation"], training=False, side=side)
+
+
+def check(name, model, x):
+    began = time.monotonic()
+    got = json.loads(subprocess.run([PROBE, name], check=True, capture_output=True, text=True).stdout)
+    check_start(model, got["tensors"], name)
+    model.double()
+    put_waves(model)
+    worst = check_numbers(model, got["evaluation"], training=False, x=x)
     if "training" in got:
-        worst = max(worst, check_numbers(model, got["training"], training=True, side=side))
-    print(f"{name}: {len(got['tensors'])} tensors, {published:,} parameters with 1,000 classes; largest difference {worst:.2g} ({time.monotonic() - began:.0f} s)", flush=True)
+        worst = max(worst, check_numbers(model, got["training"], training=True, x=x))
+    print(f"{name}: {len(got['tensors'])} tensors, largest difference {worst:.2g} ({time.monotonic() - began:.0f} s)", flush=True)
 
 
 torch.manual_seed(1)
 torch.set_num_threads(1)
-for each in MODELS:
-    check(each)
+for each, (make, published) in MODELS.items():
+    network = make(num_classes=CLASSES)
+    last = [tensor.shape for _, tensor in network.named_parameters()][-2]
+    count = sum(tensor.numel() for tensor in network.parameters())
+    assert count + (last[1] + 1) * (1000 - CLASSES) == published, f"{each}: {count} parameters"
+    side = 32 if each == "vgg19" else 64
+    check(each, network, waves([SAMPLES, 3, side, side], 2, 1).square())
+for each, tied in TRANSFORMERS.items():
+    check(each, TransformerModel(tied), torch.arange(SAMPLES * LENGTH).square().remainder(TOKENS).reshape(SAMPLES, LENGTH))

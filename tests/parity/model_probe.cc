@@ -1,5 +1,5 @@
 // Prints as JSON what a network of worker/models is and computes, in float64, for
-// vision_models_test. vision_model_probe MODEL
+// models_test. model_probe MODEL
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -22,11 +23,32 @@ using Json = nlohmann::json;
 
 constexpr int64_t kClasses = 10;
 constexpr int64_t kSamples = 2;
+constexpr int64_t kTokens = 31;
+constexpr int64_t kLength = 12;
 
-absl::StatusOr<std::unique_ptr<Network>> Make(const std::string& model, const SampleLayout& image) {
+bool IsTransformer(const std::string& model) {
+  return model == "transformer" || model == "tied_transformer";
+}
+
+SampleLayout SampleOf(const std::string& model) {
+  if (IsTransformer(model)) return {I64, {kLength}, kTokens};
+  const int64_t side = model == "vgg19" ? 32 : 64;  // the larger a network, the longer Python takes
+  return {F32, {3, side, side}};
+}
+
+absl::StatusOr<std::unique_ptr<Network>> Make(const std::string& model,
+                                              const SampleLayout& sample) {
   JobConfig job;
   job.set_seed(7);
-  if (model == "vgg19") {
+  if (IsTransformer(model)) {
+    Transformer& transformer = *job.mutable_model()->mutable_transformer();
+    transformer.set_width(24);
+    transformer.set_heads(4);
+    transformer.set_hidden(40);
+    transformer.set_layers(3);
+    transformer.set_dropout(0);
+    transformer.set_tied(model == "tied_transformer");
+  } else if (model == "vgg19") {
     job.mutable_model()->mutable_vgg19()->set_classes(kClasses);
   } else if (model == "xresnet50") {
     job.mutable_model()->mutable_xresnet50()->set_classes(kClasses);
@@ -35,7 +57,7 @@ absl::StatusOr<std::unique_ptr<Network>> Make(const std::string& model, const Sa
     resnet.set_depth(static_cast<uint32_t>(std::stoul(model.substr(std::string("resnet").size()))));
     resnet.set_classes(kClasses);
   }
-  return MakeNetwork(job, image);
+  return MakeNetwork(job, sample);
 }
 
 // The same numbers in any language: sines of equally spaced angles.
@@ -70,10 +92,16 @@ Json Describe(const NamedTensor& named, double begin) {
   return json;
 }
 
-Json Compute(Network& network, const SampleLayout& image, bool training) {
+at::Tensor Samples(const SampleLayout& sample) {
+  std::vector<int64_t> shape = sample.shape;
+  shape.insert(shape.begin(), kSamples);
+  if (sample.dtype == F32) return Waves(shape, 2, 1).square();
+  return at::arange(kSamples * kLength).square().remainder(kTokens).reshape(shape);
+}
+
+Json Compute(Network& network, const SampleLayout& sample, bool training) {
   network.SetTraining(training);
-  const at::Tensor x =
-      Waves({kSamples, image.shape[0], image.shape[1], image.shape[2]}, 2, 1).square();
+  const at::Tensor x = Samples(sample);
   const at::Tensor y = network.Forward(x);
   (y * Waves(y.sizes(), 3, 1)).sum().backward();
   Json gradients = Json::array();
@@ -96,9 +124,8 @@ Json Compute(Network& network, const SampleLayout& image, bool training) {
 
 int Run(const std::string& model) {
   at::set_num_threads(1);
-  const int64_t side = model == "vgg19" ? 32 : 64;  // the larger a network, the longer Python takes
-  const SampleLayout image{F32, {3, side, side}};
-  absl::StatusOr<std::unique_ptr<Network>> network = Make(model, image);
+  const SampleLayout sample = SampleOf(model);
+  absl::StatusOr<std::unique_ptr<Network>> network = Make(model, sample);
   if (!network.ok()) {
     std::fprintf(stderr, "%s\n", std::string(network.status().message()).c_str());
     return 1;
@@ -107,10 +134,12 @@ int Run(const std::string& model) {
   for (const NamedTensor& named : (*network)->Tensors()) {
     tensors.push_back(Describe(named, static_cast<double>(tensors.size())));
   }
-  Json all = {{"tensors", tensors}, {"evaluation", Compute(**network, image, false)}};
+  Json all = {{"tensors", tensors}, {"evaluation", Compute(**network, sample, false)}};
   // In the deeper ones rounding grows to what hides mistakes; which elements a dropout leaves out
   // is each LibTorch's own affair.
-  if (model == "resnet18") all["training"] = Compute(**network, image, true);
+  if (model == "resnet18" || IsTransformer(model)) {
+    all["training"] = Compute(**network, sample, true);
+  }
   std::printf("%s\n", all.dump().c_str());
   return 0;
 }
@@ -120,6 +149,6 @@ int Run(const std::string& model) {
 
 int main(int argc, char** argv) {
   if (argc == 2) return parley::Run(argv[1]);
-  std::fprintf(stderr, "usage: vision_model_probe MODEL\n");
+  std::fprintf(stderr, "usage: model_probe MODEL\n");
   return 2;
 }
