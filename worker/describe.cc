@@ -29,7 +29,7 @@ Json DescribeTensors(const std::vector<TensorSpec>& specs, const Datasets& data)
 }
 
 // A name that is no UTF-8 is the user's; it must not throw.
-std::string Text(const Json& description) {
+std::string Line(const Json& description) {
   return description.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
@@ -38,7 +38,7 @@ std::string Text(const Json& description) {
 absl::StatusOr<std::string> Describe(const Network& network, const Datasets& data) {
   const auto specs = SpecsOf(network.Tensors());
   if (!specs.ok()) return specs.status();
-  return Text(DescribeTensors(*specs, data));
+  return Line(DescribeTensors(*specs, data));
 }
 
 std::string Describe(const PipelineModel& model, const Datasets& data) {
@@ -50,7 +50,7 @@ std::string Describe(const PipelineModel& model, const Datasets& data) {
     }
     description["parts"].push_back(std::move(layers));
   }
-  return Text(description);
+  return Line(description);
 }
 
 }  // namespace parley

@@ -19,21 +19,25 @@ absl::Status NotThere(const Member& member, const absl::Status& why) {
 
 }  // namespace
 
-PipelineLinks::PipelineLinks(Session& session, absl::Duration lease)
-    : session_(session), lease_(lease), inbox_([&session] { session.Wake(); }) {}
+PipelineLinks::PipelineLinks(const Options& options, Session& session)
+    : session_(session),
+      liveness_(options.liveness),
+      patience_(options.patience),
+      inbox_([&session] { session.Wake(); }) {}
 
 absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Options& options,
                                                                     Session& session) {
-  std::unique_ptr<PipelineLinks> links =
-      absl::WrapUnique(new PipelineLinks(session, options.lease));
+  std::unique_ptr<PipelineLinks> links = absl::WrapUnique(new PipelineLinks(options, session));
   RemoteAgent::Options agent;
   agent.job = options.job;
   agent.advertise = options.address;
   agent.service = options.service;
-  agent.lease = options.lease;
-  agent.patience = options.lease;
-  const RemoteFunction deliver = [inbox = &links->inbox_, lease = options.lease](
-                                     const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
+  // Who is dead the coordinator says; whoever is slow is to be waited for.
+  const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
+  agent.lease = lease;
+  agent.patience = lease;
+  const RemoteFunction deliver = [inbox = &links->inbox_,
+                                  lease](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
     if (call.arguments.size() != 1) {
       return absl::InvalidArgumentError("one message is delivered at a time");
     }
@@ -69,15 +73,28 @@ absl::Status PipelineLinks::BeginUnit() {
   ++unit_;
   inbox_.Begin(job_epoch_, pipeline_.composition, unit_);
   if (connected_) return absl::OkStatus();
-  const absl::Time deadline = absl::Now() + lease_;
   for (size_t part = 0; part < pipeline_.members.size(); ++part) {
     if (part == pipeline_.part) continue;
-    const Member& member = pipeline_.members[part];
-    const absl::Status connected = agent_->Connect(member.address(), deadline);
-    if (!connected.ok()) return NotThere(member, connected);
+    if (absl::Status connected = Connect(pipeline_.members[part]); !connected.ok()) {
+      return connected;
+    }
   }
   connected_ = true;
   return absl::OkStatus();
+}
+
+absl::Status PipelineLinks::Connect(const Member& member) {
+  const absl::Time began = absl::Now();
+  while (true) {
+    const absl::Status connected = agent_->Connect(member.address(), absl::Now() + liveness_ / 4);
+    if (connected.ok()) return connected;
+    // It may be gone, and another one come; or it has not begun to serve.
+    absl::Status still = session_.AwaitPeers("connecting with its pipeline", [] { return true; });
+    if (!still.ok()) return still;
+    if (absl::Now() - began >= patience_) {
+      return absl::DeadlineExceededError(NotThere(member, connected).message());
+    }
+  }
 }
 
 PipelineKey PipelineLinks::Key(PipelineKind kind, uint32_t part, uint32_t microbatch) const {

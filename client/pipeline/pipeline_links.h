@@ -27,9 +27,10 @@ class PipelineLinks {
  public:
   struct Options {
     std::string job;
-    std::string address;                  // host:port at which `service` is served
-    ReferenceService* service = nullptr;  // outlives the links
-    absl::Duration lease = absl::Seconds(10);
+    std::string address;                          // host:port at which `service` is served
+    ReferenceService* service = nullptr;          // outlives the links
+    absl::Duration liveness = absl::Seconds(10);  // of the job
+    absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet
   };
 
   // The codes of RemoteAgent::Start.
@@ -38,7 +39,8 @@ class PipelineLinks {
 
   // Begins the next unit of work: the next one of the pipeline as the session knows it, or its
   // first one where that has changed since the last call, or the job has gone back. Then connects
-  // with all others, within a lease. Unavailable: one of them is not there.
+  // with all others. The errors of Session::AwaitPeers; DeadlineExceeded: one of them is there, but
+  // cannot be reached.
   absl::Status BeginUnit();
   // The key of a message of this unit.
   PipelineKey Key(PipelineKind kind, uint32_t part, uint32_t microbatch = 0) const;
@@ -65,11 +67,13 @@ class PipelineLinks {
   RemoteAgent::Counts counts() const { return agent_->counts(); }
 
  private:
-  PipelineLinks(Session& session, absl::Duration lease);
+  PipelineLinks(const Options& options, Session& session);
+  absl::Status Connect(const Member& member);
   absl::Status Send(size_t part, const PipelineKey& key, std::vector<ValueTensor> tensors);
 
   Session& session_;
-  const absl::Duration lease_;
+  const absl::Duration liveness_;
+  const absl::Duration patience_;
   PipelineInbox inbox_;
   Session::Pipeline pipeline_;
   uint64_t job_epoch_ = 0;

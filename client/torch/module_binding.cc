@@ -231,7 +231,6 @@ absl::Status ModuleBinding::PushGathered(absl::Span<const size_t> tensors) {
 
 void ModuleBinding::DropGradients() {
   had_backward_ = false;
-  watch_.reset();
   absl::MutexLock lock(&mu_);
   state_.assign(state_.size(), Gradient::kNone);
 }

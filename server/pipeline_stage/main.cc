@@ -49,15 +49,15 @@ int main(int argc, char** argv) {
     return model.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) -> absl::Status {
+    auto links = PipelineLinks::Start(
+        {job.name(), daemon.address(), &references, Liveness(job), StallTimeout(job)}, session);
+    if (!links.ok()) return links.status();
     auto compute =
         StageCompute::Make(job, *model, session.member_ordinal() % job.cluster().stages());
     if (!compute.ok()) {
       return absl::AbortedError(
           session.Fail(std::string(compute.status().message()), /*preempted=*/false).text());
     }
-    auto links =
-        PipelineLinks::Start({job.name(), daemon.address(), &references, Liveness(job)}, session);
-    if (!links.ok()) return links.status();
     return Stage({job, **compute, data->train->size(), data->test_samples(), session, **links,
                   metrics, daemon.metrics(), daemon.log()})
         .Run();

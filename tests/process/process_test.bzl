@@ -8,8 +8,8 @@ _SERVERS = [
     "//server/parameter_shard:parley-shard",
 ]
 
-def process_test(name, size, test = None, args = [], integers = False, data = [], tags = []):
-    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch."""
+def process_test(name, size, test = None, args = [], integers = False, stages = False, data = [], tags = []):
+    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch. stages: it has pipelines."""
     test = test or name
     sh_test(
         name = name,
@@ -17,7 +17,8 @@ def process_test(name, size, test = None, args = [], integers = False, data = []
         srcs = ["run_python.sh"],
         args = ["tests/process/%s.py" % test] + args,
         data = [test + ".py"] + native.glob(["support/*.py"]) + _SERVERS + data +
-               ([":integer_worker"] if integers else ["//worker:parley-worker"]),
+               ([":integer_worker"] if integers else ["//worker:parley-worker"]) +
+               (["//server/pipeline_stage:parley-stage"] if stages else []),
         # They train: two of them at once would measure each other.
         tags = ["cpu:2"] + ([] if integers else ["libtorch"]) + tags,
     )
