@@ -83,8 +83,9 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
   const bool was_to_initialize =
       life_.phase() == PREPARING && !is_over && view_.start_from().empty() && lost.ordinal() == 0;
   finished_.Forget(lost.id());
-  if (waits || was_to_initialize)
+  if (waits || was_to_initialize) {
     vacancies_[{WORKER, lost.ordinal()}] = {lost, member.heard_at, now};
+  }
   ChangeView(WithoutMember(view_, lost.id(), waits, progress_.step() + 1), now);
   SaveIfAllHaveFinished(now);
 }

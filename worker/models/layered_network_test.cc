@@ -10,7 +10,9 @@
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
 #include <cstddef>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +36,8 @@ struct Case {
   std::string model;
   SampleLayout sample;
   size_t layers;  // so many are there
+
+  friend void PrintTo(const Case& each, std::ostream* out) { *out << each.model; }
 };
 
 std::vector<LayerPlan> PlanOf(const Case& model) {
