@@ -40,11 +40,11 @@ absl::StatusOr<LayerTensors> LookAt(const std::vector<LayerPlan>& layers) {
         names.insert(named.name);
         if (!named.buffer) elements += static_cast<uint64_t>(named.tensor.numel());
         if (!seen.insert(named.name).second) continue;
-        (named.buffer ? buffers : parameters)
-            .push_back({named.name,
-                        at::empty({}, named.tensor.options().device(at::kCPU))
-                            .expand(named.tensor.sizes()),
-                        named.buffer});
+        // SpecsOf is for tensors of the CPU; this one has the memory of one element.
+        at::Tensor shape =
+            at::empty({}, named.tensor.options().device(at::kCPU)).expand(named.tensor.sizes());
+        if (named.tensor.requires_grad()) shape.requires_grad_(true);
+        (named.buffer ? buffers : parameters).push_back({named.name, shape, named.buffer});
       }
     }
   });
