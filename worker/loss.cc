@@ -37,7 +37,9 @@ void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,
   const double loss = ComputeLoss(kind, outputs, y).item().toDouble();
   evaluation.set_samples(evaluation.samples() + static_cast<uint64_t>(samples));
   evaluation.set_loss_sum(evaluation.loss_sum() + loss * static_cast<double>(samples));
-  if (kind != CROSS_ENTROPY || !AreClassNumbers(y) || outputs.dim() != 2) return;
+  if (kind != CROSS_ENTROPY || !AreClassNumbers(y)) return;
+  evaluation.set_tokens(outputs.dim() > 2);
+  if (outputs.dim() != 2) return;
   evaluation.set_classes(true);
   const at::Tensor best = std::get<1>(at::topk(outputs, std::min<int64_t>(5, outputs.size(1))));
   const at::Tensor hits = best.eq(y.to(at::kLong).unsqueeze(1));

@@ -21,7 +21,8 @@ bool AreClassNumbers(const at::Tensor& y);
 at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y);
 
 // Adds a batch to an evaluation: samples, sum of losses, and for class numbers how many of them are
-// the largest and among the five largest logits. Throws as ComputeLoss.
+// the largest and among the five largest logits, or that there are several of them to a sample.
+// Throws as ComputeLoss.
 void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,
                      Evaluation& evaluation);
 

@@ -96,10 +96,11 @@ std::string EvaluationLine(const Evaluation& evaluation) {
                           Ratio(evaluation.correct(), evaluation.samples()),
                           Ratio(evaluation.correct_top5(), evaluation.samples()));
   }
-  absl::StrAppendFormat(&line, "loss %.4f",
-                        evaluation.samples() == 0
-                            ? 0.0
-                            : evaluation.loss_sum() / static_cast<double>(evaluation.samples()));
+  const double loss = evaluation.samples() == 0
+                          ? 0.0
+                          : evaluation.loss_sum() / static_cast<double>(evaluation.samples());
+  if (evaluation.tokens()) absl::StrAppendFormat(&line, "perplexity %.2f  ", std::exp(loss));
+  absl::StrAppendFormat(&line, "loss %.4f", loss);
   return line;
 }
 

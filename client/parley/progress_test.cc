@@ -90,6 +90,8 @@ TEST(EvaluationLine, LeavesOutAccuracyWhereThereAreNoClasses) {
   Evaluation evaluation = Evaluated(2, 0);
   evaluation.set_classes(false);
   EXPECT_EQ(EvaluationLine(evaluation), "epoch 2  step 600  loss 0.2901");
+  evaluation.set_tokens(true);
+  EXPECT_EQ(EvaluationLine(evaluation), "epoch 2  step 600  perplexity 1.34  loss 0.2901");
 }
 
 TEST(FinalTable, EndsWithTheAccuracyOfTheLastEvaluationAndNamesAllPlaces) {

@@ -8,11 +8,15 @@ import os
 import random
 import signal
 import sys
+import time
 
 sys.path.insert(0, "tests/process")
+import safetensors.torch
+import torch
+from support import data
 from support.bits import assert_same_bits
 from support.brake import Brake
-from support.jobs import Run, exported, main, wait_for
+from support.jobs import Run, exported, main
 
 STEPS = 8
 SEED = 20261123
@@ -45,13 +49,13 @@ def start(where, name, cluster="", rest="", layers=3, model="", text="", workers
     return Run(folder / "job.textproto")
 
 
-def stage_pid(run, ordinal):
+def pid_of(run, role, ordinal):
     """Of the one that has this place now."""
     for status in run.status()["members"]:
         member = status["member"]
-        if member["role"] == "STAGE" and int(member.get("ordinal", 0)) == ordinal:
+        if member["role"] == role and int(member.get("ordinal", 0)) == ordinal:
             return int(member["pid"])
-    raise AssertionError(f"no stage {ordinal}")
+    raise AssertionError(f"no {role} {ordinal}")
 
 
 def every_schedule_computes_what_one_process_does(where, runs):
@@ -71,26 +75,84 @@ def every_schedule_computes_what_one_process_does(where, runs):
     assert_same_bits(exported(cut.out), expected, "three stages that compute forwards again")
 
 
-def stages_that_are_killed_change_nothing(where, runs):
+def chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums(where, runs):
+    for name, options in {
+        "chimera": dict(cluster="stages: 2", rest="pipeline { schedule: CHIMERA }"),
+        "tied": dict(cluster="stages: 2", model="tied: true"),
+        "tied-words": dict(cluster="stages: 2", model="tied: true", text="tokens: WORDS"),
+    }.items():
+        alone = start(where, f"{name}-alone", **{**options, "cluster": "", "rest": ""})
+        run = start(where, name, **options)
+        runs += [alone, run]
+        assert alone.wait() == 0 and run.wait() == 0, name
+        got, expected = (safetensors.torch.load(exported(one.out)[0]) for one in (run, alone))
+        assert got.keys() == expected.keys()
+        for tensor, value in expected.items():
+            torch.testing.assert_close(got[tensor], value, rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {tensor}: {text}")
+        print(f"{name}: the same to 1e-5")
+
+
+def a_residual_network_is_cut_anywhere(where, runs):
+    """Batch normalisation in training, images, an uneven last microbatch, fewer microbatches than stages."""
+
+    def network(name, cluster="", rest=""):
+        folder = where / name
+        folder.mkdir()
+        data.write_idx(folder / "data")
+        (folder / "job.textproto").write_text(
+            f"""
+            name: "resnet"
+            seed: 3
+            model {{ resnet {{ depth: 18 }} }}
+            data {{ idx {{ directory: "{folder}/data" }} batch: 7 }}
+            optimizer {{ sgd {{ rate: 0.01 momentum: 0.9 }} }}
+            consistency {{ sync {{ deterministic: true }} }}
+            cluster {{ workers: 1 shards: 2 {cluster} }}
+            accumulate: 3
+            threads: 1
+            steps: 3
+            {rest}
+            """
+        )
+        run = Run(folder / "job.textproto")
+        runs.append(run)
+        assert run.wait() == 0, name
+        return exported(run.out)
+
+    expected = network("alone")
+    assert_same_bits(network("two", "stages: 2"), expected, "two stages")
+    assert_same_bits(network("four", "stages: 4", "pipeline { recompute: true }"), expected, "four stages, three microbatches")
+
+
+def processes_that_are_killed_change_nothing(where, runs):
     chance = random.Random(SEED)
-    steps = 30
+    rounds = 20 if "--all" in sys.argv else 5
+    steps = 10 + 6 * rounds
     straight = start(where, "straight", "stages: 2", workers=2, steps=steps)
     runs.append(straight)
     assert straight.wait() == 0
     expected = exported(straight.out)
-    run = start(where, "killed", "stages: 2", "max_restarts: 8", workers=2, steps=steps, liveness="2s")
+    run = start(where, "killed", "stages: 2", "max_restarts: 30", workers=2, steps=steps, liveness="2s")
     runs.append(run)
-    for step in (4, 12, 20):
+    for step in range(4, 4 + 6 * rounds, 6):
         brake = Brake(run)
         run.wait_for_step(step)
-        ordinal = chance.randrange(4)
-        os.kill(stage_pid(run, ordinal), signal.SIGKILL)
+        role, ordinal = chance.choice([("STAGE", 0), ("STAGE", 1), ("STAGE", 2), ("STAGE", 3), ("WORKER", 1)])
+        os.kill(pid_of(run, role, ordinal), signal.SIGKILL)
         brake.release()
-        print(f"killed stage {ordinal} after step {step}")
+        began = time.monotonic()
         run.wait_for_step(step + 2)
+        print(f"killed {role.lower()} {ordinal} after step {step}; going on after {time.monotonic() - began:.1f} s")
     assert run.wait() == 0
-    assert_same_bits(exported(run.out), expected, "after stages were killed")
+    assert_same_bits(exported(run.out), expected, "after processes were killed")
 
 
 if __name__ == "__main__":
-    main(every_schedule_computes_what_one_process_does, stages_that_are_killed_change_nothing)
+    if "--all" in sys.argv:
+        main(processes_that_are_killed_change_nothing)
+    main(
+        every_schedule_computes_what_one_process_does,
+        chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums,
+        a_residual_network_is_cut_anywhere,
+        processes_that_are_killed_change_nothing,
+    )
