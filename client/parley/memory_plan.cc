@@ -140,13 +140,14 @@ ComputeMemory PlanCompute(const JobConfig& job, const ModelDescription& model,
 
 std::string MemoryText(absl::Span<const ShardMemory> shards, const ComputeMemory& compute) {
   std::string text = "memory for tensors, beside what a process needs anyway\n";
+  const std::string who = compute.stage ? "stages" : "workers";
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardMemory& shard = shards[i];
     absl::StrAppendFormat(&text, "  shard %-4d %10s: %s\n", i, BytesText(shard.here()),
                           Parts(shard));
     if (shard.step_remote == shard.step_here) continue;
-    absl::StrAppendFormat(&text, "  %10s %10s: with workers on other machines, open step %s\n", "",
-                          BytesText(shard.remote()), BytesText(shard.step_remote));
+    absl::StrAppendFormat(&text, "  %10s %10s: with %s on other machines, open step %s\n", "",
+                          BytesText(shard.remote()), who, BytesText(shard.step_remote));
   }
   const std::string what = "gradients, the largest of them once more, and parameters;";
   if (compute.stage) {

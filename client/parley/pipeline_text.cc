@@ -64,9 +64,10 @@ std::string PipelineText(const JobConfig& job, const ModelDescription& model,
   absl::StrAppendFormat(&text,
                         "%-20s %.3f with equal stages; uneven ones and slow links make it larger\n",
                         "predicted bubble", plan.prediction.bubble);
-  absl::StrAppendFormat(
-      &text, "\neach pipeline; kept: microbatches whose %s a stage has at once, at most\n",
-      job.pipeline().recompute() ? "inputs" : "activations");
+  absl::StrAppendFormat(&text,
+                        "\neach pipeline; kept: microbatches whose %s a stage has at "
+                        "once, counted in each of its parts\n",
+                        job.pipeline().recompute() ? "inputs" : "activations");
   absl::StrAppendFormat(&text, "  %5s %12s %13s %5s  parts and their layers\n", "stage",
                         "parameters", "with buffers", "kept");
   for (uint32_t stage = 0; stage < plan.schedule.stages.size(); ++stage) {
@@ -84,7 +85,7 @@ absl::Status WriteTimeline(const JobConfig& job, const ModelDescription& model,
   const absl::StatusOr<PipelinePlan> plan = PlanPipelines(job, model);
   if (!plan.ok()) return plan.status();
   const std::string title =
-      absl::StrFormat("%s: %s, microbatches: %d; equal stages, a forward taken for 1s", job.name(),
+      absl::StrFormat("%s: %s, microbatches: %d, equal stages, 1s a forward", job.name(),
                       ScheduleName(job, *plan), plan->schedule.microbatches);
   const absl::Status written =
       WriteFileAtomically(files, path, DrawTimeline(plan->prediction, title));

@@ -69,15 +69,15 @@ void ExpectWords(const std::string& text, const std::vector<std::string>& all) {
 
 TEST(PipelineText, ShowsTheScheduleAndWhatEachStageHas) {
   // 1F1B's bubble is (D - 1) / (N + D - 1), and stage s keeps D - s microbatches.
-  ExpectWords(
-      Text(Job(), Model()),
-      {"2 of parley-worker, 8 of parley-stage (4 for each worker)\n",
-       "schedule             1f1b; microbatches of a step: 16, of 3 samples each\n",
-       "predicted bubble     0.158 with equal stages", "whose activations a stage has at once",
-       "      0          100         400 B     4  0: embedding .. layer.0\n",
-       "      1          200        1000 B     3  1: l1\n",
-       "      2       263144      1.00 MiB     2  2: l2\n",
-       "      3          100         400 B     1  3: l3\n"});
+  ExpectWords(Text(Job(), Model()),
+              {"2 of parley-worker, 8 of parley-stage (4 for each worker)\n",
+               "schedule             1f1b; microbatches of a step: 16, of 3 samples each\n",
+               "predicted bubble     0.158 with equal stages",
+               "whose activations a stage has at once, counted",
+               "      0          100         400 B     4  0: embedding .. layer.0\n",
+               "      1          200        1000 B     3  1: l1\n",
+               "      2       263144      1.00 MiB     2  2: l2\n",
+               "      3          100         400 B     1  3: l3\n"});
 }
 
 TEST(PipelineText, AStageWithSeveralPartsHasALineForEach) {
@@ -89,6 +89,9 @@ TEST(PipelineText, AStageWithSeveralPartsHasALineForEach) {
               {"schedule             interleaved; ", "bubble     0.086 with",
                "  0: embedding .. layer.0\n                                        "
                "  4: l4\n"});
+  // A group of 7 needs 4 credits: with one the bubble would be 0.263, not 1.5 / 8.5.
+  job.set_accumulate(7);
+  ExpectWords(Text(job, Model(8)), {"bubble     0.176 with"});
   job = Job();
   job.mutable_pipeline()->set_schedule(CHIMERA);
   job.set_accumulate(4);
@@ -103,7 +106,8 @@ TEST(PipelineText, ForwardsThatAreComputedAgainMakeBackwardsLonger) {
   // (D - 1)I is waited for: 3 of 48 + 3, and with the forward in it 6 of 64 + 6.
   ExpectWords(Text(job, Model()), {"bubble     0.059 with"});
   job.mutable_pipeline()->set_recompute(true);
-  ExpectWords(Text(job, Model()), {"bubble     0.086 with", "whose inputs a stage has at once"});
+  ExpectWords(Text(job, Model()),
+              {"bubble     0.086 with", "whose inputs a stage has at once, counted"});
 }
 
 TEST(PipelineText, TheLargestStageHasItsOwnTensorsTwiceAndWorkersHaveNone) {
@@ -122,9 +126,9 @@ TEST(PipelineText, ATensorOfTwoStagesHasAGradientOfEach) {
   for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
   for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
   // 263,444 elements by 2 workers and their sum, and the buffer of each worker.
-  ExpectWords(Text(job, model), {"with workers on other machines, open step 3.02 MiB\n"});
+  ExpectWords(Text(job, model), {"with stages on other machines, open step 3.02 MiB\n"});
   for (TensorSpec& tensor : model.tensors) tensor.add_stages(1);
-  ExpectWords(Text(job, model), {"with workers on other machines, open step 5.03 MiB\n"});
+  ExpectWords(Text(job, model), {"with stages on other machines, open step 5.03 MiB\n"});
 }
 
 TEST(PipelineText, AScheduleThatCannotRunIsRefusedWithTheReason) {
@@ -152,8 +156,8 @@ TEST(PipelineText, TheTimelineIsWrittenAsAPicture) {
   ASSERT_TRUE(WriteTimeline(Job(), Model(), "/out/step.svg", files).ok());
   const auto svg = ReadWholeFile(files, "/out/step.svg");
   ASSERT_TRUE(svg.ok()) << svg.status();
-  ExpectWords(*svg, {"<svg ", ">piped: 1f1b, microbatches: 16; equal stages, ", "bubble 15.8%<",
-                     ">stage 3<", "</svg>"});
+  ExpectWords(*svg, {"<svg ", ">piped: 1f1b, microbatches: 16, equal stages, 1s a forward: 57s, ",
+                     "bubble 15.8%<", ">stage 3<", "</svg>"});
 }
 
 TEST(PipelineText, ATimelineThatCannotBeMadeOrWrittenIsRefused) {
