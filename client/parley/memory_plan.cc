@@ -63,9 +63,11 @@ void Add(const JobConfig& job, const Keeps& keeps, const TensorSpec& tensor, uin
   shard.state += state;
   if (keeps.checkpoints) shard.checkpoint += state;
   const uint64_t sum = elements * sizeof(float);
+  // Of a pipeline each stage that has the tensor gives a gradient.
+  const uint64_t gradients = keeps.workers * std::max(1, tensor.stages_size());
   // Lent gradients are added up tile by tile, unless the sum's norm is wanted first.
   shard.step_here += keeps.clocked || keeps.reduces ? sum : 0;
-  shard.step_remote += (keeps.apart ? keeps.workers + 1 : 1) * sum;
+  shard.step_remote += (keeps.apart ? gradients + 1 : 1) * sum;
 }
 
 // The parts that there are.
@@ -78,6 +80,36 @@ std::string Parts(const ShardMemory& shard) {
     if (bytes != 0) absl::StrAppend(&text, ", ", name, " ", BytesText(bytes));
   }
   return text;
+}
+
+bool Has(std::optional<uint32_t> stage, const TensorSpec& tensor) {
+  const auto& stages = tensor.stages();
+  return !stage || std::find(stages.begin(), stages.end(), *stage) != stages.end();
+}
+
+// Of a stage, or of a worker that has the whole model.
+ComputeMemory PlanOne(std::optional<uint32_t> stage, bool versions, const ModelDescription& model,
+                      absl::Span<const Slice> slices) {
+  uint64_t all = 0;
+  uint64_t largest = 0;
+  for (const TensorSpec& tensor : model.tensors) {
+    if (!Has(stage, tensor)) continue;
+    all += ByteCount(tensor);
+    if (!tensor.buffer()) largest = std::max(largest, ByteCount(tensor));
+  }
+  uint64_t shown = 0;
+  for (const Slice& slice : slices) {
+    if (!Has(stage, model.tensors[slice.tensor()])) continue;
+    const uint64_t bytes =
+        (slice.end() - slice.begin()) * ElementBytes(model.tensors[slice.tensor()].dtype());
+    if (bytes >= kShownBytes) shown += bytes;
+  }
+  // Values that may be older than the newest are copied.
+  if (versions) shown = 0;
+  return {.stage = stage,
+          .here = 2 * all + largest - shown,
+          .remote = 2 * all + largest,
+          .starting = 2 * all};
 }
 
 }  // namespace
@@ -93,45 +125,49 @@ std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription
   return shards;
 }
 
-WorkerMemory PlanWorker(const JobConfig& job, const ModelDescription& model,
-                        absl::Span<const Slice> slices) {
-  uint64_t all = 0;
-  uint64_t largest = 0;
-  for (const TensorSpec& tensor : model.tensors) {
-    all += ByteCount(tensor);
-    if (!tensor.buffer()) largest = std::max(largest, ByteCount(tensor));
+ComputeMemory PlanCompute(const JobConfig& job, const ModelDescription& model,
+                          absl::Span<const Slice> slices) {
+  const bool versions = KeptIn(job, model).versions;
+  const uint32_t stages = job.cluster().stages();
+  if (stages == 0) return PlanOne(std::nullopt, versions, model, slices);
+  ComputeMemory most = PlanOne(0, versions, model, slices);
+  for (uint32_t stage = 1; stage < stages; ++stage) {
+    const ComputeMemory memory = PlanOne(stage, versions, model, slices);
+    if (memory.remote > most.remote) most = memory;
   }
-  uint64_t shown = 0;
-  for (const Slice& slice : slices) {
-    const uint64_t bytes =
-        (slice.end() - slice.begin()) * ElementBytes(model.tensors[slice.tensor()].dtype());
-    if (bytes >= kShownBytes) shown += bytes;
-  }
-  // Values that may be older than the newest are copied.
-  if (KeptIn(job, model).versions) shown = 0;
-  return {.here = 2 * all + largest - shown, .remote = 2 * all + largest, .starting = 2 * all};
+  return most;
 }
 
-std::string MemoryText(absl::Span<const ShardMemory> shards, const WorkerMemory& worker) {
+std::string MemoryText(absl::Span<const ShardMemory> shards, const ComputeMemory& compute) {
   std::string text = "memory for tensors, beside what a process needs anyway\n";
+  const std::string who = compute.stage ? "stages" : "workers";
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardMemory& shard = shards[i];
     absl::StrAppendFormat(&text, "  shard %-4d %10s: %s\n", i, BytesText(shard.here()),
                           Parts(shard));
     if (shard.step_remote == shard.step_here) continue;
-    absl::StrAppendFormat(&text, "  %10s %10s: with workers on other machines, open step %s\n", "",
-                          BytesText(shard.remote()), BytesText(shard.step_remote));
+    absl::StrAppendFormat(&text, "  %10s %10s: with %s on other machines, open step %s\n", "",
+                          BytesText(shard.remote()), who, BytesText(shard.step_remote));
   }
-  absl::StrAppendFormat(&text,
-                        "  each worker %9s: gradients, the largest of them once more, and "
-                        "parameters; activations and data come on top\n",
-                        BytesText(worker.here));
-  if (worker.here < worker.remote) {
+  const std::string what = "gradients, the largest of them once more, and parameters;";
+  if (compute.stage) {
+    absl::StrAppendFormat(
+        &text, "  stage %-4d %10s: the largest of a pipeline: %s activations come on top\n",
+        *compute.stage, BytesText(compute.here), what);
+  } else {
+    absl::StrAppendFormat(&text, "  each worker %9s: %s activations and data come on top\n",
+                          BytesText(compute.here), what);
+  }
+  if (compute.here < compute.remote) {
     absl::StrAppendFormat(&text, "  %10s %10s: with shards on other machines\n", "",
-                          BytesText(worker.remote));
+                          BytesText(compute.remote));
   }
-  if (worker.here < worker.starting) {
-    absl::StrAppendFormat(&text, "  %10s %10s: while it starts\n", "", BytesText(worker.starting));
+  if (compute.here < compute.starting) {
+    absl::StrAppendFormat(&text, "  %10s %10s: while it starts\n", "", BytesText(compute.starting));
+  }
+  if (compute.stage) {
+    absl::StrAppend(&text,
+                    "  workers have no parameters, their stages have them; data come on top\n");
   }
   return text;
 }

@@ -2,6 +2,7 @@
 #define PARLEY_CLIENT_PARLEY_MEMORY_PLAN_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,18 +35,20 @@ struct ShardMemory {
 std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription& model,
                                     absl::Span<const Slice> slices);
 
-// What the tensors of one worker take, in bytes: gradients, the largest gradient once more, as
-// backward makes it, and parameters.
-struct WorkerMemory {
-  uint64_t here = 0;      // all shards are on its machine and show it theirs
-  uint64_t remote = 0;    // none is
-  uint64_t starting = 0;  // until its first pull, where the job starts from nothing
+// What the tensors of one process that computes take, in bytes: gradients, the largest gradient
+// once more, as backward makes it, and parameters. It is a worker, with those of the whole model,
+// or where the job has pipelines a stage, with its own: then workers have none.
+struct ComputeMemory {
+  std::optional<uint32_t> stage;  // of each pipeline: the one that takes most
+  uint64_t here = 0;              // all shards are on its machine and show it theirs
+  uint64_t remote = 0;            // none is
+  uint64_t starting = 0;          // until its first pull, where the job starts from nothing
 };
-WorkerMemory PlanWorker(const JobConfig& job, const ModelDescription& model,
-                        absl::Span<const Slice> slices);
+ComputeMemory PlanCompute(const JobConfig& job, const ModelDescription& model,
+                          absl::Span<const Slice> slices);
 
 // Both as lines, each ended.
-std::string MemoryText(absl::Span<const ShardMemory> shards, const WorkerMemory& worker);
+std::string MemoryText(absl::Span<const ShardMemory> shards, const ComputeMemory& compute);
 
 }  // namespace parley
 

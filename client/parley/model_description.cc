@@ -1,5 +1,7 @@
 #include "client/parley/model_description.h"
 
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -46,7 +48,33 @@ absl::StatusOr<TensorSpec> Tensor(const Json& object) {
     return Bad(absl::StrCat(tensor.name(), ": buffer is neither true nor false"));
   }
   tensor.set_buffer(buffer != object.end() && buffer->get<bool>());
+  const auto stages = object.find("stages");
+  if (stages == object.end()) return tensor;
+  if (!stages->is_array()) return Bad(absl::StrCat(tensor.name(), ": stages is no list"));
+  for (const Json& stage : *stages) {
+    if (!stage.is_number_unsigned() ||
+        stage.get<uint64_t>() > std::numeric_limits<uint32_t>::max()) {
+      return Bad(absl::StrCat(tensor.name(), " has a stage that is no number"));
+    }
+    tensor.add_stages(stage.get<uint32_t>());
+  }
   return tensor;
+}
+
+absl::StatusOr<std::vector<std::vector<std::string>>> Parts(const Json& object) {
+  std::vector<std::vector<std::string>> parts;
+  const auto found = object.find("parts");
+  if (found == object.end()) return parts;
+  if (!found->is_array()) return Bad("parts is no list");
+  for (const Json& part : *found) {
+    if (!part.is_array() || part.empty()) return Bad("a part without layers");
+    std::vector<std::string>& layers = parts.emplace_back();
+    for (const Json& layer : part) {
+      if (!layer.is_string()) return Bad("a layer without name");
+      layers.push_back(layer.get<std::string>());
+    }
+  }
+  return parts;
 }
 
 }  // namespace
@@ -68,6 +96,9 @@ absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json) 
   if (!test.ok()) return test.status();
   model.training_samples = *training;
   model.test_samples = *test;
+  auto parts = Parts(object);
+  if (!parts.ok()) return parts.status();
+  model.parts = *std::move(parts);
   return model;
 }
 

@@ -15,10 +15,13 @@ struct ModelDescription {
   std::vector<TensorSpec> tensors;
   uint64_t training_samples = 0;
   uint64_t test_samples = 0;
+  // The names of the layers of each part of the model; of jobs with pipelines.
+  std::vector<std::vector<std::string>> parts = {};
 };
 
 // Of one JSON object: {"tensors": [{"name", "dtype", "shape", "buffer"}], "training_samples",
-// "test_samples"}. InvalidArgument for anything else.
+// "test_samples"}. With pipelines each tensor has "stages", and there are "parts": [["layer"]].
+// InvalidArgument for anything else.
 absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json);
 
 }  // namespace parley

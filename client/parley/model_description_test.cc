@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace parley {
 namespace {
@@ -25,12 +28,28 @@ TEST(ModelDescription, IsReadFromJson) {
   EXPECT_TRUE(model->tensors[1].buffer());
   EXPECT_EQ(model->training_samples, 600u);
   EXPECT_EQ(model->test_samples, 0u);
+  EXPECT_EQ(model->tensors[0].stages_size(), 0);
+  EXPECT_TRUE(model->parts.empty());
+}
+
+constexpr char kPipeline[] =
+    R"({"tensors":[{"name":"w","dtype":"F32","shape":[2],"buffer":false,"stages":[0,3]}],)"
+    R"("training_samples":6,"test_samples":0,"parts":[["conv1","layer1.0"],["fc"]]})";
+
+TEST(ModelDescription, OfAPipelineHasTheStagesOfEachTensorAndTheLayersOfEachPart) {
+  const auto model = ParseModelDescription(kPipeline);
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->tensors[0].stages_size(), 2);
+  EXPECT_EQ(model->tensors[0].stages(0), 0u);
+  EXPECT_EQ(model->tensors[0].stages(1), 3u);
+  EXPECT_EQ(model->parts, (std::vector<std::vector<std::string>>{{"conv1", "layer1.0"}, {"fc"}}));
 }
 
 TEST(ModelDescription, EveryPrefixIsRefusedWithoutACrash) {
-  const std::string good = kGood;
-  for (size_t length = 0; length < good.size(); ++length) {
-    EXPECT_FALSE(ParseModelDescription(good.substr(0, length)).ok()) << length;
+  for (const std::string good : {kGood, kPipeline}) {
+    for (size_t length = 0; length < good.size(); ++length) {
+      EXPECT_FALSE(ParseModelDescription(good.substr(0, length)).ok()) << length;
+    }
   }
 }
 
@@ -46,6 +65,24 @@ TEST(ModelDescription, WrongTypesAreRefused) {
        R"({"tensors":[],"training_samples":-1,"test_samples":1})",
        R"({"tensors":[],"training_samples":1})"}) {
     EXPECT_FALSE(ParseModelDescription(json).ok()) << json;
+  }
+}
+
+TEST(ModelDescription, WrongTypesInStagesAndPartsAreRefused) {
+  for (const char* stages : {"3", "[-1]", "[\"0\"]", "[4294967296]", "[0.5]"}) {
+    const auto model = ParseModelDescription(
+        absl::StrCat(R"({"tensors":[{"name":"w","dtype":"F32","shape":[],"stages":)", stages,
+                     R"(}],"training_samples":1,"test_samples":1})"));
+    ASSERT_FALSE(model.ok()) << stages;
+    EXPECT_NE(model.status().message().find("description of its model: w"), std::string::npos)
+        << model.status();
+  }
+  for (const char* parts : {"3", "[3]", "[[]]", "[[3]]", "[[\"fc\"],\"fc\"]"}) {
+    EXPECT_FALSE(ParseModelDescription(
+                     absl::StrCat(R"({"tensors":[],"training_samples":1,"test_samples":1,"parts":)",
+                                  parts, "}"))
+                     .ok())
+        << parts;
   }
 }
 

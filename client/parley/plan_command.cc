@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/parley/command.h"
+#include "client/parley/pipeline_text.h"
 #include "client/parley/plan_text.h"
 #include "client/parley/start_text.h"
 #include "common/file_system.h"
@@ -12,7 +13,8 @@
 namespace parley {
 namespace {
 
-int Plan(const JobArgument& argument) {
+// timeline: the file for the picture of a pipeline's step; empty: none.
+int Plan(const JobArgument& argument, const std::string& timeline) {
   SignalInbox signals;
   const DescribedJob described = DescribeJob(argument, signals);
   if (described.code != kFinished) return Exit(described.code, described.error);
@@ -25,6 +27,10 @@ int Plan(const JobArgument& argument) {
   }
   const auto plan = PlanText(described.job, described.model);
   if (!plan.ok()) return Exit(kWrongUsage, std::string(plan.status().message()));
+  if (!timeline.empty()) {
+    const absl::Status written = WriteTimeline(described.job, described.model, timeline, *files);
+    if (!written.ok()) return Exit(kWrongUsage, std::string(written.message()));
+  }
   const std::string text =
       absl::StrCat("# ", argument.file, " with all defaults filled in\n", JobText(described.job),
                    "\n", *start ? StartText(**start) : "", *plan);
@@ -37,7 +43,11 @@ int Plan(const JobArgument& argument) {
 Command AddPlan(CLI::App& subcommand) {
   const auto argument = std::make_shared<JobArgument>();
   AddJobArgument(subcommand, *argument);
-  return [argument] { return Plan(*argument); };
+  const auto timeline = std::make_shared<std::string>();
+  subcommand.add_option("--timeline", *timeline,
+                        "Of a job with pipelines: draw what its stages do in a step, as foretold, "
+                        "into this file (SVG)");
+  return [argument, timeline] { return Plan(*argument, *timeline); };
 }
 
 }  // namespace parley

@@ -7,6 +7,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/parley/memory_plan.h"
+#include "client/parley/pipeline_plan.h"
+#include "client/parley/pipeline_text.h"
 #include "client/parley/units.h"
 #include "common/job/consistency.h"
 #include "common/job/data_division.h"
@@ -27,6 +29,13 @@ std::string SliceRow(const TensorSpec& tensor, const Slice& slice) {
                          absl::StrCat("[", absl::StrJoin(tensor.shape(), ","), "]"),
                          BytesText(Elements(slice) * ElementBytes(tensor.dtype())),
                          tensor.buffer() ? "  buffer" : "");
+}
+
+std::string StageProcesses(const JobConfig& job) {
+  const uint64_t stages = job.cluster().stages();
+  if (stages == 0) return "";
+  return absl::StrFormat(", %d of parley-stage (%d for each worker)",
+                         stages * job.cluster().workers(), stages);
 }
 
 void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
@@ -55,9 +64,16 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
   const auto slices = Place(model.tensors, shards);
   if (!slices.ok()) return slices.status();
 
+  std::string pipelines;
+  if (job.cluster().stages() != 0) {
+    const auto plan = PlanPipelines(job, model);
+    if (!plan.ok()) return plan.status();
+    pipelines = PipelineText(job, model, *plan);
+  }
+
   std::string text =
-      absl::StrFormat("%-20s 1 coordinator, %d of parley-shard, %d of parley-worker\n", "processes",
-                      shards, workers);
+      absl::StrFormat("%-20s 1 coordinator, %d of parley-shard, %d of parley-worker%s\n",
+                      "processes", shards, workers, StageProcesses(job));
   AddSteps(text, job, model);
 
   uint64_t trained = 0;
@@ -68,6 +84,7 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
   }
   absl::StrAppendFormat(&text, "%-20s %d in %d tensors; with buffers %s\n", "parameters", trained,
                         model.tensors.size(), BytesText(values));
+  absl::StrAppend(&text, pipelines);
 
   const std::vector<ShardMemory> memory = PlanShards(job, model, *slices);
   std::vector<std::string> rows(shards);
@@ -79,7 +96,7 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
                           memory[i].slices, rows[i]);
   }
 
-  absl::StrAppend(&text, "\n", MemoryText(memory, PlanWorker(job, model, *slices)));
+  absl::StrAppend(&text, "\n", MemoryText(memory, PlanCompute(job, model, *slices)));
   return text;
 }
 

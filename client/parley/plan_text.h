@@ -9,9 +9,9 @@
 
 namespace parley {
 
-// What would run: processes, steps, what lies on each shard, and memory. A pure function of a job
-// that LoadJob gave and of its model. Lines, each ended. InvalidArgument for a model that cannot be
-// placed.
+// What would run: processes, steps, pipelines, what lies on each shard, and memory. A pure function
+// of a job that LoadJob gave and of its model. Lines, each ended. InvalidArgument for a model that
+// cannot be placed; the codes of PlanPipelines.
 absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescription& model);
 
 }  // namespace parley

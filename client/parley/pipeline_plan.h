@@ -1,0 +1,27 @@
+#ifndef PARLEY_CLIENT_PARLEY_PIPELINE_PLAN_H_
+#define PARLEY_CLIENT_PARLEY_PIPELINE_PLAN_H_
+
+#include "absl/status/statusor.h"
+#include "client/parley/model_description.h"
+#include "proto/job.pb.h"
+#include "server/pipeline_stage/schedule/prediction.h"
+#include "server/pipeline_stage/schedule/schedule.h"
+
+namespace parley {
+
+// What each pipeline of a job does in a step, and how it goes.
+struct PipelinePlan {
+  Schedule schedule;
+  // Where all parts cost the same and messages take no time. A forward takes a second, a backward
+  // two, and one that computes its forward again (pipeline.recompute) three.
+  Prediction prediction;
+};
+
+// Of a job with cluster.stages above 0 and its model. InvalidArgument: the description has other
+// parts or stages than the job. The codes of ScheduleOf and Predict, with their reasons: such a
+// schedule cannot run.
+absl::StatusOr<PipelinePlan> PlanPipelines(const JobConfig& job, const ModelDescription& model);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_PARLEY_PIPELINE_PLAN_H_

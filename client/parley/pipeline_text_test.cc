@@ -1,0 +1,177 @@
+#include "client/parley/pipeline_text.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "client/parley/plan_text.h"
+#include "common/file_system.h"
+#include "common/memory_file_system.h"
+
+namespace parley {
+namespace {
+
+// Two pipelines of 4 stages; 16 microbatches of 3 samples.
+JobConfig Job() {
+  JobConfig job;
+  job.set_name("piped");
+  job.mutable_data()->set_batch(3);
+  job.set_accumulate(16);
+  job.mutable_optimizer()->mutable_adam()->set_rate(0.001);
+  job.mutable_consistency()->mutable_sync();
+  job.mutable_cluster()->set_workers(2);
+  job.mutable_cluster()->set_shards(1);
+  job.mutable_cluster()->set_stages(4);
+  job.mutable_pipeline()->set_schedule(ONE_F_ONE_B);
+  job.mutable_pipeline()->set_parts_per_stage(1);
+  job.set_epochs(1);
+  return job;
+}
+
+TensorSpec Tensor(const std::string& name, int64_t elements,
+                  std::initializer_list<uint32_t> stages) {
+  TensorSpec tensor;
+  tensor.set_name(name);
+  tensor.set_dtype(F32);
+  tensor.add_shape(elements);
+  for (const uint32_t stage : stages) tensor.add_stages(stage);
+  return tensor;
+}
+
+// "tied" is on the first and the last stage; stage 2 takes most. So many parts, the first one with
+// three layers.
+ModelDescription Model(uint32_t parts = 4) {
+  ModelDescription model;
+  model.tensors = {Tensor("tied", 100, {0, 3}), Tensor("b", 200, {1}), Tensor("c", 262144, {2}),
+                   Tensor("d", 1000, {2}), Tensor("mean", 50, {1})};
+  model.tensors.back().set_buffer(true);
+  model.training_samples = 960;
+  model.parts.push_back({"embedding", "norm", "layer.0"});
+  for (uint32_t part = 1; part < parts; ++part) model.parts.push_back({absl::StrCat("l", part)});
+  return model;
+}
+
+std::string Text(const JobConfig& job, const ModelDescription& model) {
+  const auto text = PlanText(job, model);
+  EXPECT_TRUE(text.ok()) << text.status();
+  return text.value_or("");
+}
+
+void ExpectWords(const std::string& text, const std::vector<std::string>& all) {
+  for (const std::string& words : all) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << " is not in\n" << text;
+  }
+}
+
+TEST(PipelineText, ShowsTheScheduleAndWhatEachStageHas) {
+  // 1F1B's bubble is (D - 1) / (N + D - 1), and stage s keeps D - s microbatches.
+  ExpectWords(Text(Job(), Model()),
+              {"2 of parley-worker, 8 of parley-stage (4 for each worker)\n",
+               "schedule             1f1b; microbatches of a step: 16, of 3 samples each\n",
+               "predicted bubble     0.158 with equal stages",
+               "whose activations a stage has at once, counted",
+               "      0          100         400 B     4  0: embedding .. layer.0\n",
+               "      1          200        1000 B     3  1: l1\n",
+               "      2       263144      1.00 MiB     2  2: l2\n",
+               "      3          100         400 B     1  3: l3\n"});
+}
+
+TEST(PipelineText, AStageWithSeveralPartsHasALineForEach) {
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_schedule(INTERLEAVED);
+  job.mutable_pipeline()->set_parts_per_stage(2);
+  // (D - 1) / v forwards and backwards are waited for, of 16 and so many: 1.5 / 17.5.
+  ExpectWords(Text(job, Model(8)),
+              {"schedule             interleaved; ", "bubble     0.086 with",
+               "  0: embedding .. layer.0\n                                        "
+               "  4: l4\n"});
+  // A group of 7 needs 4 credits: with one the bubble would be 0.263, not 1.5 / 8.5.
+  job.set_accumulate(7);
+  ExpectWords(Text(job, Model(8)), {"bubble     0.176 with"});
+  job = Job();
+  job.mutable_pipeline()->set_schedule(CHIMERA);
+  job.set_accumulate(4);
+  // 4 forwards and backwards take 12, and 2 backwards are waited for: 4 / 16.
+  ExpectWords(Text(job, Model()), {"schedule             chimera; ", "bubble     0.250 with",
+                                   "  1: l1\n                                          2: l2\n"});
+}
+
+TEST(PipelineText, ForwardsThatAreComputedAgainMakeBackwardsLonger) {
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_schedule(ZERO_BUBBLE);
+  // (D - 1)I is waited for: 3 of 48 + 3, and with the forward in it 6 of 64 + 6.
+  ExpectWords(Text(job, Model()), {"bubble     0.059 with"});
+  job.mutable_pipeline()->set_recompute(true);
+  ExpectWords(Text(job, Model()),
+              {"bubble     0.086 with", "whose inputs a stage has at once, counted"});
+}
+
+TEST(PipelineText, TheLargestStageHasItsOwnTensorsTwiceAndWorkersHaveNone) {
+  // 1 MiB and 4000 bytes, of values and of gradients, the larger one's gradient once more; one
+  // slice is shown.
+  const std::string text = Text(Job(), Model());
+  ExpectWords(text, {"  stage 2      2.01 MiB: the largest of a pipeline: gradients, ",
+                     " 3.01 MiB: with shards on other machines\n", "workers have no parameters"});
+  EXPECT_EQ(text.find("each worker "), std::string::npos) << text;
+}
+
+TEST(PipelineText, ATensorOfTwoStagesHasAGradientOfEach) {
+  JobConfig job = Job();
+  job.mutable_consistency()->mutable_sync()->set_deterministic(true);
+  ModelDescription model = Model();
+  for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
+  for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
+  // 263,444 elements by 2 workers and their sum, and the buffer of each worker.
+  ExpectWords(Text(job, model), {"with stages on other machines, open step 3.02 MiB\n"});
+  for (TensorSpec& tensor : model.tensors) tensor.add_stages(1);
+  ExpectWords(Text(job, model), {"with stages on other machines, open step 5.03 MiB\n"});
+}
+
+TEST(PipelineText, AScheduleThatCannotRunIsRefusedWithTheReason) {
+  JobConfig job = Job();
+  job.set_accumulate(1 << 20);
+  const auto text = PlanText(job, Model());
+  EXPECT_EQ(text.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(text.status().message().find("cannot run: 4 stages with 1 parts each and 1048576"),
+            absl::string_view::npos)
+      << text.status();
+}
+
+TEST(PipelineText, ADescriptionOfOtherPartsOrStagesIsRefused) {
+  EXPECT_FALSE(PlanText(Job(), Model(3)).ok());
+  ModelDescription model = Model();
+  model.tensors[1].set_stages(0, 4);
+  EXPECT_FALSE(PlanText(Job(), model).ok());
+  model.tensors[1].clear_stages();
+  EXPECT_FALSE(PlanText(Job(), model).ok());
+}
+
+TEST(PipelineText, TheTimelineIsWrittenAsAPicture) {
+  MemoryFileSystem files;
+  ASSERT_TRUE(files.CreateDirectories("/out").ok());
+  ASSERT_TRUE(WriteTimeline(Job(), Model(), "/out/step.svg", files).ok());
+  const auto svg = ReadWholeFile(files, "/out/step.svg");
+  ASSERT_TRUE(svg.ok()) << svg.status();
+  ExpectWords(*svg, {"<svg ", ">piped: 1f1b, microbatches: 16, equal stages, 1s a forward: 57s, ",
+                     "bubble 15.8%<", ">stage 3<", "</svg>"});
+}
+
+TEST(PipelineText, ATimelineThatCannotBeMadeOrWrittenIsRefused) {
+  MemoryFileSystem files;
+  const absl::Status written = WriteTimeline(Job(), Model(), "/nowhere/step.svg", files);
+  EXPECT_NE(written.message().find("--timeline: "), absl::string_view::npos) << written;
+  EXPECT_NE(written.message().find("/nowhere/step.svg"), absl::string_view::npos) << written;
+  JobConfig job = Job();
+  job.mutable_cluster()->set_stages(0);
+  const absl::Status none = WriteTimeline(job, Model(), "/step.svg", files);
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(none.message().find("the job has none"), absl::string_view::npos) << none;
+  EXPECT_FALSE(files.Exists("/step.svg"));
+}
+
+}  // namespace
+}  // namespace parley
