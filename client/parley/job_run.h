@@ -46,8 +46,8 @@ class JobRun {
   void Preempt(int signal);
   absl::Status Start(const std::string& name, const std::string& program,
                      std::vector<std::string> arguments);
-  // Shards, workers and stages, once the coordinator answers: whatever is wrong with the job's directory or
-  // the coordinator's ports shows before they exist.
+  // Shards, workers and stages, once the coordinator answers: whatever is wrong with the job's
+  // directory or the coordinator's ports shows before they exist.
   absl::Status StartMembers();
   void Ended(size_t child, absl::Time now);
   // Starts another process in its place.

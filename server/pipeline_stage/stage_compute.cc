@@ -151,7 +151,8 @@ void StageCompute::RunAgain(uint32_t part, Live& live) {
   }
   live.output = Run(part, live);
   const c10::NoGradGuard no_grad;
-  for (auto& [buffer, value] : kept) buffer.copy_(value);
+  // Through data(): the graph has them, does not use them, and refuses a later version of them.
+  for (auto& [buffer, value] : kept) buffer.data().copy_(value);
 }
 
 // Leads LibTorch from the output back to `inputs`; empty: to all.

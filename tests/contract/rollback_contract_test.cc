@@ -284,8 +284,8 @@ TEST_P(RollbackContract, InAnEvaluation) {
       if (session.ordinal() != 0) return;
       // Where no step holds the workers together one may leave it out (docs/clocked.md).
       const bool left_out = !mode.in_step && course.evaluated.size() == 3;
-      EXPECT_EQ(course.evaluated, left_out ? (std::vector<uint64_t>{1, 2, 3})
-                                           : (std::vector<uint64_t>{1, 2, 2, 3}));
+      EXPECT_EQ(course.evaluated,
+                left_out ? (std::vector<uint64_t>{1, 2, 3}) : (std::vector<uint64_t>{1, 2, 2, 3}));
     });
     ExpectWholeJob(*cluster, mode);
   }

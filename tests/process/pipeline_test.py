@@ -1,7 +1,7 @@
-"""Pipelines of real stage processes compute the same, bit for bit, as one process; also where stages are killed.
+"""Pipelines of real stage processes compute the same, bit for bit, as one process; also where some of them are killed.
 
 A small transformer with dropout on a made text, deterministic, with Adam and clipping: without stages, and with two of them under
-each schedule. Then two pipelines, of whose stages some are killed while the job trains.
+each schedule. A residual network. Then two pipelines, of whose processes some are killed while the job trains.
 """
 
 import os
@@ -26,7 +26,7 @@ name: "pipeline"
 seed: 5
 model {{ transformer {{ width: 32 heads: 2 hidden: 48 layers: {layers} dropout: 0.2 {model} }} }}
 data {{ text {{ train: "book.txt" test_share: 0.2 length: 12 columns: 4 {text} }} batch: 3 evaluation_batch: 8 }}
-optimizer {{ adam {{ rate: 0.002 }} clip_norm: 0.5 }}
+optimizer {{ {optimizer} clip_norm: 0.5 }}
 consistency {{ sync {{ deterministic: true }} }}
 cluster {{ workers: {workers} shards: 2 {cluster} }}
 accumulate: 4
@@ -37,14 +37,14 @@ steps: {steps}
 """
 
 
-def start(where, name, cluster="", rest="", layers=3, model="", text="", workers=1, steps=STEPS, liveness="10s"):
+def start(where, name, cluster="", rest="", layers=3, model="", text="", workers=1, steps=STEPS, liveness="10s", optimizer="adam { rate: 0.002 }"):
     folder = where / name
     folder.mkdir()
     chance = random.Random(SEED)
     words = ["the", "light", "of", "a", "stage", "shone", "and", "it", "was", "good"]
     (folder / "book.txt").write_text(" ".join(chance.choice(words) for _ in range(3000)))
     (folder / "job.textproto").write_text(
-        JOB.format(cluster=cluster, rest=rest, layers=layers, model=model, text=text, workers=workers, steps=steps, liveness=liveness)
+        JOB.format(cluster=cluster, rest=rest, layers=layers, model=model, text=text, workers=workers, steps=steps, liveness=liveness, optimizer=optimizer)
     )
     return Run(folder / "job.textproto")
 
@@ -76,11 +76,13 @@ def every_schedule_computes_what_one_process_does(where, runs):
 
 
 def chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums(where, runs):
+    # Not Adam, which makes steps as large as any of gradients that are 0 but for rounding (a key's bias has one).
     for name, options in {
         "chimera": dict(cluster="stages: 2", rest="pipeline { schedule: CHIMERA }"),
         "tied": dict(cluster="stages: 2", model="tied: true"),
         "tied-words": dict(cluster="stages: 2", model="tied: true", text="tokens: WORDS"),
     }.items():
+        options["optimizer"] = "sgd { rate: 0.5 }"
         alone = start(where, f"{name}-alone", **{**options, "cluster": "", "rest": ""})
         run = start(where, name, **options)
         runs += [alone, run]
@@ -127,21 +129,22 @@ def a_residual_network_is_cut_anywhere(where, runs):
 def processes_that_are_killed_change_nothing(where, runs):
     chance = random.Random(SEED)
     rounds = 20 if "--all" in sys.argv else 5
-    steps = 10 + 6 * rounds
+    steps = 10 + 8 * rounds
     straight = start(where, "straight", "stages: 2", workers=2, steps=steps)
     runs.append(straight)
     assert straight.wait() == 0
     expected = exported(straight.out)
     run = start(where, "killed", "stages: 2", "max_restarts: 30", workers=2, steps=steps, liveness="2s")
     runs.append(run)
-    for step in range(4, 4 + 6 * rounds, 6):
+    for step in range(4, 4 + 8 * rounds, 8):
         brake = Brake(run)
         run.wait_for_step(step)
         role, ordinal = chance.choice([("STAGE", 0), ("STAGE", 1), ("STAGE", 2), ("STAGE", 3), ("WORKER", 1)])
         os.kill(pid_of(run, role, ordinal), signal.SIGKILL)
         brake.release()
         began = time.monotonic()
-        run.wait_for_step(step + 2)
+        # The one that is decided may be the last that it has taken part in.
+        run.wait_for_step(int(run.status()["step"]) + 2)
         print(f"killed {role.lower()} {ordinal} after step {step}; going on after {time.monotonic() - began:.1f} s")
     assert run.wait() == 0
     assert_same_bits(exported(run.out), expected, "after processes were killed")
