@@ -1,6 +1,7 @@
 #ifndef PARLEY_WORKER_COMPUTE_H_
 #define PARLEY_WORKER_COMPUTE_H_
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -21,7 +22,8 @@ class Compute {
   // and pulls. Once.
   virtual absl::Status Attach() = 0;
 
-  // The next steps, as far as one can know: data may be read ahead.
+  // The next steps, as far as one can know, so many at most: data may be read ahead.
+  virtual size_t steps_ahead() const = 0;
   virtual void Expect(const std::vector<StepPlan>& plans) = 0;
 
   // Computes the step that the session has opened, completes it, and returns its verdict.

@@ -35,10 +35,8 @@ class PipelineCompute final : public Compute {
   };
   explicit PipelineCompute(const Parts& parts);
 
-  // Trainer::Parts::steps_ahead.
-  size_t steps_ahead() const { return batches_.steps_ahead(); }
-
   absl::Status Attach() override;
+  size_t steps_ahead() const override { return batches_.steps_ahead(); }
   void Expect(const std::vector<StepPlan>& plans) override { batches_.Expect(plans); }
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
   absl::Status Pull(bool /*ahead*/) override { return parts_.session.Pull(); }

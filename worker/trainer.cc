@@ -32,7 +32,7 @@ absl::Status Trainer::Train() {
   while (true) {
     if (status = EvaluateWhatIsDue(); !status.ok()) return status;
     HasGoneBack();  // in the end, or in an evaluation
-    parts_.compute.Expect(parts_.session.Ahead(parts_.steps_ahead));
+    parts_.compute.Expect(parts_.session.Ahead(parts_.compute.steps_ahead()));
     std::optional<StepPlan> plan = parts_.session.NextStep();
     if (!plan.has_value()) {
       const absl::StatusOr<bool> finished = parts_.session.Finish(parts_.metrics.seconds());

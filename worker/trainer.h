@@ -27,7 +27,6 @@ class Trainer {
     // Asked before each step: why this worker has to go ("SIGTERM"), or an empty text. May be empty
     // itself.
     std::function<std::string()> preemption;
-    size_t steps_ahead = 1;  // that Compute::Expect is told of
   };
   explicit Trainer(const Parts& parts) : parts_(parts) {}
 

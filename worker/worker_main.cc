@@ -73,7 +73,7 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
   process.train = [&](Session& session, TrainingMetrics& metrics) {
     LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
-                     [&] { return preemption.AskedBeforeStep(); }, compute.steps_ahead()});
+                     [&] { return preemption.AskedBeforeStep(); }});
     return trainer.Run();
   };
   return Run(process);
@@ -99,7 +99,7 @@ int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& refe
     PipelineCompute compute(
         {daemon.job(), *model, *data, session, **links, metrics, daemon.metrics()});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
-                     [&] { return preemption.AskedBeforeStep(); }, compute.steps_ahead()});
+                     [&] { return preemption.AskedBeforeStep(); }});
     return trainer.Run();
   };
   return Run(process);

@@ -158,6 +158,7 @@ void ModuleBinding::MakeViews() {
 void ModuleBinding::GradientArrived(size_t i) {
   const c10::NoGradGuard no_grad;
   const at::Tensor gradient = std::exchange(tensors_[i].tensor.mutable_grad(), at::Tensor());
+  if (!gradient.defined()) return;  // LibTorch calls for a gradient that has none, too
   Gradient before = Gradient::kNone;
   bool last = false;
   {
@@ -201,6 +202,14 @@ absl::Status ModuleBinding::Backward(const at::Tensor& loss, bool last) {
 
 absl::Status ModuleBinding::GatherGradients(absl::FunctionRef<void()> backward) {
   return RunBackward(backward, /*last=*/false);
+}
+
+void ModuleBinding::AddGradient(const at::Tensor& parameter, const at::Tensor& gradient) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].tensor.is_same(parameter)) continue;
+    tensors_[i].tensor.mutable_grad() = gradient;
+    GradientArrived(i);
+  }
 }
 
 absl::Status ModuleBinding::RunBackward(absl::FunctionRef<void()> backward, bool last) {

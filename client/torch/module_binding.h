@@ -83,6 +83,9 @@ class ModuleBinding {
   // The same for who has another way to run it: `backward` leads LibTorch through the graph of some
   // of the module's parameters. What it gives is added to what these have, and not sent.
   absl::Status GatherGradients(absl::FunctionRef<void()> backward);
+  // In `backward`: a gradient of one of the parameters that was computed in another way than by
+  // LibTorch's backward. Others' are left out.
+  void AddGradient(const at::Tensor& parameter, const at::Tensor& gradient);
   // Sends what these tensors have gathered, if anything.
   absl::Status PushGathered(absl::Span<const size_t> tensors);
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -67,7 +68,6 @@ absl::Status StageCompute::MakeParts(uint32_t stage) {
       const auto found = index.find(tensor.name);
       if (tensor.buffer || found == index.end() || !tensor.tensor.requires_grad()) continue;
       trained_[part].push_back(found->second);
-      weights_[part].push_back(tensor.tensor);
     }
   }
   return absl::OkStatus();
@@ -98,6 +98,8 @@ absl::StatusOr<StageCompute::Live*> StageCompute::Find(uint32_t part, uint32_t m
 }
 
 at::Tensor StageCompute::Run(uint32_t part, Live& live) {
+  std::optional<DeferredWeights::Scope> scope;
+  if (live.deferred != nullptr) scope.emplace(*live.deferred);
   network(part).Seed(live.seed);
   at::Tensor output = network(part).Forward(live.input);
   if (!is_last(part)) return output;
@@ -114,6 +116,9 @@ at::Tensor StageCompute::Run(uint32_t part, Live& live) {
 absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const at::Tensor& input,
                                    uint64_t seed, const Target* target) {
   Live live;
+  if (job_.pipeline().schedule() == ZERO_BUBBLE) {
+    live.deferred = std::make_unique<DeferredWeights>();
+  }
   live.seed = seed;
   if (target != nullptr) live.target = *target;
   const absl::Status status = Timed(In("forward", part, microbatch), [&] {
@@ -155,45 +160,47 @@ void StageCompute::RunAgain(uint32_t part, Live& live) {
   for (auto& [buffer, value] : kept) buffer.data().copy_(value);
 }
 
-// Leads LibTorch from the output back to `inputs`; empty: to all.
-void StageCompute::Led(Live& live, const std::vector<at::Tensor>& inputs) {
-  if (!live.output.requires_grad()) return;
-  std::vector<at::Tensor> gradients;
-  if (live.output_gradient.defined()) gradients.push_back(live.output_gradient);
-  torch::autograd::backward({live.output}, gradients, /*retain_graph=*/std::nullopt,
-                            /*create_graph=*/false, inputs);
+void StageCompute::RunBackward(uint32_t part, Live& live, const at::Tensor& gradient) {
+  RunAgain(part, live);
+  if (live.output.requires_grad()) {
+    std::vector<at::Tensor> gradients;
+    if (gradient.defined()) gradients.push_back(gradient);
+    torch::autograd::backward({live.output}, gradients);
+  }
+  live.input_gradient = live.input.grad();
+  live.output = at::Tensor();
+}
+
+absl::Status StageCompute::Gather(absl::FunctionRef<void()> backward) {
+  const absl::Time begin = absl::Now();
+  absl::Status status = binding_->GatherGradients(backward);
+  busy_ += absl::Now() - begin;
+  return status;
 }
 
 absl::Status StageCompute::Backward(uint32_t part, uint32_t microbatch,
                                     const at::Tensor& gradient) {
-  absl::StatusOr<Live*> live = Find(part, microbatch);
-  if (!live.ok()) return live.status();
-  (*live)->output_gradient = gradient;
-  const absl::Time begin = absl::Now();
-  absl::Status status = binding_->GatherGradients([&] {
-    RunAgain(part, **live);
-    Led(**live, {});
-    (*live)->input_gradient = (*live)->input.grad();
-    (*live)->output = at::Tensor();
-    (*live)->weights_done = true;
+  absl::Status status = InputGradient(part, microbatch, gradient);
+  if (!status.ok()) return status;
+  Live& live = live_[{part, microbatch}];
+  live.weights_done = true;
+  if (live.deferred == nullptr) return status;
+  return Gather([&] {
+    const c10::NoGradGuard no_grad;
+    AddDeferred(live);
   });
-  busy_ += absl::Now() - begin;
-  return status;
 }
 
 absl::Status StageCompute::InputGradient(uint32_t part, uint32_t microbatch,
                                          const at::Tensor& gradient) {
   absl::StatusOr<Live*> live = Find(part, microbatch);
   if (!live.ok()) return live.status();
-  (*live)->output_gradient = gradient;
-  return Timed(In("input gradient", part, microbatch), [&] {
-    RunAgain(part, **live);
-    if (!(*live)->input.requires_grad() || !(*live)->output.requires_grad()) return;
-    std::vector<at::Tensor> gradients;
-    if (gradient.defined()) gradients.push_back(gradient);
-    (*live)->input_gradient = torch::autograd::grad({(*live)->output}, {(*live)->input}, gradients,
-                                                    /*retain_graph=*/true, /*create_graph=*/false,
-                                                    /*allow_unused=*/true)[0];
+  return Gather([&] { RunBackward(part, **live, gradient); });
+}
+
+void StageCompute::AddDeferred(Live& live) {
+  live.deferred->Compute([&](const at::Tensor& parameter, const at::Tensor& gradient) {
+    binding_->AddGradient(parameter, gradient);
   });
 }
 
@@ -201,13 +208,14 @@ absl::Status StageCompute::WeightGradient(uint32_t part, uint32_t microbatch) {
   absl::StatusOr<Live*> found = Find(part, microbatch);
   if (!found.ok()) return found.status();
   Live& live = **found;
-  const absl::Time begin = absl::Now();
-  absl::Status status = binding_->GatherGradients([&] {
-    if (!weights_[part].empty()) Led(live, weights_[part]);
-    live.output = at::Tensor();
-    live.weights_done = true;
-  });
-  busy_ += absl::Now() - begin;
+  live.weights_done = true;
+  absl::Status status;
+  if (live.deferred != nullptr) {
+    status = Gather([&] {
+      const c10::NoGradGuard no_grad;
+      AddDeferred(live);
+    });
+  }
   // Its input's gradient has gone already, or there is none.
   if (!live.input_gradient.defined()) live_.erase({part, microbatch});
   return status;

@@ -19,6 +19,7 @@
 #include "client/torch/module_binding.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "worker/models/deferred_weights.h"
 #include "worker/models/layered_network.h"
 #include "worker/models/pipeline_model.h"
 
@@ -83,7 +84,9 @@ class StageCompute {
 
  private:
   struct Live {
-    at::Tensor input, output, output_gradient, input_gradient;
+    std::unique_ptr<DeferredWeights>
+        deferred;  // where backwards come in halves; outlives the graph
+    at::Tensor input, output, input_gradient;
     uint64_t seed = 0;
     Target target;
     double loss_sum = 0;
@@ -100,7 +103,10 @@ class StageCompute {
   at::Tensor Run(uint32_t part, Live& live);
   // The same once more, for who keeps inputs only; buffers stay as they are.
   void RunAgain(uint32_t part, Live& live);
-  void Led(Live& live, const std::vector<at::Tensor>& inputs);
+  // Backward to input and parameters. Without deferred weights it is all of it.
+  void RunBackward(uint32_t part, Live& live, const at::Tensor& gradient);
+  void AddDeferred(Live& live);
+  absl::Status Gather(absl::FunctionRef<void()> backward);
   // Runs what computes, as CatchTorch, and counts its time.
   absl::Status Timed(const std::string& what, absl::FunctionRef<void()> compute);
 
@@ -109,7 +115,6 @@ class StageCompute {
   std::vector<uint32_t> parts_;
   std::map<uint32_t, std::unique_ptr<LayeredNetwork>> networks_;  // by part
   std::map<uint32_t, std::vector<size_t>> trained_;  // by part: parameters, by index in the binding
-  std::map<uint32_t, std::vector<at::Tensor>> weights_;  // by part: the same
   std::unique_ptr<ModuleBinding> binding_;
   std::map<Key, Live> live_;
   std::set<uint32_t> updated_;  // parts, in this step

@@ -18,6 +18,8 @@
 #include "tests/parity/loopback_cluster.h"
 #include "worker/data/idx.h"
 #include "worker/data/in_memory_source.h"
+#include "worker/local_compute.h"
+#include "worker/models/network.h"
 #include "worker/trainer.h"
 
 const char* coordinator_program = nullptr;
@@ -75,7 +77,8 @@ std::vector<at::Tensor> TrainOneWorker(const JobConfig& job, const std::string& 
   Metrics metrics;
   TrainingMetrics training_metrics(metrics);
   Log log(LogFormat::kText, "worker");
-  Trainer trainer({job, **network, data, **session, training_metrics, log, {}});
+  LocalCompute compute({job, **network, data, **session, training_metrics});
+  Trainer trainer({job, compute, **session, training_metrics, log, {}});
   const absl::Status status = trainer.Run();
   EXPECT_TRUE(status.ok()) << status;
   return Values(**network);

@@ -23,6 +23,8 @@
 #include "tests/parity/loopback_cluster.h"
 #include "worker/data/idx.h"
 #include "worker/data/in_memory_source.h"
+#include "worker/local_compute.h"
+#include "worker/models/network.h"
 #include "worker/trainer.h"
 
 namespace parley {
@@ -163,7 +165,8 @@ int Run(const std::string& coordinator, const std::string& shard, const Setting&
     begin = absl::Now();
     return std::string();
   };
-  Trainer trainer({job, **network, data, **session, training_metrics, log, take_turns});
+  LocalCompute compute({job, **network, data, **session, training_metrics});
+  Trainer trainer({job, compute, **session, training_metrics, log, take_turns});
   if (const absl::Status status = trainer.Run(); !status.ok()) {
     std::fprintf(stderr, "%s\n", status.ToString().c_str());
     return 1;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "common/seed.h"
+#include "worker/models/deferred_weights.h"
 
 namespace parley {
 namespace {
@@ -70,10 +71,20 @@ std::vector<NamedTensor> ParametersFirst(std::vector<NamedTensor> tensors) {
 }  // namespace
 
 at::Tensor Conv::operator()(const at::Tensor& x) const {
+  DeferredWeights* const deferred = DeferredWeights::current();
+  if (deferred != nullptr && weight.requires_grad()) {
+    return DeferredConv(x, weight, bias, stride, padding, *deferred);
+  }
   return at::conv2d(x, weight, bias, stride, padding);
 }
 
-at::Tensor Linear::operator()(const at::Tensor& x) const { return at::linear(x, weight, bias); }
+at::Tensor Linear::operator()(const at::Tensor& x) const {
+  DeferredWeights* const deferred = DeferredWeights::current();
+  if (deferred != nullptr && weight.requires_grad()) {
+    return DeferredLinear(x, weight, bias, *deferred);
+  }
+  return at::linear(x, weight, bias);
+}
 
 at::Tensor BatchNorm::operator()(const at::Tensor& x, bool training) const {
   if (training) {

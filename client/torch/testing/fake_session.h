@@ -48,6 +48,10 @@ class FakeSession final : public Session {
   uint32_t ordinal() const override { return 0; }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
+  absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> /*model*/,
+                            uint64_t training_samples, uint64_t test_samples) override {
+    return Register(std::move(tensors), training_samples, test_samples);
+  }
   bool must_initialize() const override { return initialize; }
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
   absl::Span<const std::byte> parameter(size_t tensor) const override;

@@ -1,0 +1,90 @@
+#include "worker/models/pipeline_model.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+namespace parley {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+JobConfig Job(uint32_t stages, PipelineSchedule schedule = ONE_F_ONE_B) {
+  JobConfig job;
+  job.set_seed(1);
+  job.mutable_cluster()->set_workers(1);
+  job.mutable_cluster()->set_stages(stages);
+  job.mutable_pipeline()->set_schedule(schedule);
+  job.mutable_pipeline()->set_parts_per_stage(schedule == INTERLEAVED ? 2 : 1);
+  Transformer& model = *job.mutable_model()->mutable_transformer();
+  model.set_width(8);
+  model.set_heads(2);
+  model.set_hidden(16);
+  model.set_layers(4);
+  return job;
+}
+
+SampleLayout Tokens() {
+  SampleLayout layout;
+  layout.dtype = I64;
+  layout.shape = {5};
+  layout.classes = 11;
+  return layout;
+}
+
+std::map<std::string, std::vector<uint32_t>> StagesOf(const PipelineModel& model) {
+  std::map<std::string, std::vector<uint32_t>> stages;
+  for (const TensorSpec& tensor : model.tensors) {
+    stages[tensor.name()] = {tensor.stages().begin(), tensor.stages().end()};
+  }
+  return stages;
+}
+
+TEST(PipelineModel, IsCutByNameOrIntoPartsOfAboutAsManyParameters) {
+  JobConfig job = Job(2);
+  auto model = PlanPipeline(job, Tokens());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->first_layers, ElementsAre(0, 3));  // embedding and two of the four layers
+  job.mutable_pipeline()->add_cut_before("transformer_encoder.layers.3");
+  model = PlanPipeline(job, Tokens());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->first_layers, ElementsAre(0, 4));
+  EXPECT_THAT(StagesOf(*model)["transformer_encoder.layers.2.norm1.weight"], ElementsAre(0));
+  EXPECT_THAT(StagesOf(*model)["transformer_encoder.layers.3.norm1.weight"], ElementsAre(1));
+}
+
+TEST(PipelineModel, ATiedEmbeddingIsOnBothEndsAndListedOnce) {
+  JobConfig job = Job(2);
+  job.mutable_model()->mutable_transformer()->set_tied(true);
+  const auto model = PlanPipeline(job, Tokens());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(StagesOf(*model)["encoder.weight"], ElementsAre(0, 1));
+  EXPECT_EQ(StagesOf(*model).size(), model->tensors.size());
+  EXPECT_THAT(StagesOf(*model)["decoder.bias"], ElementsAre(1));
+}
+
+TEST(PipelineModel, InterleavedStagesHaveEveryDthPartAndChimerasTwoOppositeOnes) {
+  EXPECT_THAT(PartsOfStage(Job(2, INTERLEAVED), 1), ElementsAre(1, 3));
+  EXPECT_THAT(PartsOfStage(Job(4, CHIMERA), 1), ElementsAre(1, 2));
+  EXPECT_THAT(PartsOfStage(Job(3, CHIMERA), 1), ElementsAre(1));
+  const auto model = PlanPipeline(Job(2, CHIMERA), Tokens());
+  ASSERT_TRUE(model.ok()) << model.status();
+  for (const auto& [name, stages] : StagesOf(*model)) EXPECT_THAT(stages, ElementsAre(0, 1));
+}
+
+TEST(PipelineModel, WhatCannotBeCutSoIsRefusedWithTheNames) {
+  JobConfig job = Job(2);
+  job.mutable_pipeline()->add_cut_before("layer9");
+  EXPECT_THAT(std::string(PlanPipeline(job, Tokens()).status().message()),
+              HasSubstr("'layer9' is no layer of the model that comes behind 'encoder'"));
+  job.mutable_pipeline()->set_cut_before(0, "encoder");  // the first part would be empty
+  EXPECT_TRUE(absl::IsInvalidArgument(PlanPipeline(job, Tokens()).status()));
+  EXPECT_THAT(std::string(PlanPipeline(Job(7), Tokens()).status().message()),
+              HasSubstr("too few for 7 parts"));
+}
+
+}  // namespace
+}  // namespace parley
