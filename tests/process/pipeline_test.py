@@ -134,7 +134,7 @@ def processes_that_are_killed_change_nothing(where, runs):
     runs.append(straight)
     assert straight.wait() == 0
     expected = exported(straight.out)
-    run = start(where, "killed", "stages: 2", "max_restarts: 30", workers=2, steps=steps, liveness="2s")
+    run = start(where, "killed", "stages: 2", "max_restarts: 30", workers=2, steps=steps, liveness="4s")
     runs.append(run)
     for step in range(4, 4 + 8 * rounds, 8):
         brake = Brake(run)
