@@ -33,7 +33,7 @@ struct NetworkLayer {
 
 struct LayerPlan {
   std::string name;
-  // Throws what LibTorch throws. With a LayerSet on at::kMeta: to count what the layer has.
+  // Throws what LibTorch throws. With a LayerSet without values: to count what the layer has.
   std::function<NetworkLayer(LayerSet& tensors)> make;
 };
 

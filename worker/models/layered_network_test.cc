@@ -179,7 +179,7 @@ TEST_P(CutTest, ALayerMadeAloneHasTheTensorsThatItHasAmongAll) {
 
 TEST_P(CutTest, ShapesAreKnownBeforeAnythingIsAllocated) {
   const std::vector<LayerPlan> plan = PlanOf(GetParam());
-  LayerSet shapes(7, at::kMeta);
+  LayerSet shapes(7, LayerSet::Values::kNone);
   LayerSet values(7);
   const auto without = LayeredNetwork(Make(plan, shapes), 0).Tensors();
   const auto with = LayeredNetwork(Make(plan, values), 0).Tensors();

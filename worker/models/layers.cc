@@ -6,6 +6,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 
 #include "common/seed.h"
 #include "worker/models/deferred_weights.h"
+#include "worker/models/work_count.h"
 
 namespace parley {
 namespace {
@@ -75,7 +77,9 @@ at::Tensor Conv::operator()(const at::Tensor& x) const {
   if (deferred != nullptr && weight.requires_grad()) {
     return DeferredConv(x, weight, bias, stride, padding, *deferred);
   }
-  return at::conv2d(x, weight, bias, stride, padding);
+  at::Tensor out = at::conv2d(x, weight, bias, stride, padding);
+  WorkCount::Add(static_cast<uint64_t>(out.numel() / weight.size(0) * weight.numel()));
+  return out;
 }
 
 at::Tensor Linear::operator()(const at::Tensor& x) const {
@@ -83,6 +87,7 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
   if (deferred != nullptr && weight.requires_grad()) {
     return DeferredLinear(x, weight, bias, *deferred);
   }
+  WorkCount::Add(static_cast<uint64_t>(x.numel() / weight.size(1) * weight.numel()));
   return at::linear(x, weight, bias);
 }
 
@@ -107,8 +112,11 @@ at::Tensor LayerSet::Get(const std::string& name, bool buffer, at::IntArrayRef s
   }
   auto named = std::find_if(tensors_.begin(), tensors_.end(), has_name);
   if (named == tensors_.end()) {
-    at::Tensor values = at::empty(shape, at::TensorOptions().dtype(type).device(device_));
-    if (!values.is_meta()) initial(values);
+    const at::TensorOptions options =
+        at::TensorOptions().dtype(type).device(values_ == Values::kNone ? at::kMeta : at::kCPU);
+    at::Tensor values =
+        values_ == Values::kZero ? at::zeros(shape, options) : at::empty(shape, options);
+    if (values_ == Values::kDrawn) initial(values);
     values.set_requires_grad(!buffer);
     tensors_.push_back({name, std::move(values), buffer});
     named = std::prev(tensors_.end());

@@ -79,8 +79,10 @@ enum class Initial {
 // shape and initial values are those of the first time, so all who add it ask for the same.
 class LayerSet {
  public:
-  // device: at::kMeta makes tensors that have shapes, but neither values nor memory: to count them.
-  explicit LayerSet(uint64_t seed, at::Device device = at::kCPU) : seed_(seed), device_(device) {}
+  // Tensors with values; with zeros, whose memory is there when it is used first; or with shapes
+  // alone, on at::kMeta: to count them.
+  enum class Values { kDrawn, kZero, kNone };
+  explicit LayerSet(uint64_t seed, Values values = Values::kDrawn) : seed_(seed), values_(values) {}
 
   struct ConvShape {
     int64_t in;
@@ -114,7 +116,7 @@ class LayerSet {
                        const std::function<void(at::Tensor&)>& initial);
 
   const uint64_t seed_;
-  const at::Device device_;
+  const Values values_;
   std::vector<NamedTensor> tensors_;
   std::vector<NamedTensor> used_;
 };

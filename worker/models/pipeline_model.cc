@@ -1,6 +1,8 @@
 #include "worker/models/pipeline_model.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <map>
@@ -11,10 +13,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "client/torch/dtype.h"
 #include "client/torch/named_tensors.h"
 #include "client/torch/torch_status.h"
 #include "server/pipeline_stage/schedule/partition.h"
 #include "worker/models/layers.h"
+#include "worker/models/work_count.h"
 
 namespace parley {
 namespace {
@@ -26,13 +30,33 @@ struct LayerTensors {
   std::vector<uint64_t> parameters;       // by layer: elements
 };
 
+// Multiplications of one sample in each layer. One layer after the other has memory.
+absl::StatusOr<std::vector<uint64_t>> WorkOf(const std::vector<LayerPlan>& layers,
+                                             const SampleLayout& x) {
+  std::vector<uint64_t> work;
+  const absl::Status counted = CatchTorch("the model and a sample of the data", [&] {
+    const c10::NoGradGuard no_grad;
+    std::vector<int64_t> shape = {1};
+    shape.insert(shape.end(), x.shape.begin(), x.shape.end());
+    at::Tensor h = at::zeros(shape, at::TensorOptions().dtype(*ToScalarType(x.dtype)));
+    for (const LayerPlan& plan : layers) {
+      LayerSet set(/*seed=*/0, LayerSet::Values::kZero);
+      const WorkCount count;
+      h = plan.make(set).forward(h, /*training=*/false);
+      work.push_back(count.multiplications());
+    }
+  });
+  if (!counted.ok()) return counted;
+  return work;
+}
+
 absl::StatusOr<LayerTensors> LookAt(const std::vector<LayerPlan>& layers) {
   LayerTensors all;
   std::vector<NamedTensor> parameters, buffers;
   std::set<std::string> seen;
   const absl::Status made = CatchTorch("making the layers of the model", [&] {
     for (const LayerPlan& plan : layers) {
-      LayerSet set(/*seed=*/0, at::kMeta);
+      LayerSet set(/*seed=*/0, LayerSet::Values::kNone);
       const NetworkLayer layer = plan.make(set);
       std::set<std::string>& names = all.of.emplace_back();
       uint64_t& elements = all.parameters.emplace_back();
@@ -76,14 +100,15 @@ absl::StatusOr<std::vector<size_t>> CutByHand(const Pipeline& pipeline,
   return first_layers;
 }
 
-// About as many parameters in each part: a layer's time is taken for proportional to them, and one
-// without them for short.
-absl::StatusOr<std::vector<size_t>> CutEvenly(const std::vector<uint64_t>& parameters,
-                                              uint32_t parts) {
+// About as much work in each part.
+absl::StatusOr<std::vector<size_t>> CutEvenly(const std::vector<LayerPlan>& layers,
+                                              const SampleLayout& x, uint32_t parts) {
+  const absl::StatusOr<std::vector<uint64_t>> work = WorkOf(layers, x);
+  if (!work.ok()) return work.status();
   PartitionCosts costs;
-  for (const uint64_t elements : parameters) {
+  for (const uint64_t multiplications : *work) {
     LayerProfile& layer = costs.layers.emplace_back();
-    layer.forward = absl::Nanoseconds(static_cast<int64_t>(1 + elements));
+    layer.forward = absl::Nanoseconds(static_cast<int64_t>(1 + multiplications));
   }
   costs.places.resize(parts);
   const absl::StatusOr<Partition> partition = Balance(costs);
@@ -121,7 +146,7 @@ absl::StatusOr<PipelineModel> PlanPipeline(const JobConfig& job, const SampleLay
   absl::StatusOr<LayerTensors> tensors = LookAt(model.layers);
   if (!tensors.ok()) return tensors.status();
   absl::StatusOr<std::vector<size_t>> cut = job.pipeline().cut_before().empty()
-                                                ? CutEvenly(tensors->parameters, parts)
+                                                ? CutEvenly(model.layers, x, parts)
                                                 : CutByHand(job.pipeline(), model.layers);
   if (!cut.ok()) return cut.status();
   model.first_layers = *std::move(cut);

@@ -32,9 +32,10 @@ uint32_t PipelineParts(const JobConfig& job);
 // Those that a stage has, ascending: S, S + D ...; in CHIMERA S and D - 1 - S.
 std::vector<uint32_t> PartsOfStage(const JobConfig& job, uint32_t stage);
 
-// Allocates nothing. InvalidArgument: PlanLayers's; the
-// model has fewer layers than the pipelines have parts; pipeline.cut_before names a layer that
-// there is not, or not in order; a part has nothing to train.
+// Where the cut is not given, each layer is tried on a sample, one after the other.
+// InvalidArgument: PlanLayers's; the model has fewer layers than the pipelines have parts;
+// pipeline.cut_before names a layer that there is not, or not in order; a part has nothing to
+// train.
 absl::StatusOr<PipelineModel> PlanPipeline(const JobConfig& job, const SampleLayout& x);
 
 }  // namespace parley

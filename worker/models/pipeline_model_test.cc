@@ -43,17 +43,37 @@ std::map<std::string, std::vector<uint32_t>> StagesOf(const PipelineModel& model
   return stages;
 }
 
-TEST(PipelineModel, IsCutByNameOrIntoPartsOfAboutAsManyParameters) {
+TEST(PipelineModel, IsCutByNameOrIntoPartsOfAboutAsMuchWork) {
   JobConfig job = Job(2);
   auto model = PlanPipeline(job, Tokens());
   ASSERT_TRUE(model.ok()) << model.status();
-  EXPECT_THAT(model->first_layers, ElementsAre(0, 3));  // embedding and two of the four layers
+  // The embedding, which costs nothing, and two of the four layers; the decoder is a small one.
+  EXPECT_THAT(model->first_layers, ElementsAre(0, 3));
+  // Where it has many tokens it is as much work as layers are, and the embedding still none.
+  SampleLayout many = Tokens();
+  many.classes = 400;
+  model = PlanPipeline(job, many);
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_THAT(model->first_layers, ElementsAre(0, 5));
   job.mutable_pipeline()->add_cut_before("transformer_encoder.layers.3");
   model = PlanPipeline(job, Tokens());
   ASSERT_TRUE(model.ok()) << model.status();
   EXPECT_THAT(model->first_layers, ElementsAre(0, 4));
   EXPECT_THAT(StagesOf(*model)["transformer_encoder.layers.2.norm1.weight"], ElementsAre(0));
   EXPECT_THAT(StagesOf(*model)["transformer_encoder.layers.3.norm1.weight"], ElementsAre(1));
+}
+
+TEST(PipelineModel, AnImageCostsMoreWhereItIsLarge) {
+  JobConfig job = Job(2);
+  job.mutable_model()->mutable_resnet()->set_depth(18);
+  job.mutable_model()->mutable_resnet()->set_classes(10);
+  SampleLayout images;
+  images.dtype = F32;
+  images.shape = {3, 64, 64};
+  const auto model = PlanPipeline(job, images);
+  ASSERT_TRUE(model.ok()) << model.status();
+  // By parameters it would be layer4.0, the last but two.
+  EXPECT_EQ(model->layers[model->first_layers[1]].name, "layer3.0");
 }
 
 TEST(PipelineModel, ATiedEmbeddingIsOnBothEndsAndListedOnce) {

@@ -47,7 +47,7 @@ std::unique_ptr<Network> Make(const Transformer& settings, const SampleLayout& t
 std::vector<NamedTensor> TensorsOf(const Transformer& settings, int64_t tokens) {
   const auto plan = PlanTransformer(settings, {I64, {35}, tokens});
   EXPECT_TRUE(plan.ok()) << plan.status();
-  LayerSet tensors(3, at::kMeta);
+  LayerSet tensors(3, LayerSet::Values::kNone);
   for (const LayerPlan& layer : *plan) layer.make(tensors);
   return tensors.tensors();
 }
