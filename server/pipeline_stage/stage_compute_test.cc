@@ -1,5 +1,6 @@
 #include "server/pipeline_stage/stage_compute.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
@@ -168,7 +169,13 @@ void ExpectSame(const Result& got, const Result& expected, const std::string& wh
   }
 }
 
-TEST(StageComputeTest, TwoPartsGiveTheGradientsAndStatisticsOfTheWholeBitForBit) {
+class StageComputeTest : public ::testing::Test {
+ protected:
+  // LibTorch's threads would wait for each other where other tests have the cores.
+  static void SetUpTestSuite() { at::set_num_threads(1); }
+};
+
+TEST_F(StageComputeTest, TwoPartsGiveTheGradientsAndStatisticsOfTheWholeBitForBit) {
   const Data data = MakeData();
   const Result expected = InOneProcess(Job(false), data);
   ExpectSame(TwoStages(Job(false)).Run(data, /*halves=*/false), expected, "whole backwards");
@@ -181,7 +188,7 @@ TEST(StageComputeTest, TwoPartsGiveTheGradientsAndStatisticsOfTheWholeBitForBit)
 
 // What a stage's input gradient is waited for by others; this half must not do what nobody waits
 // for.
-TEST(StageComputeTest, TheFirstHalfLeavesTheWeightsOfConvolutions) {
+TEST_F(StageComputeTest, TheFirstHalfLeavesTheWeightsOfConvolutions) {
   const Data data = MakeData();
   const JobConfig job = Job(false, ZERO_BUBBLE);
   const PipelineModel model = *PlanPipeline(job, Images());
@@ -207,7 +214,7 @@ TEST(StageComputeTest, TheFirstHalfLeavesTheWeightsOfConvolutions) {
   EXPECT_TRUE(gathered("conv1.weight"));
 }
 
-TEST(StageComputeTest, ABackwardWithoutItsForwardIsAnError) {
+TEST_F(StageComputeTest, ABackwardWithoutItsForwardIsAnError) {
   const JobConfig job = Job(false);
   const PipelineModel model = *PlanPipeline(job, Images());
   const auto stage = *StageCompute::Make(job, model, 0);
