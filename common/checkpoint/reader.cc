@@ -12,6 +12,9 @@
 namespace parley {
 namespace {
 
+// What was read is summed while it is in the core's own cache.
+constexpr size_t kSummedAtOnce = 256 << 10;
+
 absl::Status Damaged(const std::string& path, std::string_view what) {
   return absl::DataLossError(absl::StrCat(
       path, ": the checkpoint is damaged: ", absl::string_view(what.data(), what.size())));
@@ -163,15 +166,25 @@ absl::Status CheckpointReader::Read(const std::string& name, uint64_t begin, uin
                                 [](uint64_t at, const Piece& piece) { return at < piece.end; });
   for (; begin < end; ++piece) {
     const uint64_t to = std::min(end, piece->end);
-    const absl::Span<std::byte> part = bytes.subspan(0, (to - begin) * size);
-    const uint64_t offset = (begin - piece->begin) * size;
-    const DataFile& file = *piece->file;
-    if (absl::Status status = file.reader->Read(*piece->entry, offset, part); !status.ok()) {
+    absl::Status status =
+        ReadPiece(*piece, (begin - piece->begin) * size, bytes.subspan(0, (to - begin) * size));
+    if (!status.ok()) return status;
+    bytes.remove_prefix((to - begin) * size);
+    begin = to;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointReader::ReadPiece(const Piece& piece, uint64_t offset,
+                                         absl::Span<std::byte> bytes) const {
+  while (!bytes.empty()) {
+    const absl::Span<std::byte> part = bytes.first(std::min(bytes.size(), kSummedAtOnce));
+    if (absl::Status status = piece.file->reader->Read(*piece.entry, offset, part); !status.ok()) {
       return status;
     }
-    file.sum.Add(piece->entry->begin + offset, part);
+    piece.file->sum.Add(piece.entry->begin + offset, part);
+    offset += part.size();
     bytes.remove_prefix(part.size());
-    begin = to;
   }
   return absl::OkStatus();
 }

@@ -80,6 +80,8 @@ class CheckpointReader {
   Entry* EntryFor(const std::string& name, DataType dtype);
   absl::Status AddFile(FileSystem& files, const CheckpointFile& file);
   absl::Status AddPiece(const DataFile& file, const SafetensorsEntry& entry);
+  // offset: in bytes, of the piece.
+  absl::Status ReadPiece(const Piece& piece, uint64_t offset, absl::Span<std::byte> bytes) const;
   absl::Status CheckCoverage();
 
   // Constant after Open, but for the sums in files_, which are thread-safe.
