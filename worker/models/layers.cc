@@ -7,6 +7,7 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -127,7 +128,8 @@ at::Tensor LayerSet::Get(const std::string& name, bool buffer, at::IntArrayRef s
 
 at::Tensor LayerSet::Parameter(const std::string& name, at::IntArrayRef shape,
                                const std::function<void(at::Tensor&)>& initial) {
-  return Get(name, /*buffer=*/false, shape, at::kFloat, initial);
+  // LibTorch's default: float32, which tests with more digits change.
+  return Get(name, /*buffer=*/false, shape, c10::get_default_dtype_as_scalartype(), initial);
 }
 
 at::Tensor LayerSet::AddWeight(const std::string& name, at::IntArrayRef shape, Initial initial) {
