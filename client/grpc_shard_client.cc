@@ -18,6 +18,8 @@ class GrpcShardClient final : public ShardClient {
   GrpcShardClient(std::string address, std::shared_ptr<OpenCalls> calls)
       : peer_(std::move(address), std::move(calls)) {}
 
+  bool JoinsCalls() const override { return true; }
+
   void Initialize(const InitializeRequest& request, absl::Time deadline,
                   Done<InitializeReply> done) override {
     peer_.Call(&Stub::Initialize, request, deadline, std::move(done));

@@ -21,6 +21,7 @@ class LocalShardClient final : public ShardClient {
 
   bool ReadsLentMemory() const override { return link_->ready(); }
   bool KeepsOrder() const override { return link_->ready() && *remote_pushes_ == 0; }
+  bool JoinsCalls() const override { return !link_->ready() && remote_->JoinsCalls(); }
 
   void Initialize(const InitializeRequest& request, absl::Time deadline,
                   Done<InitializeReply> done) override {

@@ -58,6 +58,26 @@ void ParameterPuller::Ask(uint64_t version) {
   ahead_ = Make({.version = version}, /*ahead=*/true);
 }
 
+std::vector<uint32_t> ParameterPuller::AllOf(uint32_t shard, size_t most_bytes) const {
+  std::vector<uint32_t> all;
+  size_t bytes = 0;
+  for (const PlacedSlice& slice : layout_.by_shard()[shard]) {
+    bytes += slice.bytes;
+    all.push_back(slice.slice);
+  }
+  return bytes <= most_bytes ? all : std::vector<uint32_t>();
+}
+
+void ParameterPuller::Give(uint64_t version, uint32_t shard, TensorPull pulled) {
+  Ask(version);
+  if (ahead_->asked[shard]) return;  // it brings them itself
+  const std::vector<PlacedSlice>& slices = layout_.by_shard()[shard];
+  ahead_->asked[shard] = true;
+  ahead_->next[shard] = slices.size();
+  ++ahead_->open;
+  ahead_->came.push_back({shard, slices, std::move(pulled)});
+}
+
 std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& what) {
   const std::shared_ptr<Progress> progress = std::exchange(ahead_, nullptr);
   if (progress == nullptr) return Make(what, /*ahead=*/false);

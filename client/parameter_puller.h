@@ -69,6 +69,12 @@ class ParameterPuller {
   // calls would cost more than they save.
   void Ask(uint64_t version);
 
+  // The slices of a shard, in order, for a call that brings their values with something else; none
+  // where they are more than so many bytes.
+  std::vector<uint32_t> AllOf(uint32_t shard, size_t most_bytes) const;
+  // Their values at a version that is to be pulled: as if Ask had brought them.
+  void Give(uint64_t version, uint32_t shard, TensorPull pulled);
+
   // Of the last pull: how many updates each slice, by id, has had. Empty in sync.
   const std::vector<uint64_t>& updates() const { return updates_; }
 

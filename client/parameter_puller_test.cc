@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "client/testing/held_shards.h"
@@ -100,6 +103,52 @@ TEST(ParameterPuller, AfterARefusalNothingIsOnItsWay) {
   EXPECT_TRUE(absl::IsAborted(puller.Await(1, wait)));
   EXPECT_FALSE(puller.pulling());
   EXPECT_TRUE(puller.Await(1, wait).ok());  // nothing is begun
+}
+
+TEST(ParameterPuller, WhatItWasGivenIsTakenByThePullOfThatVersion) {
+  HeldShards shards(2, 4, 100);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls());
+  EXPECT_TRUE(puller.AllOf(0, 799).empty());
+  const std::vector<uint32_t> slices = puller.AllOf(0, 800);
+  ASSERT_EQ(slices.size(), 2u);
+  const std::string bytes(400, 'y');
+  const auto give = [&](uint64_t version) {
+    TensorPull pulled;
+    pulled.head.set_version(version);
+    for (const uint32_t slice : slices) {
+      pulled.slices.push_back({slice, F32, std::string_view(bytes), nullptr, std::nullopt, {}});
+    }
+    puller.Give(version, 0, std::move(pulled));
+  };
+  give(7);
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      EXPECT_TRUE(shards.held(0).empty());
+      if (!shards.held(1).empty()) shards.AnswerFirst(1);
+      return false;
+    });
+  };
+  ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
+  const auto first_of = [&](uint32_t slice) {
+    return static_cast<char>(shards.parameters().tensor(slice)[0]);
+  };
+  for (uint32_t tensor = 0; tensor < 4; ++tensor) {
+    const bool given = std::find(slices.begin(), slices.end(), tensor) != slices.end();
+    EXPECT_EQ(first_of(tensor), given ? 'y' : 'x');
+  }
+  // Of another version than the next pull's it is dropped.
+  give(8);
+  const auto answer_all = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      for (uint32_t shard : {0, 1}) {
+        if (!shards.held(shard).empty()) shards.AnswerFirst(shard);
+      }
+      return done();
+    });
+  };
+  ASSERT_TRUE(puller.Pull({.version = 9}, answer_all).ok());
+  EXPECT_EQ(first_of(slices[0]), 'x');
 }
 
 TEST(ParameterPuller, WhatItAskedForAheadIsTakenByThePullOfThatVersion) {

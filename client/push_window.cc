@@ -65,6 +65,24 @@ void PushWindow::Flush() {
   for (uint32_t shard = 0; shard < lanes; ++shard) Pump(shard);
 }
 
+std::vector<SliceData> PushWindow::TakeRest(uint32_t shard, size_t most_bytes) {
+  std::vector<Item> items;
+  Attempt attempt;
+  {
+    absl::MutexLock lock(&mu_);
+    Lane& lane = lanes_[shard];
+    if (lane.waiting_bytes > most_bytes) return {};
+    items.assign(lane.waiting.begin(), lane.waiting.end());
+    lane.waiting.clear();
+    lane.waiting_bytes = 0;
+    attempt = attempt_;
+  }
+  std::vector<SliceData> rest(items.size());
+  const std::shared_ptr<TensorPush> push = Encode(items, attempt, /*lend=*/false);
+  for (size_t i = 0; i < items.size(); ++i) CopyTo(push->slices[i], rest[i]);
+  return rest;
+}
+
 std::vector<PushWindow::Item> PushWindow::TakeGroup(Lane& lane, size_t& bytes) {
   std::vector<Item> items;
   const size_t target = std::min(options_.group_bytes, options_.window_bytes);

@@ -54,6 +54,9 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   void Add(size_t tensor);
   // Nothing is added any more: what is left goes, as far as there is room.
   void Flush();
+  // Of one shard, where nothing is added any more: what is left and not sent, encoded, as part of
+  // the caller's own message; none where it is more than so many bytes. Counts as acknowledged.
+  std::vector<SliceData> TakeRest(uint32_t shard, size_t most_bytes);
   // Whether all that was added has been acknowledged, or an error() has come. To be looked at after
   // each answer. Of `in_order`, a shard's ordinal, it is enough that all has been sent, where a
   // Complete cannot overtake that (ServiceCalls::KeepsOrder).

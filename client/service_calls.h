@@ -58,6 +58,9 @@ class ServiceCalls {
   // Whether a Complete that begins now comes after the pushes before it (ShardClient::KeepsOrder).
   bool KeepsOrder(uint32_t shard) const { return shards_[shard]->KeepsOrder(); }
 
+  // Whether small slices should go with the Complete (ShardClient::JoinsCalls).
+  bool JoinsCalls(uint32_t shard) const { return shards_[shard]->JoinsCalls(); }
+
   // The answer, on the training thread in AnswerQueue::RunUntil.
   template <class Reply>
   using OnAnswer = std::function<void(absl::StatusOr<Reply>)>;

@@ -48,6 +48,9 @@ class ShardClient {
   // Whether a Complete that is called now cannot overtake the pushes that were called before it,
   // unless an attempt of one of these fails.
   virtual bool KeepsOrder() const { return false; }
+  // Whether a call costs so much that what is small of a step should travel with its Complete
+  // (CompleteRequest.pushed and pulled).
+  virtual bool JoinsCalls() const { return false; }
   virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
 };
 

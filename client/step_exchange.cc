@@ -5,6 +5,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace parley {
+namespace {
+
+// Of pushes that travel with Complete: less than what makes a message of its own worth while.
+constexpr size_t kMostCarriedBytes = 64 << 10;
+
+}  // namespace
 
 StepExchange::StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                            const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls)
@@ -26,7 +32,11 @@ void StepExchange::Open(uint64_t step, uint32_t attempt, double weight) {
   pushed_.Open(step, weight != 0 || options_.sum);
 }
 
-void StepExchange::Begin() { window_->Begin(step_, attempt_, options_.sum ? 1 : weight_); }
+void StepExchange::Begin() {
+  rest_.clear();
+  pulled_.reset();
+  window_->Begin(step_, attempt_, options_.sum ? 1 : weight_);
+}
 
 absl::Status StepExchange::Push(size_t tensor) {
   const absl::StatusOr<bool> to_send = pushed_.Mark(tensor);
@@ -37,11 +47,15 @@ absl::Status StepExchange::Push(size_t tensor) {
 
 absl::Status StepExchange::AwaitPushes(const AnswerQueue::Wait& wait) {
   if (!pushed_.open()) return absl::FailedPreconditionError("Complete: no step is open");
+  if (calls_.JoinsCalls(options_.step_leader)) {
+    rest_ = window_->TakeRest(options_.step_leader, kMostCarriedBytes);
+  }
   return window_->AwaitAcknowledged(wait, options_.step_leader);
 }
 
 absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait,
-                                                   const Share& share, uint64_t data_epoch) {
+                                                   const Share& share, uint64_t data_epoch,
+                                                   absl::Span<const uint32_t> pulled) {
   auto request = std::make_shared<CompleteRequest>();
   request->set_step(step_);
   request->set_attempt(attempt_);
@@ -49,6 +63,8 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   request->set_part(layout_.part());
   *request->mutable_share() = share;
   request->set_data_epoch(data_epoch);
+  for (SliceData& slice : std::exchange(rest_, {})) *request->add_pushed() = std::move(slice);
+  request->mutable_pulled()->Add(pulled.begin(), pulled.end());
   // The leader's answers to pushes may be on their way yet.
   const auto wait_for = [&](const std::function<bool()>& done) {
     absl::Status status = wait([&] { return done() || !window_->error().ok(); });
@@ -74,8 +90,18 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
     for (const size_t tensor : pushed_.marked()) window_->Add(tensor);
   } else {
     pushed_.Close();
+    KeepValues(*std::move(reply));
   }
   return verdict;
+}
+
+void StepExchange::KeepValues(CompleteReply reply) {
+  if (reply.values().empty()) return;
+  const auto owner = std::make_shared<CompleteReply>(std::move(reply));
+  pulled_.emplace();
+  pulled_->head.set_version(step_);
+  pulled_->slices = ViewsOf(owner->values());
+  for (TensorSlice& slice : pulled_->slices) slice.owner = owner;
 }
 
 absl::Status StepExchange::AwaitReaders(const AnswerQueue::Wait& wait) {

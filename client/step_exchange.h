@@ -4,14 +4,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "client/answer_queue.h"
 #include "client/push_window.h"
 #include "client/pushed_tensors.h"
 #include "client/service_calls.h"
+#include "client/shard_client.h"
 #include "client/slice_layout.h"
 #include "client/tensor_arena.h"
 #include "proto/types.pb.h"
@@ -20,7 +24,8 @@ namespace parley {
 
 // One contributor's side of a step: pushes its gradients slice by slice, tells the step leader when
 // all shards have them, and sends them again when the verdict is RETRY. Gradients stay in the
-// caller's arena until the verdict.
+// caller's arena until the verdict. Where a call is dear (ServiceCalls::JoinsCalls) the last small
+// gradients for the step leader travel with that word.
 //
 //   Open -> Push... -> AwaitPushes -> AwaitVerdict -> APPLY or SKIP: closed
 //                          ^---------------- RETRY, attempt + 1
@@ -39,6 +44,8 @@ class StepExchange {
                const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls);
   ~StepExchange();
 
+  uint32_t step_leader() const { return options_.step_leader; }
+
   // The gradients may be written from here on.
   void Open(uint64_t step, uint32_t attempt, double weight);
 
@@ -49,10 +56,13 @@ class StepExchange {
   // Waits until the shards have all that was pushed, or the step leader will have it before it
   // hears of AwaitVerdict.
   absl::Status AwaitPushes(const AnswerQueue::Wait& wait);
-  // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest. On
-  // RETRY all is pushed again, as the next attempt: call AwaitPushes and this once more.
+  // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest.
+  // pulled: slices of the step leader whose values are wanted with it. On RETRY all is pushed
+  // again, as the next attempt: call AwaitPushes and this once more.
   absl::StatusOr<Verdict> AwaitVerdict(const AnswerQueue::Wait& wait, const Share& share,
-                                       uint64_t data_epoch);
+                                       uint64_t data_epoch, absl::Span<const uint32_t> pulled = {});
+  // What was wanted, if it has come with the last verdict; once.
+  std::optional<TensorPull> TakePulled() { return std::exchange(pulled_, std::nullopt); }
 
   // After a verdict that decides the step: waits until every shard that was lent gradients has
   // carried it out too. Until then they must not be written.
@@ -63,6 +73,7 @@ class StepExchange {
 
  private:
   void Begin();
+  void KeepValues(CompleteReply reply);
 
   const Options options_;
   const SliceLayout& layout_;
@@ -78,6 +89,8 @@ class StepExchange {
   };
 
   // The training thread's.
+  std::vector<SliceData> rest_;  // of the pushes to the step leader: they travel with Complete
+  std::optional<TensorPull> pulled_;
   uint64_t step_ = 0;
   uint32_t attempt_ = 0;
   double weight_ = 0;

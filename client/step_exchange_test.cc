@@ -2,15 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 #include <deque>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/testing/quiet_membership.h"
 #include "client/testing/refusing_peers.h"
@@ -22,6 +25,9 @@ namespace {
 // A shard that keeps what is pushed and answers Complete with verdicts given beforehand.
 class FakeShard final : public RefusingShard {
  public:
+  bool JoinsCalls() const override { return joins_calls; }
+  std::atomic<bool> joins_calls = false;
+
   void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
     PushReply reply;
     {
@@ -45,6 +51,11 @@ class FakeShard final : public RefusingShard {
       absl::MutexLock lock(&mu_);
       completes_.push_back(request);
       *reply.mutable_verdict() = verdicts_.front();
+      for (const uint32_t slice : request.pulled()) {
+        SliceData& value = *reply.add_values();
+        value.set_slice(slice);
+        value.set_data(absl::StrCat("value ", slice));
+      }
       verdicts_.pop_front();
     }
     done(reply);
@@ -228,6 +239,60 @@ TEST_F(StepExchangeTest, OnRetryItSendsAgainWhatItHolds) {
     ASSERT_TRUE(verdict.ok()) << verdict.status();
     EXPECT_EQ(shard().completes().back().attempt(), attempt);
   }
+}
+
+TEST_F(StepExchangeTest, WhereCallsAreDearWhatIsSmallTravelsWithComplete) {
+  shard().joins_calls = true;
+  StepExchange exchange = MakeExchange();
+  exchange.Open(1, 0, 0.5);
+  SetGradient(0, 2);
+  SetGradient(2, 8);
+  ASSERT_TRUE(exchange.Push(0).ok());
+  ASSERT_TRUE(exchange.Push(2).ok());
+  for (const uint32_t attempt : {0, 1}) {
+    ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+    SetGradient(2, 9);  // what is sent is a copy
+    shard().WillAnswer(attempt == 0 ? Verdict::RETRY : Verdict::APPLY, 1, attempt);
+    ASSERT_TRUE(exchange.AwaitVerdict(wait(), Share(), 0, {2, 0}).ok());
+    const CompleteRequest complete = shard().completes().back();
+    ASSERT_EQ(complete.pushed_size(), 2);
+    float values[2] = {0, 0};
+    for (int i : {0, 1}) {
+      ASSERT_EQ(complete.pushed(i).data().size(), 2 * sizeof(float));
+      std::memcpy(&values[i], complete.pushed(i).data().data(), sizeof(float));
+    }
+    EXPECT_EQ(complete.pushed(0).slice(), 0);
+    EXPECT_EQ(complete.pushed(1).slice(), 2);
+    EXPECT_EQ(values[0], 1);
+    EXPECT_EQ(values[1], attempt == 0 ? 8 : 9);
+    EXPECT_EQ(complete.none_size(), 1);
+  }
+  EXPECT_EQ(shard().pushes(), 0);
+  EXPECT_EQ(exchange.TakePushedBytes(), 32);
+  std::optional<TensorPull> pulled = exchange.TakePulled();
+  ASSERT_TRUE(pulled.has_value());
+  EXPECT_EQ(pulled->head.version(), 1);
+  ASSERT_EQ(pulled->slices.size(), 2u);
+  std::string bytes(pulled->slices[0].bytes.size(), ' ');
+  pulled->slices[0].bytes.CopyTo(reinterpret_cast<std::byte*>(bytes.data()));
+  EXPECT_EQ(bytes, "value 2");
+  EXPECT_FALSE(exchange.TakePulled().has_value());
+}
+
+TEST_F(StepExchangeTest, WhatWasSentBeforeDoesNotTravelAgain) {
+  shard().joins_calls = true;
+  StepExchange exchange = MakeExchange(/*sum=*/false, /*group_bytes=*/16);
+  exchange.Open(1, 0, 1);
+  ASSERT_TRUE(exchange.Push(0).ok());
+  ASSERT_TRUE(exchange.Push(1).ok());  // a group is whole
+  ASSERT_TRUE(exchange.Push(2).ok());
+  EXPECT_EQ(shard().pushes(), 1);
+  ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+  shard().WillAnswer(Verdict::APPLY, 1, 0);
+  ASSERT_TRUE(exchange.AwaitVerdict(wait(), Share(), 0).ok());
+  EXPECT_EQ(shard().pushes(), 1);
+  ASSERT_EQ(shard().completes().at(0).pushed_size(), 1);
+  EXPECT_EQ(shard().completes().at(0).pushed(0).slice(), 2);
 }
 
 TEST_F(StepExchangeTest, APushThatIsRefusedEndsTheStepAndOneThatIsLostDoesNot) {

@@ -6,6 +6,12 @@
 #include "common/job/data_division.h"
 
 namespace parley {
+namespace {
+
+// Of values that the step leader is asked to send with its verdict.
+constexpr size_t kMostBytesWithVerdict = 64 << 10;
+
+}  // namespace
 
 std::optional<StepPlan> WorkerSession::NextStep() {
   if (!entered_) return std::nullopt;
@@ -91,12 +97,21 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
     const absl::Time acknowledged = runtime_->Now();
     if (!pushed.ok()) return pushed;
     // Whoever pulls after each step will do so after this one.
-    if (held_.has_value() && *held_ + 1 == plan_->step) puller_->Ask(plan_->step);
+    std::vector<uint32_t> pulled;
+    if (held_.has_value() && *held_ + 1 == plan_->step) {
+      puller_->Ask(plan_->step);
+      if (calls_->JoinsCalls(exchange_->step_leader())) {
+        pulled = puller_->AllOf(exchange_->step_leader(), kMostBytesWithVerdict);
+      }
+    }
     absl::StatusOr<Verdict> verdict = exchange_->AwaitVerdict(
         [&](const std::function<bool()>& done) {
           return AwaitPeers(absl::StrCat("waiting for the verdict of step ", plan_->step), done);
         },
-        share, plan_->data_epoch);
+        share, plan_->data_epoch, pulled);
+    if (std::optional<TensorPull> values = exchange_->TakePulled(); values.has_value()) {
+      puller_->Give(plan_->step, exchange_->step_leader(), *std::move(values));
+    }
     if (verdict.ok() &&
         (verdict->outcome() == Verdict::APPLY || verdict->outcome() == Verdict::SKIP)) {
       absl::Status read = exchange_->AwaitReaders([&](const std::function<bool()>& done) {

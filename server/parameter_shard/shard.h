@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/replies.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
@@ -196,6 +197,7 @@ class Shard {
   };
   struct ParkedComplete : Parked<CompleteReply> {
     uint32_t contributor = 0;
+    std::vector<uint32_t> pulled;
   };
   struct ParkedEnter : Parked<EnterReply> {
     CallHeader header;
@@ -254,6 +256,11 @@ class Shard {
   void RefuseParked(const absl::Status& status, Replies& replies);
   absl::Status Failed() const;
 
+  // Pushes what the call carries.
+  absl::Status PushCarried(const CompleteRequest& request);
+  // The verdict as the answer to one contributor, with the values that it wants.
+  CompleteReply AnswerTo(uint32_t contributor, const Verdict& verdict,
+                         absl::Span<const uint32_t> pulled);
   // Whether the leader's own slices have what the part says it has pushed, and nothing else:
   // Unavailable where its Complete has overtaken a push.
   absl::Status CheckPushed(const CompleteRequest& request) const;
@@ -269,8 +276,8 @@ class Shard {
   const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
   absl::Status CheckPush(const PushRequest& request, absl::Span<const TensorSlice> slices) const;
   // Of which slices it asks.
-  absl::Status CheckPulled(const PullRequest& request) const;
-  absl::StatusOr<PulledVersion> PinSlices(uint64_t version, const std::vector<uint32_t>& slices);
+  absl::Status CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const;
+  absl::StatusOr<PulledVersion> PinSlices(uint64_t version, absl::Span<const uint32_t> slices);
   void AnswerPulls(Replies& replies);
 
   // shard_decide.cc

@@ -61,6 +61,10 @@ void Shard::CompleteClock(const CompleteRequest& request, CallTime time, Replies
     return refuse(status);
   }
   if (absl::Status status = CheckSize(request); !status.ok()) return refuse(status);
+  if (!request.pushed().empty() || !request.pulled().empty()) {
+    return refuse(absl::InvalidArgumentError(
+        "this job is bounded or async: slices are pushed and pulled by calls of their own"));
+  }
   if (absl::Status status = RoomForComplete(request.header().member()); !status.ok()) {
     return refuse(status);
   }

@@ -83,7 +83,7 @@ void Shard::PullClocked(const PullRequest& request, CallTime time, Replies& repl
                         Done<PulledVersion> done) {
   absl::Status status;
   if (request.clock() != 0) status = FencePart(request.header(), request.contributor(), 0);
-  if (status.ok()) status = CheckPulled(request);
+  if (status.ok()) status = CheckPulled(request.header(), request.slices());
   if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
   if (MayPull(request)) return replies.Add<PulledVersion>(std::move(done), PinClocked(request));
   status = RoomForPull(request.header().member());

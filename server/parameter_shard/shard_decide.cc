@@ -12,6 +12,9 @@
 namespace parley {
 namespace {
 
+// Values that an answer to Complete may carry. They are copied under the shard's lock.
+constexpr size_t kMostValueBytes = 1 << 20;
+
 // Verdicts kept for members that ask again; one that counts in each step is at most a step behind.
 constexpr size_t kVerdictsKept = 64;
 
@@ -27,19 +30,6 @@ CompleteReply Stale(uint64_t step, uint32_t attempt) {
   return reply;
 }
 
-// The verdict as the answer to one contributor.
-CompleteReply AnswerTo(uint32_t contributor, const Verdict& verdict) {
-  const bool counts =
-      std::any_of(verdict.shares().begin(), verdict.shares().end(),
-                  [&](const Share& share) { return share.contributor() == contributor; });
-  if (!counts && verdict.outcome() != Verdict::RETRY) {
-    return Stale(verdict.step(), verdict.attempt());
-  }
-  CompleteReply reply;
-  *reply.mutable_verdict() = verdict;
-  return reply;
-}
-
 }  // namespace
 
 CallHeader Shard::OwnHeader() const {
@@ -50,6 +40,37 @@ CallHeader Shard::OwnHeader() const {
   header.set_job_epoch(routing_->view().job_epoch());
   header.set_view_epoch(routing_->view().view_epoch());
   return header;
+}
+
+CompleteReply Shard::AnswerTo(uint32_t contributor, const Verdict& verdict,
+                              absl::Span<const uint32_t> pulled) {
+  const bool counts =
+      std::any_of(verdict.shares().begin(), verdict.shares().end(),
+                  [&](const Share& share) { return share.contributor() == contributor; });
+  if (!counts && verdict.outcome() != Verdict::RETRY) {
+    return Stale(verdict.step(), verdict.attempt());
+  }
+  CompleteReply reply;
+  *reply.mutable_verdict() = verdict;
+  if (verdict.outcome() == Verdict::RETRY || verdict.step() != version_) return reply;
+  size_t bytes = 0;
+  for (const uint32_t slice : pulled) bytes += table_->Find(slice)->value_bytes();
+  if (bytes > kMostValueBytes) return reply;
+  const absl::StatusOr<PulledVersion> values = PinSlices(version_, pulled);
+  if (!values.ok()) return reply;
+  for (const TensorSlice& slice : SlicesOf(*values)) CopyTo(slice, *reply.add_values());
+  return reply;
+}
+
+absl::Status Shard::PushCarried(const CompleteRequest& request) {
+  if (request.pushed().empty()) return absl::OkStatus();
+  PushRequest push;
+  *push.mutable_header() = request.header();
+  push.set_step(request.step());
+  push.set_attempt(request.attempt());
+  push.set_contributor(request.share().contributor());
+  push.set_part(request.part());
+  return Push(push, ViewsOf(request.pushed())).status();
 }
 
 void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& replies,
@@ -63,11 +84,14 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     return answer(NotLeader());
   }
   if (!ready()) return answer(absl::UnavailableError("the step leader has no start values yet"));
+  if (absl::Status status = CheckPulled(request.header(), request.pulled()); !status.ok()) {
+    return answer(status);
+  }
   const uint32_t contributor = request.share().contributor();
   for (const Verdict& verdict : verdicts_) {
     if (verdict.step() == request.step() &&
         (verdict.attempt() == request.attempt() || verdict.outcome() != Verdict::RETRY)) {
-      return answer(AnswerTo(contributor, verdict));
+      return answer(AnswerTo(contributor, verdict, request.pulled()));
     }
   }
   if (request.step() <= version_) {
@@ -99,6 +123,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   parked.attempt = request.attempt();
   parked.since = time.now;
   parked.deadline = time.deadline;
+  parked.pulled.assign(request.pulled().begin(), request.pulled().end());
   const bool counts_already =
       gate_->contributors().count(contributor) != 0 && !gate_->TakesPart(contributor);
   if (gate_->closing() || counts_already) {
@@ -107,6 +132,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     completes_.push_back(std::move(parked));
     return;
   }
+  if (absl::Status status = PushCarried(request); !status.ok()) return answer(status);
   if (absl::Status status = CheckPushed(request); !status.ok()) return answer(status);
   absl::StatusOr<StepGate::Output> output = gate_->Complete(request);
   if (!output.ok()) return answer(output.status());
@@ -183,7 +209,7 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
       ++it;
       continue;
     }
-    replies.Add<CompleteReply>(std::move(it->done), AnswerTo(it->contributor, verdict));
+    replies.Add<CompleteReply>(std::move(it->done), AnswerTo(it->contributor, verdict, it->pulled));
     it = completes_.erase(it);
   }
   AnswerEnters(replies);

@@ -18,7 +18,7 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
       status = absl::InvalidArgumentError(absl::StrCat(
           "version ", request.version(), " never comes: the job has ", job_.steps(), " steps"));
     }
-    if (status.ok()) status = CheckPulled(request);
+    if (status.ok()) status = CheckPulled(request.header(), request.slices());
   }
   if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
 
@@ -38,20 +38,20 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
   pulls_.push_back(std::move(parked));
 }
 
-absl::Status Shard::CheckPulled(const PullRequest& request) const {
-  if (static_cast<size_t>(request.slices_size()) > routing_->own_slices().size()) {
-    return absl::InvalidArgumentError(absl::StrCat("a Pull of ", request.slices_size(),
-                                                   " slices, where ", routing_->own_slices().size(),
-                                                   " lie on shard ", ordinal_));
+absl::Status Shard::CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const {
+  if (slices.size() > routing_->own_slices().size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a Pull of ", slices.size(), " slices, where ",
+                                                   routing_->own_slices().size(), " lie on shard ",
+                                                   ordinal_));
   }
-  for (const uint32_t slice : request.slices()) {
-    if (!routing_->Owns(slice)) return WrongSlice(request.header(), slice);
+  for (const uint32_t slice : slices) {
+    if (!routing_->Owns(slice)) return WrongSlice(header, slice);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<PulledVersion> Shard::PinSlices(uint64_t version,
-                                               const std::vector<uint32_t>& slices) {
+                                               absl::Span<const uint32_t> slices) {
   PulledVersion pulled;
   pulled.version = version;
   uint64_t bytes = 0;

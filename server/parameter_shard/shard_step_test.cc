@@ -49,6 +49,82 @@ TEST(ShardTest, WithTwoShardsTheFollowerDecidesWhatTheLeaderDoes) {
   EXPECT_EQ(cluster.Values("b", 3), Floats(5, -6));
 }
 
+// What its pushes of the leader's slices would bring, in the message itself.
+void Carry(const ShardCluster& cluster, CompleteRequest& complete, uint32_t worker, float value) {
+  for (const Slice& slice : cluster.view().slices()) {
+    if (slice.shard() != cluster.view().step_leader()) continue;
+    const Floats values(slice.end() - slice.begin(), value);
+    *complete.add_pushed() =
+        cluster.MakePush(worker, complete.step(), complete.attempt(), slice.id(), values).slices(0);
+    complete.add_pulled(slice.id());
+  }
+}
+
+TEST(ShardTest, ASmallStepIsOneMessage) {
+  ShardCluster cluster(SummingJob(), MakeView({.tensors = {{"a", 3}, {"b", 5}}, .workers = 2}));
+  for (uint64_t step = 1; step <= 2; ++step) {
+    CompleteRequest complete = cluster.MakeComplete(0, step, 0);
+    Carry(cluster, complete, 0, 1);
+    const auto first = cluster.Complete(complete);
+    EXPECT_FALSE(first->has_value());
+    const auto repeated = cluster.Complete(complete);  // its pushes are there already
+    cluster.PushAll(1, step, 0, 2);
+    cluster.Complete(cluster.MakeComplete(1, step, 0));
+    const auto late = cluster.Complete(complete);
+    for (const auto& answer : {first, repeated, late}) {
+      EXPECT_EQ(VerdictOf(answer).outcome(), Verdict::APPLY);
+      const CompleteReply& reply = ***answer;
+      ASSERT_EQ(reply.values_size(), 2);
+      const float value = -3.0F * static_cast<float>(step);
+      EXPECT_EQ(reply.values(0).slice(), 0);
+      EXPECT_EQ(FloatsOf(reply.values(0).data()), Floats(3, value));
+      EXPECT_EQ(FloatsOf(reply.values(1).data()), Floats(5, value));
+    }
+  }
+  // Of a version that has been passed there are no values.
+  CompleteRequest complete = cluster.MakeComplete(0, 1, 0);
+  complete.add_pulled(0);
+  const auto answer = cluster.Complete(complete);
+  EXPECT_EQ(VerdictOf(answer).outcome(), Verdict::APPLY);
+  EXPECT_TRUE((**answer)->values().empty());
+}
+
+TEST(ShardTest, WhatACompleteCarriesIsCheckedLikeAPush) {
+  ShardCluster cluster(SummingJob(), MakeView({.tensors = {{"a", 3}, {"b", 5}}, .workers = 2}));
+  CompleteRequest good = cluster.MakeComplete(0, 1, 0);
+  Carry(cluster, good, 0, 1);
+  CompleteRequest wrong = good;
+  wrong.mutable_pushed(1)->set_slice(7);
+  EXPECT_EQ(CodeOf(cluster.Complete(wrong)), absl::StatusCode::kInvalidArgument);
+  wrong = good;
+  wrong.mutable_pushed(0)->set_data("abc");
+  EXPECT_EQ(CodeOf(cluster.Complete(wrong)), absl::StatusCode::kInvalidArgument);
+  wrong = good;
+  wrong.set_pulled(1, 7);
+  EXPECT_EQ(CodeOf(cluster.Complete(wrong)), absl::StatusCode::kInvalidArgument);
+  wrong = good;
+  wrong.add_none(1);
+  EXPECT_EQ(CodeOf(cluster.Complete(wrong)), absl::StatusCode::kInvalidArgument);
+  wrong = good;
+  wrong.mutable_pushed()->RemoveLast();
+  wrong.mutable_pushed(0)->set_slice(0);
+  // Slice 1 came with the call before: that was refused for its `none` alone.
+  const auto parked = cluster.Complete(wrong);
+  EXPECT_FALSE(parked->has_value());
+  cluster.PushAll(1, 1, 0, 2);
+  cluster.Complete(cluster.MakeComplete(1, 1, 0));
+  EXPECT_EQ(VerdictOf(parked).outcome(), Verdict::APPLY);
+  EXPECT_EQ(cluster.Values("b", 1), Floats(5, -3));
+}
+
+TEST(ShardTest, WithoutPushesACompleteWaits) {
+  ShardCluster cluster(SummingJob(), MakeView({.tensors = {{"a", 3}, {"b", 5}}, .workers = 1}));
+  CompleteRequest complete = cluster.MakeComplete(0, 1, 0);
+  Carry(cluster, complete, 0, 1);
+  complete.mutable_pushed()->RemoveLast();
+  EXPECT_EQ(CodeOf(cluster.Complete(complete)), absl::StatusCode::kUnavailable);
+}
+
 TEST(ShardTest, AContributorWithoutDataCompletesWithWeightZero) {
   ShardCluster cluster(MeanJob(), MakeView({.workers = 2}));
   cluster.PushAll(0, 1, 0, 3);

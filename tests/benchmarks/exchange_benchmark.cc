@@ -105,7 +105,8 @@ class PlainLoop {
   std::vector<float> own_gradient_;
 };
 
-// A peer that takes so many bytes into their place and sends as many back, over one connection.
+// A peer that takes so many bytes into their place and says so, and sends as many when it is asked
+// to, over one connection.
 class RawTcp {
  public:
   explicit RawTcp(size_t bytes) : here_(bytes, 1), there_(bytes, 2) {
@@ -130,7 +131,9 @@ class RawTcp {
       ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     }
     peer_ = std::thread([this] {
-      while (Receive(far_, there_) && Send(far_, there_)) {
+      std::vector<char> word(1);
+      while (Receive(far_, there_) && Send(far_, word) && Receive(far_, word) &&
+             Send(far_, there_)) {
       }
     });
   }
@@ -140,13 +143,16 @@ class RawTcp {
     ::close(near_);
     ::close(far_);
   }
-  void Round() {
-    if (!Send(near_, here_) || !Receive(near_, here_)) {
-      Require(absl::UnavailableError("the loopback connection broke"));
-    }
+  // Until the peer has taken all. Push and Pull by turns.
+  void Push() {
+    if (!Send(near_, here_) || !Receive(near_, word_)) Broken();
+  }
+  void Pull() {
+    if (!Send(near_, word_) || !Receive(near_, here_)) Broken();
   }
 
  private:
+  static void Broken() { Require(absl::UnavailableError("the loopback connection broke")); }
   static bool Send(int socket, const std::vector<char>& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t sent = ::send(socket, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
@@ -168,6 +174,7 @@ class RawTcp {
   int far_ = -1;
   std::vector<char> here_;
   std::vector<char> there_;
+  std::vector<char> word_ = std::vector<char>(1);
   std::thread peer_;
 };
 
@@ -281,8 +288,9 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   const uint64_t steps = rounds + 3;
-  std::printf("%6s %10s %10s %10s %10s %10s %12s %12s\n", "MiB", "push ms", "pull ms", "round ms",
-              "plain ms", "TCP ms", "x plain", "of TCP");
+  std::printf("%6s %10s %10s %10s %10s %10s %10s %12s %12s %12s %12s\n", "MiB", "push ms",
+              "pull ms", "round ms", "plain ms", "TCP push", "TCP pull", "x plain", "push of TCP",
+              "pull of TCP", "of TCP");
   for (const size_t mib : sizes) {
     const size_t bytes = mib << 20;
     const LoopbackCluster cluster(coordinator, shard, JobText(kind, 1, steps));
@@ -293,21 +301,28 @@ int Main(int argc, char** argv) {
     std::vector<double> pull;
     std::vector<double> both;
     std::vector<double> loop;
+    std::vector<double> raw_push;
+    std::vector<double> raw_pull;
     std::vector<double> raw;
     for (size_t round = 0; round < rounds + 2; ++round) {
       const auto [pushed, pulled] = exchange.Round();
       const double looped = SecondsOf([&] { plain.Round(); });
-      const double moved = SecondsOf([&] { tcp.Round(); });
+      const double moved_there = SecondsOf([&] { tcp.Push(); });
+      const double moved_back = SecondsOf([&] { tcp.Pull(); });
       if (round < 2) continue;  // memory is touched for the first time
       push.push_back(pushed);
       pull.push_back(pulled);
       both.push_back(pushed + pulled);
       loop.push_back(looped);
-      raw.push_back(moved);
+      raw_push.push_back(moved_there);
+      raw_pull.push_back(moved_back);
+      raw.push_back(moved_there + moved_back);
     }
-    std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f\n", mib, 1e3 * Median(push),
-                1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop), 1e3 * Median(raw),
-                Median(both) / Median(loop), Median(raw) / Median(both));
+    std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f %12.2f %12.2f\n", mib,
+                1e3 * Median(push), 1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop),
+                1e3 * Median(raw_push), 1e3 * Median(raw_pull), Median(both) / Median(loop),
+                Median(raw_push) / Median(push), Median(raw_pull) / Median(pull),
+                Median(raw) / Median(both));
     std::fflush(stdout);
   }
   std::printf("\n%20s %10s %10s %10s\n", "small ones", "push ms", "pull ms", "round ms");

@@ -10,6 +10,8 @@ class FaultyShardClient final : public ShardClient {
   FaultyShardClient(FaultyConnector& faults, std::shared_ptr<ShardClient> to)
       : faults_(faults), to_(std::move(to)) {}
 
+  bool JoinsCalls() const override { return to_->JoinsCalls(); }
+
 #define PARLEY_FORWARD(Method)                                                               \
   void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
       override {                                                                             \

@@ -196,13 +196,19 @@ void JobSimulation::StartShard(const std::string& name, int port) {
   });
 }
 
+Network::Transport JobSimulation::TransportOf(int worker) const {
+  // Of every second job some workers are on the shards' machine.
+  if (options_.seed % 2 == 0) {
+    return worker % 3 == 2 ? Network::Transport::kPlain : Network::Transport::kShared;
+  }
+  return options_.seed % 4 == 1 ? Network::Transport::kJoined : Network::Transport::kPlain;
+}
+
 void JobSimulation::StartWorker(int number) {
   Worker& worker = *workers_.emplace_back(std::make_unique<Worker>());
   worker.slow = number == 0 && options_.slow_compute > absl::ZeroDuration();
   worker.process = MakeProcess(absl::StrCat("worker-", number), 2000 + number);
-  // Of every second job some workers are on the shards' machine.
-  const bool lends = options_.seed % 2 == 0 && number % 3 != 2;
-  worker.connector = network_.MakeConnector(worker.process, lends);
+  worker.connector = network_.MakeConnector(worker.process, TransportOf(number));
   worker.skips = options_.seed % 4 == 2;
   worker.ahead = options_.seed % 8 >= 4;
   worker.process->Start([this, &worker] { Train(worker); });

@@ -139,6 +139,7 @@ class JobSimulation {
   // The living one that decides steps; the first one if there is none.
   Shard& StepLeader();
   void StartWorker(int number);
+  Network::Transport TransportOf(int worker) const;
   void Train(Worker& worker);
   // A verdict of that job_epoch, as somebody tells it.
   void Record(const std::string& who, const Verdict& verdict, uint64_t job_epoch);

@@ -51,12 +51,17 @@ class SimulatedShard final : public ShardClient {
  public:
   // lent: nullptr where the shard is on another machine.
   SimulatedShard(Network* network, std::shared_ptr<Process> from, std::string to,
-                 std::shared_ptr<LentMemory> lent)
-      : network_(network), from_(std::move(from)), to_(std::move(to)), lent_(std::move(lent)) {}
+                 std::shared_ptr<LentMemory> lent, bool joins)
+      : network_(network),
+        from_(std::move(from)),
+        to_(std::move(to)),
+        lent_(std::move(lent)),
+        joins_(joins) {}
 
   bool ReadsLentMemory() const override { return lent_ != nullptr; }
   // Not true of it: so a shard sees calls that have overtaken each other.
   bool KeepsOrder() const override { return lent_ != nullptr; }
+  bool JoinsCalls() const override { return joins_; }
 
 #define PARLEY_CARRY(Method)                                                                 \
   void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
@@ -90,19 +95,22 @@ class SimulatedShard final : public ShardClient {
   const std::shared_ptr<Process> from_;
   const std::string to_;
   const std::shared_ptr<LentMemory> lent_;
+  const bool joins_;
 };
 
 class SimulatedConnector final : public Connector {
  public:
-  SimulatedConnector(Network* network, std::shared_ptr<Process> process, bool lends)
+  SimulatedConnector(Network* network, std::shared_ptr<Process> process,
+                     Network::Transport transport)
       : network_(network),
         process_(std::move(process)),
-        lent_(lends ? std::make_shared<LentMemory>() : nullptr) {}
+        lent_(transport == Network::Transport::kShared ? std::make_shared<LentMemory>() : nullptr),
+        joins_(transport == Network::Transport::kJoined) {}
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
     return std::make_shared<SimulatedCoordinator>(network_, process_, address);
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return std::make_shared<SimulatedShard>(network_, process_, address, lent_);
+    return std::make_shared<SimulatedShard>(network_, process_, address, lent_, joins_);
   }
   MemorySource* memory() override { return lent_ == nullptr ? nullptr : &lent_->heap(); }
 
@@ -110,6 +118,7 @@ class SimulatedConnector final : public Connector {
   Network* const network_;
   const std::shared_ptr<Process> process_;
   const std::shared_ptr<LentMemory> lent_;
+  const bool joins_;
 };
 
 }  // namespace
@@ -148,8 +157,8 @@ absl::Duration Network::Latency(const std::string& from, const std::string& to) 
 }
 
 std::unique_ptr<Connector> Network::MakeConnector(const std::shared_ptr<Process>& process,
-                                                  bool lends) {
-  return std::make_unique<SimulatedConnector>(this, process, lends);
+                                                  Transport transport) {
+  return std::make_unique<SimulatedConnector>(this, process, transport);
 }
 
 }  // namespace parley

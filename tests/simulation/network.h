@@ -68,9 +68,15 @@ class Network {
       std::function<void(std::string_view fault, const std::string& from, const std::string& to)>;
   void Tell(OnFault on_fault) { on_fault_ = std::move(on_fault); }
 
-  // The connector of `process`; one for each. lends: shards read what it pushes where it lies.
+  // What the clients of a process say of their shards.
+  enum class Transport {
+    kPlain,
+    kJoined,  // small slices travel with Complete (ShardClient::JoinsCalls)
+    kShared,  // they read what it pushes where it lies
+  };
+  // The connector of `process`; one for each.
   std::unique_ptr<Connector> MakeConnector(const std::shared_ptr<Process>& process,
-                                           bool lends = false);
+                                           Transport transport = Transport::kPlain);
 
   const NetworkCounts& counts() const { return counts_; }
 
