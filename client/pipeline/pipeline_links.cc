@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
   agent.lease = lease;
   agent.patience = lease;
+  agent.at_once = {kDeliver};
   const RemoteFunction deliver = [inbox = &links->inbox_,
                                   lease](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
     if (call.arguments.size() != 1) {

@@ -60,6 +60,7 @@ class ReferenceHolder {
     absl::Duration patience;  // how long a first connection is tried
     absl::Duration attempt;   // of one attempt of a call
     absl::Duration retry;     // after one that failed; twice as long each time, up to `attempt`
+    absl::Duration gather;    // forks to be dropped wait so long for others
   };
   using HeldId = uint64_t;
   using Then = ReferenceOwner::Then;
@@ -105,6 +106,7 @@ class ReferenceHolder {
   // Ok, or why it can be used no more.
   absl::Status StatusOf(HeldId held, absl::Time now) const;
   const ReferenceId& IdOf(HeldId held) const { return held_.at(held).id; }
+  bool IsHere(HeldId held) const { return held_.at(held).ahead != nullptr; }
   const std::string& AddressOf(HeldId held) const { return held_.at(held).address; }
   const StepScope& ScopeOf(HeldId held) const { return held_.at(held).scope; }
   // Whether the owner has said that it knows the fork.
@@ -186,6 +188,7 @@ class ReferenceHolder {
     std::map<uint64_t, Operation> operations;
     std::set<HeldId> held;
     std::vector<uint64_t> to_drop;
+    absl::Time drop_at = absl::InfiniteFuture();  // the first of them
     absl::Time used_at;
   };
 

@@ -109,7 +109,7 @@ void ReferenceHolder::SendRenew(LinkId id, Link& link, absl::Time now, std::vect
   RenewSessionRequest request;
   request.mutable_header()->set_owner(link.owner);
   request.mutable_header()->set_session(link.session);
-  if (link.operations.empty()) {
+  if (link.operations.empty() && link.to_drop.empty()) {
     request.set_next_number(link.next_number);
     request.set_given_received(link.given_received);
     uint64_t digest = 0;
@@ -133,10 +133,12 @@ void ReferenceHolder::SendRenew(LinkId id, Link& link, absl::Time now, std::vect
 
 void ReferenceHolder::SendOperations(LinkId id, Link& link, absl::Time now,
                                      std::vector<ToOwner>& out) {
-  if (!link.to_drop.empty()) {
+  if (!link.to_drop.empty()) link.drop_at = std::min(link.drop_at, now + options_.gather);
+  if (now >= link.drop_at) {
     DropRequest drop;
     drop.mutable_forks()->Add(link.to_drop.begin(), link.to_drop.end());
     link.to_drop.clear();
+    link.drop_at = absl::InfiniteFuture();
     AddOperation(link, Operation{std::move(drop), 0, nullptr, {}});
   }
   for (auto& [number, operation] : link.operations) {

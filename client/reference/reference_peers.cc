@@ -4,6 +4,7 @@
 
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
@@ -70,7 +71,45 @@ struct Sender {
 }  // namespace
 
 void ReferencePeers::Send(const ToOwner& message, absl::Duration patience, Done<FromOwner> done) {
+  if (std::holds_alternative<OpenSessionRequest>(message.request)) OpenLink(message.address);
+  if (const auto* const call = std::get_if<OutgoingCall>(&message.request); call != nullptr) {
+    const std::shared_ptr<LocalReferenceLink> link = LinkTo(message.address);
+    if (link != nullptr && link->Call(*call, absl::Now() + patience, done)) return;
+  }
   std::visit(Sender{PeerAt(message.address), absl::Now() + patience, done}, message.request);
+}
+
+std::shared_ptr<LocalReferenceLink> ReferencePeers::LinkTo(const std::string& address) {
+  absl::MutexLock lock(&mu_);
+  const auto found = links_.find(address);
+  return found == links_.end() || found->second->ended() ? nullptr : found->second;
+}
+
+void ReferencePeers::OpenLink(const std::string& address) {
+  absl::MutexLock lock(&mu_);
+  if (closed_) return;
+  const auto found = links_.find(address);
+  if (found != links_.end()) {
+    if (!found->second->ended()) return;
+    former_.push_back(std::move(found->second));
+    links_.erase(found);
+  }
+  absl::StatusOr<std::shared_ptr<LocalReferenceLink>> link = LocalReferenceLink::Open(address);
+  if (link.ok()) links_[address] = *std::move(link);
+}
+
+void ReferencePeers::Close(absl::Duration patience) {
+  calls_->AwaitNone(patience);
+  std::vector<std::shared_ptr<LocalReferenceLink>> links;
+  {
+    absl::MutexLock lock(&mu_);
+    closed_ = true;
+    links.swap(former_);
+    for (auto& [address, link] : links_) links.push_back(std::move(link));
+    links_.clear();
+  }
+  for (const auto& link : links) link->Join();
+  calls_->Close(absl::Seconds(5));
 }
 
 ReferencePeers::Peer& ReferencePeers::PeerAt(const std::string& address) {

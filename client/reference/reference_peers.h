@@ -4,19 +4,22 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/grpc_peer.h"
 #include "client/open_calls.h"
+#include "client/reference/local_reference_link.h"
 #include "client/reference/reference_holder.h"
 #include "common/replies.h"
 #include "proto/remote_reference.grpc.pb.h"
 
 namespace parley {
 
-// The processes that this one sends messages of references to, by gRPC. Thread-safe.
+// The processes that this one sends messages of references to: by gRPC, and calls to those on this
+// machine through shared memory. Thread-safe.
 class ReferencePeers {
  public:
   ~ReferencePeers() { Close(absl::ZeroDuration()); }
@@ -26,21 +29,26 @@ class ReferencePeers {
 
   // Waits until what was sent has been answered, at most so long; then ends the rest, and sends
   // nothing more.
-  void Close(absl::Duration patience) {
-    calls_->AwaitNone(patience);
-    calls_->Close(absl::Seconds(5));
-  }
+  void Close(absl::Duration patience);
 
  private:
   using Peer = GrpcPeer<RemoteReferences>;
 
   Peer& PeerAt(const std::string& address);
+  // nullptr: that process is not on this machine, or the link to it has broken.
+  std::shared_ptr<LocalReferenceLink> LinkTo(const std::string& address);
+  // With each session, so that a process that was started again is found.
+  void OpenLink(const std::string& address);
 
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   absl::Mutex mu_;
   // Channels live until no call is left, so that none is destroyed by a thread of its own
   // callbacks.
   std::map<std::string, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mu_);
+  bool closed_ ABSL_GUARDED_BY(mu_) = false;
+  std::map<std::string, std::shared_ptr<LocalReferenceLink>> links_ ABSL_GUARDED_BY(mu_);
+  // Links that are over: their threads may be the ones that found it out, and so end with this.
+  std::vector<std::shared_ptr<LocalReferenceLink>> former_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -14,7 +14,7 @@ ReferenceSpace::ReferenceSpace(Options options, ReferenceOwner::Observer observe
       owner_({options_.job, options_.incarnation, options_.lease, options_.draw_session},
              std::move(observer)),
       holder_({options_.job, options_.incarnation, options_.address, options_.margin,
-               options_.patience, options_.attempt, options_.retry}) {}
+               options_.patience, options_.attempt, options_.retry, options_.gather}) {}
 
 // --- For the user
 // ----------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class ReferenceSpace {
     absl::Duration patience = absl::Seconds(10);  // with a first connection
     absl::Duration attempt = absl::Seconds(5);    // of one attempt of a call
     absl::Duration retry = absl::Milliseconds(20);
+    // What is to be dropped waits so long for more of it: each Drop is a message.
+    absl::Duration gather = absl::ZeroDuration();
     std::function<uint64_t()> draw_session;  // a random number, never 0
   };
   // A reference as this process has it: its own value, or a fork. 0 is none.
@@ -116,6 +118,10 @@ class ReferenceSpace {
   // Of a fork: its reference, and where it is. Of an own value: the reference, and no place.
   ReferenceId IdOf(Handle handle) const;
   bool IsOwn(Handle handle) const { return references_.at(handle).held == 0; }
+  // Whether Fetch answers without asking another process: it came with its call.
+  bool IsHere(Handle handle) const {
+    return !IsOwn(handle) && holder_.IsHere(references_.at(handle).held);
+  }
   absl::Status StatusOf(Handle handle, absl::Time now) const;
   ReferenceOwner::Given PlaceOf(Handle handle) const;
 

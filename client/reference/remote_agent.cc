@@ -1,5 +1,6 @@
 #include "client/reference/remote_agent.h"
 
+#include <algorithm>
 #include <exception>
 #include <utility>
 
@@ -13,6 +14,9 @@ namespace {
 
 // How long others' open calls here may take to be answered when the agent ends.
 constexpr absl::Duration kGrace = absl::Milliseconds(500);
+// A process that takes values by the hundred tells their owners a few times that it has dropped
+// them.
+constexpr absl::Duration kGather = absl::Milliseconds(5);
 // How long it tries to tell others that it goes.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 
@@ -38,6 +42,7 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   host.space.address = agent->address_;
   host.space.lease = options.lease;
   host.space.patience = options.patience;
+  host.space.gather = kGather;
   host.space.draw_session = RandomIncarnation;
   host.send = [peers = agent->peers_](const ToOwner& message, absl::Duration patience,
                                       Done<FromOwner> done) {
@@ -47,15 +52,21 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
   (options.service != nullptr ? *options.service : agent->own_service_).Serve(agent->host_);
+  if (options.shares_memory) {
+    absl::StatusOr<std::unique_ptr<LocalReferenceDoor>> door =
+        LocalReferenceDoor::Open(agent->address_, agent->host_);
+    if (door.ok()) agent->door_ = *std::move(door);
+  }
   return agent;
 }
 
 RemoteAgent::RemoteAgent(const Options& options, std::map<std::string, RemoteFunction> functions)
-    : functions_(std::move(functions)), threads_(options.threads) {}
+    : functions_(std::move(functions)), at_once_(options.at_once), threads_(options.threads) {}
 
 RemoteAgent::~RemoteAgent() {
   if (host_ == nullptr) return;  // it did not start
   host_->End();
+  door_.reset();
   threads_.Stop();  // functions that wait for values have just been told
   if (server_ != nullptr) server_->Shutdown(kGrace);
   peers_->Close(kFarewell);
@@ -126,24 +137,34 @@ RemoteAgent::Counts RemoteAgent::counts() const {
 }
 
 void RemoteAgent::Begin(ReferenceSpace::Run run) {
-  threads_.Run([this, run = std::move(run)] {
-    absl::StatusOr<ValuePtr> value;
-    {
-      RemoteCall call;
-      call.function = run.function;
-      call.scope = run.scope;
-      // Copies of its own: the function may keep them.
-      const bool there = host_->With([&](ReferenceSpace& space, absl::Time, Replies&) {
-        for (const ReferenceSpace::Handle handle : run.arguments) {
-          call.arguments.push_back(RemoteReference(host_, space.Copy(handle)));
-        }
-      });
-      if (!there) return;
-      value = RunFunction(call);
-    }
-    host_->With([&](ReferenceSpace& space, absl::Time now, Replies& replies) {
-      space.Finish(run, std::move(value), now, replies);
+  bool here = at_once_.contains(run.function);
+  if (here) {
+    host_->With([&](ReferenceSpace& space, absl::Time, Replies&) {
+      here = std::all_of(run.arguments.begin(), run.arguments.end(),
+                         [&](ReferenceSpace::Handle handle) { return space.IsHere(handle); });
     });
+  }
+  if (here) return RunNow(run);
+  threads_.Run([this, run = std::move(run)] { RunNow(run); });
+}
+
+void RemoteAgent::RunNow(const ReferenceSpace::Run& run) {
+  absl::StatusOr<ValuePtr> value;
+  {
+    RemoteCall call;
+    call.function = run.function;
+    call.scope = run.scope;
+    // Copies of its own: the function may keep them.
+    const bool there = host_->With([&](ReferenceSpace& space, absl::Time, Replies&) {
+      for (const ReferenceSpace::Handle handle : run.arguments) {
+        call.arguments.push_back(RemoteReference(host_, space.Copy(handle)));
+      }
+    });
+    if (!there) return;
+    value = RunFunction(call);
+  }
+  host_->With([&](ReferenceSpace& space, absl::Time now, Replies& replies) {
+    space.Finish(run, std::move(value), now, replies);
   });
 }
 

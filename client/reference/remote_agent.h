@@ -7,12 +7,14 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/reference/local_reference_door.h"
 #include "client/reference/reference_host.h"
 #include "client/reference/reference_peers.h"
 #include "client/reference/reference_service.h"
@@ -59,6 +61,11 @@ class RemoteAgent {
     absl::Duration lease = absl::Seconds(10);     // after so long without a word others are lost
     absl::Duration patience = absl::Seconds(10);  // with a first connection
     std::vector<grpc::Service*> beside;           // to be served on the same port
+    // Functions that never wait, by name: they run on the thread that brings a call whose values
+    // have come with it, so that nobody needs to be woken.
+    std::set<std::string> at_once;
+    // Whether values of processes on this machine may come through shared memory.
+    bool shares_memory = true;
     // In place of all that is about listening: a service that another server has at `advertise`,
     // and that outlives the agent.
     ReferenceService* service = nullptr;
@@ -105,15 +112,19 @@ class RemoteAgent {
   RemoteAgent(const Options& options, std::map<std::string, RemoteFunction> functions);
 
   void Begin(ReferenceSpace::Run run);
+  void RunNow(const ReferenceSpace::Run& run);
   absl::StatusOr<ValuePtr> RunFunction(const RemoteCall& call) const;
 
   const std::map<std::string, RemoteFunction> functions_;
+  const std::set<std::string> at_once_;
   const std::shared_ptr<ReferencePeers> peers_ = std::make_shared<ReferencePeers>();
   ReferenceService own_service_;
   WorkerThreads threads_;
   std::string address_;
   std::shared_ptr<ReferenceHost> host_;
-  std::unique_ptr<RpcServer> server_;  // last: it calls the rest; null: it is another's
+  // Last: they call the rest.
+  std::unique_ptr<LocalReferenceDoor> door_;  // null: the name was taken
+  std::unique_ptr<RpcServer> server_;         // null: it is another's
 };
 
 }  // namespace parley

@@ -6,12 +6,18 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/reference/local_reference_link.h"
 #include "client/reference/values_for_test.h"
+#include "common/shared_memory/local_socket.h"
+#include "proto/local_reference.pb.h"
 
 namespace parley {
 namespace {
@@ -200,6 +206,152 @@ TEST_F(RemoteAgentTest, AStepEndsWithAllItsValues) {
     EXPECT_EQ(there->Fetch(Soon()).status().code(), absl::StatusCode::kFailedPrecondition);
   }
   ExpectAllEmpty();
+}
+
+// What one process sends to another, as the other one's function gets it.
+class SharedMemoryTest : public ::testing::Test {
+ protected:
+  SharedMemoryTest() {
+    for (auto& agent : agents_) {
+      RemoteAgent::Options options;
+      options.job = "test";
+      options.listen = "127.0.0.1:0";
+      options.at_once = {"keep"};
+      auto started = RemoteAgent::Start(
+          options, {{"keep", [this](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
+                       absl::StatusOr<ValuePtr> value = call.arguments.at(0).Fetch(Soon());
+                       if (!value.ok()) return value.status();
+                       absl::MutexLock lock(&mu_);
+                       kept_ = *std::move(value);
+                       return RemoteValue();
+                     }}});
+      EXPECT_TRUE(started.ok()) << started.status();
+      agent = *std::move(started);
+    }
+    const absl::Status connected = from().Connect(to().address(), Soon());
+    EXPECT_TRUE(connected.ok()) << connected;
+    // The link is asked for with the session, and ready a moment later.
+    const absl::Time deadline = Soon();
+    while (!IsShared(*Sent(std::vector<float>(8192, 1))) && absl::Now() < deadline) {
+    }
+  }
+
+  RemoteAgent& from() { return *agents_[0]; }
+  RemoteAgent& to() { return *agents_[1]; }
+
+  // The value as it came.
+  ValuePtr Sent(const std::vector<float>& numbers) {
+    {
+      absl::MutexLock lock(&mu_);
+      kept_ = nullptr;
+    }
+    const auto called = from().Call(to().address(), "keep", {from().Make(Numbers(numbers))});
+    EXPECT_TRUE(called.ok()) << called.status();
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(
+        +[](ValuePtr* kept) { return *kept != nullptr; }, &kept_));
+    return std::exchange(kept_, nullptr);
+  }
+
+  static const std::byte* Begin(const RemoteValue& value) {
+    return value.tensors.at(0).bytes.pieces().front().data();
+  }
+  // Blocks begin with a page; what gRPC receives does not.
+  static bool IsShared(const RemoteValue& value) {
+    return value.tensors.at(0).bytes.pieces().size() == 1 &&
+           reinterpret_cast<uintptr_t>(Begin(value)) % 4096 == 0;
+  }
+
+  std::unique_ptr<RemoteAgent> agents_[2];
+  absl::Mutex mu_;
+  ValuePtr kept_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_F(SharedMemoryTest, ALargeValueStandsWhereItsSenderPutItAndItsBlockIsUsedAgain) {
+  ValuePtr first = Sent(std::vector<float>(100'000, 1.5F));
+  ASSERT_TRUE(IsShared(*first));
+  EXPECT_EQ(NumbersOf(*first), std::vector<float>(100'000, 1.5F));
+  // While it is held the next one has another block.
+  const ValuePtr second = Sent(std::vector<float>(100'000, 2.5F));
+  ASSERT_TRUE(IsShared(*second));
+  EXPECT_NE(Begin(*second), Begin(*first));
+  EXPECT_EQ(NumbersOf(*first), std::vector<float>(100'000, 1.5F));
+  const std::byte* const place = Begin(*first);
+  first = nullptr;
+  // The sender hears of it on a thread of its own.
+  const absl::Time deadline = Soon();
+  ValuePtr third = Sent(std::vector<float>(100'000, 3.5F));
+  while (Begin(*third) != place && absl::Now() < deadline) {
+    third = Sent(std::vector<float>(100'000, 3.5F));
+  }
+  EXPECT_EQ(Begin(*third), place);
+  EXPECT_EQ(NumbersOf(*third), std::vector<float>(100'000, 3.5F));
+  EXPECT_EQ(NumbersOf(*second), std::vector<float>(100'000, 2.5F));
+}
+
+TEST_F(SharedMemoryTest, ASmallValueIsPartOfTheMessage) {
+  EXPECT_EQ(NumbersOf(*Sent({1, 2, 3})), std::vector<float>({1, 2, 3}));
+}
+
+TEST_F(SharedMemoryTest, ValuesStayWhenTheirSenderHasEnded) {
+  const ValuePtr value = Sent(std::vector<float>(50'000, 7));
+  ASSERT_TRUE(IsShared(*value));
+  agents_[0].reset();
+  EXPECT_EQ(NumbersOf(*value), std::vector<float>(50'000, 7));
+}
+
+TEST_F(SharedMemoryTest, WhatIsWrongCostsItsSenderTheConnectionAlone) {
+  LocalCallRequest hello;
+  hello.set_call(1);
+  hello.set_hello(to().address());
+  LocalCallRequest another;
+  another.set_hello("127.0.0.1:1");
+  LocalCallRequest nowhere;  // a call with a tensor where no memory is
+  nowhere.mutable_made()->add_data();
+  nowhere.add_blocks()->set_segment(5);
+  LocalCallRequest beside = nowhere;
+  beside.mutable_blocks(0)->set_data(3);
+  LocalCallRequest unknown;
+  unknown.add_segments(1);
+  for (const std::vector<std::string>& messages : std::vector<std::vector<std::string>>{
+           {"rubbish \xff"},
+           {another.SerializeAsString()},
+           {nowhere.SerializeAsString()},
+           {hello.SerializeAsString(), hello.SerializeAsString()},
+           {hello.SerializeAsString(), nowhere.SerializeAsString()},
+           {hello.SerializeAsString(), beside.SerializeAsString()},
+           {hello.SerializeAsString(), unknown.SerializeAsString()}}) {
+    auto socket = LocalSocket::Connect(LocalReferenceName(to().address()));
+    ASSERT_TRUE(socket.ok()) << socket.status();
+    for (const std::string& message : messages) (void)(*socket)->Send(message);
+    absl::Status end;
+    while (end.ok()) end = (*socket)->Receive(Soon()).status();
+    EXPECT_TRUE(absl::IsUnavailable(end)) << end;
+  }
+  EXPECT_TRUE(IsShared(*Sent(std::vector<float>(100'000, 1.5F))));
+}
+
+TEST(ValueBlocksTest, NeverHasMoreThanItMay) {
+  ValueBlocks blocks(4 << 16);
+  const auto first = blocks.Take(100);
+  ASSERT_TRUE(first.ok());
+  const auto second = blocks.Take(3 << 16);
+  ASSERT_TRUE(second.ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(blocks.Take(100).status()));
+  EXPECT_TRUE(blocks.GiveBack(first->number).ok());
+  EXPECT_FALSE(blocks.GiveBack(first->number).ok());
+  EXPECT_FALSE(blocks.GiveBack(77).ok());
+  const auto again = blocks.Take(1 << 16);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again->number, first->number);
+  EXPECT_TRUE(blocks.TakeGone().empty());
+  // A much smaller one does not take it, and another size makes room.
+  EXPECT_TRUE(blocks.GiveBack(second->number).ok());
+  const auto third = blocks.Take(1 << 16);
+  ASSERT_TRUE(third.ok());
+  EXPECT_NE(third->number, second->number);
+  EXPECT_EQ(blocks.TakeGone(), std::vector<uint32_t>{second->number});
+  EXPECT_EQ(blocks.bytes(), size_t{2} << 16);
 }
 
 }  // namespace

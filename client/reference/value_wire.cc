@@ -45,9 +45,8 @@ void Describe(const RemoteValue& value, RemoteTensors& message, std::vector<Tens
   }
 }
 
-// Takes the value's tensors from the front of `data`; their bytes live as long as `owner`.
+// Takes the value's tensors from the front of `data`; their bytes live as long as the owners there.
 absl::StatusOr<ValuePtr> Assemble(const RemoteTensors& message,
-                                  const std::shared_ptr<const void>& owner,
                                   absl::Span<const TensorSlice>& data) {
   auto value = std::make_shared<RemoteValue>();
   for (const RemoteTensor& described : message.tensors()) {
@@ -62,7 +61,7 @@ absl::StatusOr<ValuePtr> Assemble(const RemoteTensors& message,
     tensor.dtype = described.dtype();
     tensor.shape.assign(described.shape().begin(), described.shape().end());
     tensor.bytes = data.front().bytes;
-    tensor.owner = owner;
+    tensor.owner = data.front().owner;
     data.remove_prefix(1);
   }
   return value;
@@ -70,36 +69,47 @@ absl::StatusOr<ValuePtr> Assemble(const RemoteTensors& message,
 
 }  // namespace
 
-grpc::ByteBuffer EncodeCall(const OutgoingCall& call) {
-  RemoteCallRequest head = call.head;
-  std::vector<TensorSlice> data;
+DescribedCall DescribeCall(const OutgoingCall& call, uint64_t most_bytes) {
+  DescribedCall described;
+  described.head = call.head;
   uint64_t bytes = 0;
   for (size_t i = 0; i < call.ahead.size(); ++i) {
     const ValuePtr& value = call.ahead[i];
-    if (value == nullptr || bytes + BytesOf(*value) > kMostValueBytes) continue;
+    if (value == nullptr || bytes + BytesOf(*value) > most_bytes) continue;
     bytes += BytesOf(*value);
-    Describe(*value, *head.mutable_arguments(static_cast<int>(i))->mutable_ahead(), data);
+    Describe(*value, *described.head.mutable_arguments(static_cast<int>(i))->mutable_ahead(),
+             described.data);
   }
-  return EncodeTensors(head, kDataField, data);
+  return described;
 }
 
-absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes) {
-  const auto here = std::make_shared<grpc::ByteBuffer>(bytes);
+absl::StatusOr<OutgoingCall> AssembleCall(DescribedCall described) {
   OutgoingCall call;
-  std::vector<TensorSlice> data;
-  if (absl::Status status = DecodeTensors(*here, kDataField, call.head, data); !status.ok()) {
-    return status;
-  }
-  absl::Span<const TensorSlice> left = data;
+  call.head = std::move(described.head);
+  absl::Span<const TensorSlice> left = described.data;
   for (const ReferenceArgument& argument : call.head.arguments()) {
     ValuePtr& value = call.ahead.emplace_back();
     if (!argument.has_ahead()) continue;
-    absl::StatusOr<ValuePtr> assembled = Assemble(argument.ahead(), here, left);
+    absl::StatusOr<ValuePtr> assembled = Assemble(argument.ahead(), left);
     if (!assembled.ok()) return assembled.status();
     value = *std::move(assembled);
   }
   if (!left.empty()) return absl::InvalidArgumentError("a call with more tensors than it names");
   return call;
+}
+
+grpc::ByteBuffer EncodeCall(const OutgoingCall& call) {
+  const DescribedCall described = DescribeCall(call, kMostValueBytes);
+  return EncodeTensors(described.head, kDataField, described.data);
+}
+
+absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes) {
+  const auto here = std::make_shared<grpc::ByteBuffer>(bytes);
+  DescribedCall described;
+  absl::Status status = DecodeTensors(*here, kDataField, described.head, described.data);
+  if (!status.ok()) return status;
+  for (TensorSlice& slice : described.data) slice.owner = here;
+  return AssembleCall(std::move(described));
 }
 
 grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched) {
@@ -130,8 +140,9 @@ absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes) {
   if (head.error() != 0) {
     return FetchedValue{absl::Status(static_cast<absl::StatusCode>(head.error()), head.message())};
   }
+  for (TensorSlice& slice : data) slice.owner = here;
   absl::Span<const TensorSlice> left = data;
-  absl::StatusOr<ValuePtr> value = Assemble(head.value(), here, left);
+  absl::StatusOr<ValuePtr> value = Assemble(head.value(), left);
   if (!value.ok()) return value.status();
   if (!left.empty()) return absl::InvalidArgumentError("a value with more tensors than it names");
   return FetchedValue{*std::move(value)};

@@ -3,9 +3,13 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "client/reference/reference_holder.h"
 #include "client/reference/reference_owner.h"
+#include "common/tensor_slice.h"
+#include "proto/remote_reference.pb.h"
 
 namespace parley {
 
@@ -16,6 +20,16 @@ namespace parley {
 // INVALID_ARGUMENT where the bytes are no such message, or a tensor has another size than its type
 // and shape say. A value of more bytes than a message takes (64 MiB) is sent as an error that says
 // so; one that should go ahead stays where it is.
+
+// The parts of a call: what is described of its values is added to the head, and their bytes are
+// views. Values beyond so many bytes do not go ahead. And back: a value keeps the owners of its
+// slices; INVALID_ARGUMENT as above.
+struct DescribedCall {
+  RemoteCallRequest head;  // without data
+  std::vector<TensorSlice> data;
+};
+DescribedCall DescribeCall(const OutgoingCall& call, uint64_t most_bytes);
+absl::StatusOr<OutgoingCall> AssembleCall(DescribedCall described);
 
 grpc::ByteBuffer EncodeCall(const OutgoingCall& call);
 absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes);

@@ -1,7 +1,9 @@
 #include "client/torch/value_tensor.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 
+#include <cstdint>
 #include <memory>
 
 #include "client/torch/dtype.h"
@@ -27,6 +29,18 @@ absl::StatusOr<ValueTensor> ToValueTensor(const at::Tensor& tensor) {
   return value;
 }
 
+namespace {
+
+// As LibTorch's own memory has it.
+constexpr uintptr_t kAlignment = 64;
+
+bool CanStandWhereItLies(const ValueTensor& value) {
+  return value.owner != nullptr && value.bytes.pieces().size() == 1 &&
+         reinterpret_cast<uintptr_t>(value.bytes.pieces().front().data()) % kAlignment == 0;
+}
+
+}  // namespace
+
 absl::StatusOr<at::Tensor> ToTensor(const ValueTensor& value) {
   const std::optional<c10::ScalarType> type = ToScalarType(value.dtype);
   TensorSpec spec;
@@ -37,6 +51,13 @@ absl::StatusOr<at::Tensor> ToTensor(const ValueTensor& value) {
   }
   at::Tensor tensor;
   absl::Status status = CatchTorch("writing a tensor", [&] {
+    if (CanStandWhereItLies(value)) {
+      // LibTorch has no tensor of const bytes; nobody writes to what another process has sent.
+      auto* const bytes = const_cast<std::byte*>(value.bytes.pieces().front().data());
+      tensor = at::from_blob(
+          bytes, value.shape, [owner = value.owner](void*) {}, at::TensorOptions().dtype(*type));
+      return;
+    }
     tensor = at::empty(value.shape, at::TensorOptions().dtype(*type));
     value.bytes.CopyTo(static_cast<std::byte*>(tensor.mutable_data_ptr()));
   });

@@ -13,8 +13,10 @@ namespace parley {
 // lacks.
 absl::StatusOr<ValueTensor> ToValueTensor(const at::Tensor& tensor);
 
-// A copy, in memory of LibTorch's own: what was received lies at any address, in any number of
-// pieces. InvalidArgument where type, shape and bytes do not fit each other.
+// The tensor where the value lies, which it keeps, if that is aligned as LibTorch's own memory; it
+// may be memory that can only be read, so nobody may write to the tensor. Else a copy: what gRPC
+// has received lies at any address, in any number of pieces. InvalidArgument where type, shape and
+// bytes do not fit each other.
 absl::StatusOr<at::Tensor> ToTensor(const ValueTensor& value);
 
 }  // namespace parley

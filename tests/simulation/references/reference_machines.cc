@@ -37,6 +37,7 @@ ReferenceSimulation::NodePtr ReferenceSimulation::StartNode(size_t index) {
   options.lease = options_.lease;
   options.patience = options_.patience;
   options.attempt = absl::Seconds(2);
+  options.gather = index % 2 == 0 ? absl::ZeroDuration() : absl::Milliseconds(50);
   options.draw_session = [this] { return world_.random()() | 1; };
   node->space = std::make_unique<ReferenceSpace>(
       options,

@@ -1,0 +1,243 @@
+// What it takes to hand a tensor from one stage to the next: two processes send one to each other
+// by turns, as a pipeline's processes do (client/reference: a call with a value that goes along).
+// Half of a round is a hop, until the thread that waits has the tensor.
+//   memcpy  of as many bytes, warm; the limit on one machine is 2 * memcpy + 50 us
+//   TCP     the same bytes to and fro over one raw loopback connection, received in place
+//
+//   bazel run -c opt //tests/benchmarks:hop_benchmark -- [--tcp] [--kib=4,64,1024,16384]
+//     [--rounds=300]
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/reference/remote_agent.h"
+#include "tests/benchmarks/timing.h"
+
+namespace parley {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+void Require(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", status.ToString().c_str());
+  std::exit(1);
+}
+
+bool SendAll(int socket, const void* data, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    const ssize_t sent =
+        ::send(socket, static_cast<const char*>(data) + at, bytes - at, MSG_NOSIGNAL);
+    if (sent <= 0) return false;
+    at += static_cast<size_t>(sent);
+  }
+  return true;
+}
+
+bool ReceiveAll(int socket, void* data, size_t bytes) {
+  for (size_t at = 0; at < bytes;) {
+    const ssize_t got = ::recv(socket, static_cast<char*>(data) + at, bytes - at, 0);
+    if (got <= 0) return false;
+    at += static_cast<size_t>(got);
+  }
+  return true;
+}
+
+// Two connected TCP sockets of the loopback.
+void ConnectedPair(int& near, int& far) {
+  const int listener = ::socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  near = ::socket(AF_INET, SOCK_STREAM, 0);
+  if (::bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::listen(listener, 1) != 0 ||
+      ::getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0 ||
+      ::connect(near, reinterpret_cast<sockaddr*>(&address), size) != 0) {
+    Require(absl::UnavailableError("no loopback connection"));
+  }
+  far = ::accept(listener, nullptr, nullptr);
+  ::close(listener);
+  const int on = 1;
+  for (const int socket : {near, far}) {
+    ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+  }
+}
+
+// One of the two processes.
+class Stage {
+ public:
+  explicit Stage(bool shares_memory) {
+    RemoteAgent::Options options;
+    options.job = "hop";
+    options.listen = "127.0.0.1:0";
+    options.at_once = {"deliver"};
+    options.shares_memory = shares_memory;
+    auto agent = RemoteAgent::Start(
+        options, {{"deliver", [this](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
+                     absl::StatusOr<ValuePtr> value =
+                         call.arguments.at(0).Fetch(absl::Now() + kPatience);
+                     if (!value.ok()) return value.status();
+                     absl::MutexLock lock(&mu_);
+                     came_ = *std::move(value);
+                     return RemoteValue();
+                   }}});
+    Require(agent.status());
+    agent_ = *std::move(agent);
+  }
+  const std::string& address() const { return agent_->address(); }
+  void Connect(const std::string& peer) {
+    peer_ = peer;
+    Require(agent_->Connect(peer, absl::Now() + kPatience));
+  }
+
+  void Send(const std::shared_ptr<const std::vector<char>>& bytes) {
+    ValueTensor tensor;
+    tensor.dtype = U8;
+    tensor.shape = {static_cast<int64_t>(bytes->size())};
+    tensor.bytes = std::string_view(bytes->data(), bytes->size());
+    tensor.owner = bytes;
+    RemoteValue value;
+    value.tensors.push_back(std::move(tensor));
+    Require(agent_->Call(peer_, "deliver", {agent_->Make(std::move(value))}).status());
+  }
+  ValuePtr Receive() {
+    // Looks before it sleeps, as a training thread does (client/answer_queue.h).
+    const absl::Time sleep_at = absl::Now() + absl::Microseconds(50);
+    while (absl::Now() < sleep_at) {
+      absl::MutexLock lock(&mu_);
+      if (came_ != nullptr) return std::exchange(came_, nullptr);
+    }
+    absl::MutexLock lock(&mu_);
+    if (!mu_.AwaitWithTimeout(absl::Condition(
+                                  +[](ValuePtr* came) { return *came != nullptr; }, &came_),
+                              kPatience)) {
+      Require(absl::DeadlineExceededError("nothing came"));
+    }
+    return std::exchange(came_, nullptr);
+  }
+
+ private:
+  absl::Mutex mu_;
+  ValuePtr came_ ABSL_GUARDED_BY(mu_);
+  std::string peer_;
+  std::unique_ptr<RemoteAgent> agent_;  // last: its threads use the rest
+};
+
+// The other process: gives back as much as it gets.
+int Echo(int socket, bool shares_memory, const std::vector<size_t>& sizes, int rounds) {
+  Stage stage(shares_memory);
+  char address[64] = {};
+  std::snprintf(address, sizeof(address), "%s", stage.address().c_str());
+  char peer[64] = {};
+  if (!SendAll(socket, address, sizeof(address)) || !ReceiveAll(socket, peer, sizeof(peer))) {
+    return 1;
+  }
+  stage.Connect(peer);
+  for (const size_t size : sizes) {
+    const auto bytes = std::make_shared<const std::vector<char>>(size, 'b');
+    for (int round = 0; round < rounds; ++round) {
+      const ValuePtr value = stage.Receive();
+      if (value->tensors.at(0).bytes.size() != size) return 1;
+      stage.Send(bytes);
+    }
+    std::vector<char> buffer(size);
+    for (int round = 0; round < rounds; ++round) {
+      if (!ReceiveAll(socket, buffer.data(), size) || !SendAll(socket, buffer.data(), size)) {
+        return 1;
+      }
+    }
+  }
+  char word = 0;
+  return ReceiveAll(socket, &word, 1) ? 0 : 1;  // the other side has what it wanted
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("What a hop between two stages takes.", "hop_benchmark");
+  bool tcp = false;
+  std::vector<size_t> sizes = {4, 64, 1024, 16384};
+  int rounds = 300;
+  app.add_flag("--tcp", tcp, "As between hosts: no shared memory");
+  app.add_option("--kib", sizes, "Of the tensor")->delimiter(',');
+  app.add_option("--rounds", rounds, "Of each size; medians are told")->capture_default_str();
+  CLI11_PARSE(app, argc, argv);
+  for (size_t& size : sizes) size <<= 10;
+
+  int near = -1;
+  int far = -1;
+  ConnectedPair(near, far);
+  const pid_t child = ::fork();  // before anything has threads
+  if (child == 0) {
+    ::close(near);
+    std::_Exit(Echo(far, !tcp, sizes, rounds));
+  }
+  ::close(far);
+  Stage stage(!tcp);
+  char peer[64] = {};
+  char address[64] = {};
+  std::snprintf(address, sizeof(address), "%s", stage.address().c_str());
+  if (!ReceiveAll(near, peer, sizeof(peer)) || !SendAll(near, address, sizeof(address))) {
+    Require(absl::UnavailableError("the other process has ended"));
+  }
+  stage.Connect(peer);
+  std::printf("%10s %10s %10s %10s %14s %10s\n", "KiB", "hop us", "memcpy us", "TCP us",
+              "of the limit", "of TCP");
+  for (const size_t size : sizes) {
+    const auto bytes = std::make_shared<const std::vector<char>>(size, 'a');
+    std::vector<char> copy(size);
+    std::vector<double> hops;
+    std::vector<double> copies;
+    std::vector<double> raw;
+    for (int round = 0; round < rounds; ++round) {
+      hops.push_back(SecondsOf([&] {
+                       stage.Send(bytes);
+                       stage.Receive();
+                     }) /
+                     2);
+      copies.push_back(SecondsOf([&] { std::memcpy(copy.data(), bytes->data(), size); }));
+      asm volatile("" : : "r"(copy.data()) : "memory");
+    }
+    for (int round = 0; round < rounds; ++round) {
+      raw.push_back(SecondsOf([&] {
+                      if (!SendAll(near, bytes->data(), size) ||
+                          !ReceiveAll(near, copy.data(), size)) {
+                        Require(absl::UnavailableError("the other process has ended"));
+                      }
+                    }) /
+                    2);
+    }
+    const double limit = 2 * Median(copies) + 50e-6;
+    std::printf("%10zu %10.1f %10.1f %10.1f %14.2f %10.2f\n", size >> 10, 1e6 * Median(hops),
+                1e6 * Median(copies), 1e6 * Median(raw), Median(hops) / limit,
+                Median(raw) / Median(hops));
+    std::fflush(stdout);
+  }
+  const char word = 0;
+  SendAll(near, &word, 1);
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  return status == 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) { return parley::Main(argc, argv); }
