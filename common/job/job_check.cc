@@ -93,8 +93,18 @@ class Checker {
       Between(1, job_.model().xresnet50().classes(), 1 << 20, "model.xresnet50.classes");
     }
     if (job_.model().has_transformer()) TransformerIsRight(job_.model().transformer());
+    if (job_.model().has_sleeping()) SleepingIsRight(job_.model().sleeping());
     if (job_.model().has_torchscript()) {
       Require(!job_.model().torchscript().empty(), "model.torchscript", "must name a file");
+    }
+  }
+
+  void SleepingIsRight(const Sleeping& sleeping) {
+    Between(1, sleeping.layers(), 1 << 10, "model.sleeping.layers");
+    for (const double seconds : {sleeping.forward_seconds(), sleeping.input_gradient_seconds(),
+                                 sleeping.weight_gradient_seconds()}) {
+      Require(seconds >= 0 && seconds <= 60, "model.sleeping",
+              absl::StrCat("sleeps 0 to 60 seconds, not ", seconds));
     }
   }
 

@@ -128,13 +128,13 @@ def a_residual_network_is_cut_anywhere(where, runs):
 
 def processes_that_are_killed_change_nothing(where, runs):
     chance = random.Random(SEED)
-    rounds = 20 if "--all" in sys.argv else 5
+    rounds = 100 if "--all" in sys.argv else 10
     steps = 10 + 8 * rounds
     straight = start(where, "straight", "stages: 2", workers=2, steps=steps)
     runs.append(straight)
     assert straight.wait() == 0
     expected = exported(straight.out)
-    run = start(where, "killed", "stages: 2", "max_restarts: 30", workers=2, steps=steps, liveness="4s")
+    run = start(where, "killed", "stages: 2", f"max_restarts: {rounds + 10}", workers=2, steps=steps, liveness="4s")
     runs.append(run)
     for step in range(4, 4 + 8 * rounds, 8):
         brake = Brake(run)

@@ -6,6 +6,7 @@
 #include "common/seed.h"
 #include "worker/models/resnet.h"
 #include "worker/models/simple_cnn.h"
+#include "worker/models/sleeping.h"
 #include "worker/models/transformer.h"
 #include "worker/models/vgg.h"
 #include "worker/models/xresnet.h"
@@ -24,6 +25,8 @@ absl::StatusOr<std::vector<LayerPlan>> PlanLayers(const JobConfig& job, const Sa
       return PlanXResNet50(job.model().xresnet50(), x);
     case Model::kTransformer:
       return PlanTransformer(job.model().transformer(), x);
+    case Model::kSleeping:
+      return PlanSleeping(job.model().sleeping(), x);
     default:
       return absl::InvalidArgumentError(
           "model: only simple_cnn, resnet, vgg19, xresnet50 and transformer can be cut into the "
