@@ -8,6 +8,8 @@ namespace parley {
 namespace {
 
 constexpr absl::Duration kVisit = absl::Microseconds(50);
+// What a shard needs for a few MiB. To sleep for that, and be woken, would take a quarter more.
+constexpr absl::Duration kLongVisit = absl::Milliseconds(1);
 
 }  // namespace
 
@@ -25,7 +27,8 @@ void AnswerQueue::End(absl::Status why) {
 }
 
 void AnswerQueue::Visit(absl::Time deadline) {
-  const absl::Time sleep_at = std::min(deadline, runtime_->Now() + kVisit);
+  const absl::Duration patience = last_wait_ < kLongVisit ? kLongVisit : kVisit;
+  const absl::Time sleep_at = std::min(deadline, runtime_->Now() + patience);
   do {
     {
       absl::MutexLock lock(&mu_);
@@ -38,13 +41,19 @@ void AnswerQueue::Visit(absl::Time deadline) {
 
 absl::Status AnswerQueue::RunUntil(const std::function<bool()>& done, absl::Time deadline,
                                    const std::function<void()>& waiting, absl::Duration interval) {
+  const absl::Time began = runtime_->Now();
+  bool waited = false;
   while (true) {
     std::function<void()> answer;
     {
       absl::MutexLock lock(&mu_);
       if (!ended_.ok()) return ended_;
     }
-    if (done()) return absl::OkStatus();
+    if (done()) {
+      if (waited) last_wait_ = runtime_->Now() - began;
+      return absl::OkStatus();
+    }
+    waited = true;
     if (visitors_ != nullptr) Visit(deadline);
     {
       absl::MutexLock lock(&mu_);

@@ -44,11 +44,13 @@ class AnswerQueue {
     return !answers_.empty() || !ended_.ok();
   }
 
-  // Looks for answers where they come in, for as long as it would take to be woken.
+  // Looks for answers where they come in, for as long as it would take to be woken; longer where
+  // the last one came soon after that.
   void Visit(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   const std::shared_ptr<Runtime> runtime_;
   Visitors* const visitors_;
+  absl::Duration last_wait_ = absl::InfiniteDuration();  // of the waiting thread; whole
   absl::Mutex mu_;
   std::deque<std::function<void()>> answers_ ABSL_GUARDED_BY(mu_);
   absl::Status ended_ ABSL_GUARDED_BY(mu_);

@@ -104,5 +104,50 @@ TEST(AnswerQueue, BeforeItSleepsItSaysThatItLooksNoMore) {
   EXPECT_EQ(visited.left(), 2);
 }
 
+// Each look at its clock takes 10 us, and sleeping takes as long as it may.
+class SlowClock final : public Runtime {
+ public:
+  absl::Time Now() const override { return now_ += absl::Microseconds(10); }
+  bool Await(absl::Mutex& /*mu*/, const absl::Condition& condition, absl::Time deadline) override {
+    if (condition.Eval()) return true;
+    now_ = deadline;
+    return false;
+  }
+  std::shared_ptr<Timers> MakeTimers() override { return nullptr; }
+  uint64_t DrawIncarnation() override { return 1; }
+  int64_t pid() const override { return 1; }
+
+ private:
+  mutable absl::Time now_ = absl::UnixEpoch();
+};
+
+TEST(AnswerQueue, WhereAnswersCameSoonItLooksForThemLonger) {
+  OneAnswer visited(1'000'000'000);
+  AnswerQueue queue(std::make_shared<SlowClock>(), &visited);
+  // An answer after so many sleeps of so long; how often it looked before the first one.
+  const auto visits_until_asleep = [&](int sleeps, absl::Duration each) {
+    const int before = visited.visits();
+    int asleep = 0;
+    int first = 0;
+    bool answered = false;
+    const auto slept = [&] {
+      if (++asleep == 1) first = visited.visits() - before;
+      if (asleep == sleeps) queue.Post([&] { answered = true; });
+    };
+    EXPECT_TRUE(queue.RunUntil([&] { return answered; }, absl::InfiniteFuture(), slept, each).ok());
+    return first;
+  };
+  EXPECT_LE(visits_until_asleep(1, absl::Microseconds(300)), 5);
+  EXPECT_GE(visits_until_asleep(3, absl::Milliseconds(5)), 90);
+  EXPECT_LE(visits_until_asleep(1, absl::Microseconds(300)), 5);
+  // What was there already says nothing.
+  EXPECT_TRUE(
+      queue.RunUntil([] { return true; }, absl::InfiniteFuture(), kNothing, absl::Seconds(1)).ok());
+  EXPECT_GE(visits_until_asleep(3, absl::Milliseconds(5)), 90);
+  EXPECT_TRUE(
+      queue.RunUntil([] { return true; }, absl::InfiniteFuture(), kNothing, absl::Seconds(1)).ok());
+  EXPECT_LE(visits_until_asleep(1, absl::Microseconds(300)), 5);
+}
+
 }  // namespace
 }  // namespace parley

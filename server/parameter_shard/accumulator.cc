@@ -156,10 +156,35 @@ absl::StatusOr<absl::Span<float>> GradientAccumulator::Sum(
   return absl::Span<float>(sum, elements_);
 }
 
-absl::Status GradientAccumulator::SumOf(absl::Span<const uint32_t> contributors, uint64_t begin,
-                                        absl::Span<float> out) {
+const GradientAccumulator::Contribution* GradientAccumulator::OnlyOne(
+    absl::Span<const uint32_t> contributors, uint64_t from, uint64_t to) const {
+  const Contribution* only = nullptr;
+  for (const Contribution& contribution : contributions_) {
+    const PartRange& range = contribution.range;
+    if (!Counts(contribution, contributors) || range.begin >= to || range.end <= from) continue;
+    if (started_ || only != nullptr || range.begin > from || range.end < to) return nullptr;
+    only = &contribution;
+  }
+  return only;
+}
+
+absl::Status GradientAccumulator::LentStands(absl::Span<const uint32_t> contributors) const {
+  for (const Contribution& contribution : contributions_) {
+    if (Counts(contribution, contributors) && !contribution.loan.Stands()) {
+      return WasWritten(contribution);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Span<const float>> GradientAccumulator::SumOf(
+    absl::Span<const uint32_t> contributors, uint64_t begin, absl::Span<float> out) {
   Sort();
   const uint64_t end = begin + out.size();
+  if (const Contribution* const only = OnlyOne(contributors, begin, end)) {
+    if (!only->loan.Stands()) return WasWritten(*only);
+    return absl::Span<const float>(only->values + (begin - only->range.begin), out.size());
+  }
   // Whether `out` holds something; -0 as in Cleared.
   bool filled = started_;
   if (started_) {
@@ -171,17 +196,13 @@ absl::Status GradientAccumulator::SumOf(absl::Span<const uint32_t> contributors,
     const uint64_t from = std::max(begin, range.begin);
     const uint64_t to = std::min(end, range.end);
     const float* const values = contribution.values + (from - range.begin);
-    if (!filled && from == begin && to == end) {
-      std::memcpy(out.data(), values, out.size() * sizeof(float));
-    } else {
-      if (!filled) std::fill(out.begin(), out.end(), -0.0f);
-      parley::Add({values, to - from}, out.data() + (from - begin));
-    }
+    if (!filled) std::fill(out.begin(), out.end(), -0.0f);
+    parley::Add({values, to - from}, out.data() + (from - begin));
     filled = true;
     if (!contribution.loan.Stands()) return WasWritten(contribution);
   }
   if (!filled) std::fill(out.begin(), out.end(), -0.0f);
-  return absl::OkStatus();
+  return out;
 }
 
 void GradientAccumulator::Drop() {

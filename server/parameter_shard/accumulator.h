@@ -45,10 +45,13 @@ class GradientAccumulator {
 
   // Whether some of them are lent, so that SumOf pays: it reads them once, and writes little.
   bool HasLent() const { return lent_ > 0; }
-  // Elements begin .. begin + out.size() of the Sum of these contributors, into `out`; bit for bit
-  // the same. Aborted as with Sum. Not after Sum.
-  absl::Status SumOf(absl::Span<const uint32_t> contributors, uint64_t begin,
-                     absl::Span<float> out);
+  // Elements begin .. begin + out.size() of the Sum of these contributors; bit for bit the same. In
+  // `out`, or where they are all of one that was lent, and then of use only if LentStands says so
+  // when they have been read. Aborted as with Sum. Not after Sum.
+  absl::StatusOr<absl::Span<const float>> SumOf(absl::Span<const uint32_t> contributors,
+                                                uint64_t begin, absl::Span<float> out);
+  // Aborted where one of these contributors has written again what it lent.
+  absl::Status LentStands(absl::Span<const uint32_t> contributors) const;
 
   // Forgets the attempt.
   void Drop();
@@ -64,6 +67,9 @@ class GradientAccumulator {
   float* Cleared();
   void Sort();
   bool Counts(const Contribution& contribution, absl::Span<const uint32_t> contributors) const;
+  // The one whose elements from..to are the sum's; nullptr where several are, or some of none.
+  const Contribution* OnlyOne(absl::Span<const uint32_t> contributors, uint64_t from,
+                              uint64_t to) const;
   static absl::Status WasWritten(const Contribution& contribution);
 
   const uint64_t elements_;

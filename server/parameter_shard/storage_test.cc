@@ -252,9 +252,12 @@ TEST(GradientAccumulatorTest, WhatIsLentAddsUpToTheSameBits) {
     const uint64_t tile = 1 + random() % 20;
     for (uint64_t begin = 0; begin < elements; begin += tile) {
       const uint64_t count = std::min(tile, elements - begin);
-      ASSERT_TRUE(
-          tiled.SumOf(contributors, begin, absl::MakeSpan(pieces).subspan(begin, count)).ok());
+      const auto sum =
+          tiled.SumOf(contributors, begin, absl::MakeSpan(pieces).subspan(begin, count));
+      ASSERT_TRUE(sum.ok()) << sum.status();
+      std::copy(sum->begin(), sum->end(), pieces.begin() + static_cast<ptrdiff_t>(begin));
     }
+    EXPECT_TRUE(tiled.LentStands(contributors).ok());
     EXPECT_EQ(pieces, expected);
   }
 }
@@ -280,14 +283,17 @@ TEST(GradientAccumulatorTest, WhatWasLentAndIsWrittenAgainIsFoundOut) {
     sum.Add({1, 0, 0, 2}, other.Lend());
     ++lender.count;
     float tile[2];
-    const absl::Status tiled = sum.SumOf({0, 1}, 0, tile);
+    const absl::Status tiled = sum.SumOf({0, 1}, 0, tile).status();
     EXPECT_TRUE(absl::IsAborted(tiled)) << tiled;
+    EXPECT_TRUE(absl::IsAborted(sum.LentStands({0, 1})));
     const absl::Status whole = sum.Sum({0, 1}).status();
     EXPECT_TRUE(absl::IsAborted(whole)) << whole;
     EXPECT_THAT(std::string(whole.message()), testing::HasSubstr("contributor 0"));
     // Of one that does not count nothing is read.
     if (apart) {
       EXPECT_TRUE(sum.SumOf({1}, 0, tile).ok());
+      EXPECT_TRUE(sum.LentStands({1}).ok());
+      EXPECT_TRUE(absl::IsAborted(sum.SumOf({0}, 0, tile).status()));
     }
     sum.Drop();
     EXPECT_TRUE(sum.Sum({0, 1}).ok());

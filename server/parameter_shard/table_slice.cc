@@ -28,6 +28,22 @@ void Scale(absl::Span<float> values, float factor) {
   for (float& value : values) value *= factor;
 }
 
+// The gradient divided, then scaled: itself where there is nothing to do, else in `scratch`, which
+// may be where it is.
+absl::Span<const float> Finish(absl::Span<const float> gradient, float divisor, float factor,
+                               absl::Span<float> scratch) {
+  if (divisor == 1 && factor == 1) return gradient;
+  if (gradient.data() != scratch.data()) {
+    const float* __restrict const in = gradient.data();
+    float* __restrict const out = scratch.data();
+    for (size_t i = 0; i < scratch.size(); ++i) out[i] = in[i] / divisor;
+  } else {
+    Divide(scratch, divisor);
+  }
+  Scale(scratch, factor);
+  return scratch;
+}
+
 template <class T>
 void Fill(Buffer& buffer, size_t offset, uint64_t count, double value) {
   std::fill_n(reinterpret_cast<T*>(buffer.data() + offset), count, static_cast<T>(value));
@@ -159,15 +175,15 @@ absl::Status TableSlice::Update(const SliceUpdate& update) {
 
 template <class T>
 absl::Status TableSlice::Train(const SliceUpdate& update) {
-  // What is lent is added up here and now, tile by tile, and each is found to be what was lent
-  // before anything is made of it.
+  // What is lent is added up here and now, tile by tile, and found to be what was lent before the
+  // step counts.
   const bool lent = gradient_.HasLent();
   float scratch[kLentTile];
-  absl::Span<float> gradient;
+  absl::Span<float> whole;
   if (!lent) {
     const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(update.contributors);
     if (!sum.ok()) return InSlice(sum.status());
-    gradient = *sum;
+    whole = *sum;
   }
   const absl::Span<T> parameter = values_.Update(update.step).as<T>();
   std::byte* const state_bytes = state_ == nullptr ? nullptr : Unshare(state_, *pool_).data();
@@ -176,16 +192,17 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
   const uint64_t tile_elements = lent ? kLentTile : kTile;
   for (uint64_t begin = 0; begin < elements_; begin += tile_elements) {
     const uint64_t count = std::min(tile_elements, elements_ - begin);
-    absl::Span<float> tile;
+    const absl::Span<float> tile =
+        lent ? absl::Span<float>(scratch, count) : whole.subspan(begin, count);
+    absl::Span<const float> sum = tile;
     if (lent) {
-      tile = absl::Span<float>(scratch, count);
-      absl::Status added = gradient_.SumOf(update.contributors, begin, tile);
-      if (!added.ok()) return InSlice(added);
-    } else {
-      tile = gradient.subspan(begin, count);
+      const absl::StatusOr<absl::Span<const float>> added =
+          gradient_.SumOf(update.contributors, begin, tile);
+      if (!added.ok()) return InSlice(added.status());
+      sum = *added;
     }
-    if (!reduced_) Divide(tile, update.divisor);
-    Scale(tile, update.clip_scale);
+    const absl::Span<const float> gradient =
+        Finish(sum, reduced_ ? 1 : update.divisor, update.clip_scale, tile);
     StateTensor<T> state[4];
     size_t states = 0;
     for (const std::string& name : state_names_) {
@@ -194,11 +211,12 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
       state[states++] = {name, absl::Span<T>(values + begin, count)};
     }
     absl::Status status =
-        ApplyUpdate<T>(settings_, rate, step_count, tile, parameter.subspan(begin, count),
+        ApplyUpdate<T>(settings_, rate, step_count, gradient, parameter.subspan(begin, count),
                        absl::Span<const StateTensor<T>>(state, states));
     if (!status.ok()) return status;
   }
-  return absl::OkStatus();
+  absl::Status stands = gradient_.LentStands(update.contributors);
+  return stands.ok() ? stands : InSlice(stands);
 }
 
 void TableSlice::Raise(uint64_t step) { values_.Raise(step); }
