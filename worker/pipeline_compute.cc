@@ -123,6 +123,7 @@ absl::StatusOr<double> PipelineCompute::RunStep(const StepPlan& plan) {
     }
     if (!batch.ok()) return batch.status();
     const Ends ends = {StageOf(*schedule, 0, k), StageOf(*schedule, last_part(), k)};
+    const PhaseTimer timer(parts_.metrics, StepPhase::kPush);
     status = Feed(ends, k, parts_.data.train->x(), parts_.data.train->y(), microbatches[k].size(),
                   *std::move(batch));
     if (!status.ok()) return status;

@@ -112,6 +112,7 @@ void TransformerDefaults(Transformer& transformer) {
   PARLEY_DEFAULT(transformer, layers, 4);
   PARLEY_DEFAULT(transformer, dropout, 0.2);
   PARLEY_DEFAULT(transformer, tied, false);
+  PARLEY_DEFAULT(transformer, skips, false);
 }
 
 void PipelineDefaults(Pipeline& pipeline) {

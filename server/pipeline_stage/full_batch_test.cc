@@ -38,6 +38,15 @@ Case Transformer() {
   return each;
 }
 
+// A skip connection over two parts of four, and one within the third.
+Case TransformerWithSkips() {
+  Case each = Transformer();
+  each.model = "transformer { width: 16 heads: 2 hidden: 24 layers: 4 dropout: 0 skips: true }";
+  each.cuts = {"transformer_encoder.layers.1", "transformer_encoder.layers.2",
+               "transformer_encoder.layers.3"};
+  return each;
+}
+
 Case Images() {
   Case each;
   each.model = "simple_cnn { classes: 4 }";
@@ -108,6 +117,7 @@ class FullBatchTest : public ::testing::TestWithParam<at::ScalarType> {
 };
 
 TEST_P(FullBatchTest, OfTokens) { ExpectTheFullBatch(Transformer()); }
+TEST_P(FullBatchTest, OfTokensWithSkipConnections) { ExpectTheFullBatch(TransformerWithSkips()); }
 TEST_P(FullBatchTest, OfImages) { ExpectTheFullBatch(Images()); }
 
 INSTANTIATE_TEST_SUITE_P(Types, FullBatchTest, ::testing::Values(at::kFloat, at::kDouble),

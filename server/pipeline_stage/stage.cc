@@ -122,26 +122,34 @@ absl::Status Stage::RunSchedule(const StepPlan& plan, const Schedule& schedule) 
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> Stage::Receive(PipelineKind kind, uint32_t part, uint32_t microbatch) {
+absl::StatusOr<LayerFlow> Stage::Receive(PipelineKind kind, uint32_t part, uint32_t microbatch) {
   const char* const what = kind == PipelineKind::kGradient ? "the gradient" : "the input";
   const absl::StatusOr<ValuePtr> value =
       parts_.links.Await(parts_.links.Key(kind, part, microbatch),
                          absl::StrCat("waiting for ", what, " of microbatch ", microbatch,
                                       " for part ", part, " of the model"));
   if (!value.ok()) return value.status();
-  if (*value == nullptr || (*value)->tensors.size() != 2) {
+  if (*value == nullptr || (*value)->tensors.size() < 2) {
     return absl::InvalidArgumentError("another stage has sent a message without a tensor");
   }
-  return ToTensor((*value)->tensors[1]);
+  LayerFlow flow;
+  for (size_t i = 1; i < (*value)->tensors.size(); ++i) {
+    absl::StatusOr<at::Tensor> tensor = ToTensor((*value)->tensors[i]);
+    if (!tensor.ok()) return tensor.status();
+    flow.push_back(*std::move(tensor));
+  }
+  return flow;
 }
 
 absl::Status Stage::Send(uint32_t stage, PipelineKind kind, uint32_t part, uint32_t microbatch,
-                         const at::Tensor& tensor) {
-  absl::StatusOr<ValueTensor> value = ToValueTensor(tensor);
-  if (!value.ok()) return value.status();
-  std::vector<ValueTensor> tensors;
-  tensors.push_back(*std::move(value));
-  return parts_.links.ToStage(stage, parts_.links.Key(kind, part, microbatch), std::move(tensors));
+                         const LayerFlow& tensors) {
+  std::vector<ValueTensor> values;
+  for (const at::Tensor& tensor : tensors) {
+    absl::StatusOr<ValueTensor> value = ToValueTensor(tensor);
+    if (!value.ok()) return value.status();
+    values.push_back(*std::move(value));
+  }
+  return parts_.links.ToStage(stage, parts_.links.Key(kind, part, microbatch), std::move(values));
 }
 
 absl::Status Stage::TellWorker(PipelineKind kind, uint32_t part, uint32_t microbatch,
@@ -152,25 +160,26 @@ absl::Status Stage::TellWorker(PipelineKind kind, uint32_t part, uint32_t microb
 
 absl::Status Stage::Forward(const StepPlan& plan, const Action& action) {
   const uint32_t part = action.part, k = action.microbatch;
-  at::Tensor input;
+  LayerFlow inputs;
   if (const auto came = activations_.extract({part, k}); !came.empty()) {
-    input = came.mapped();
+    inputs = came.mapped();
   } else if (part == 0) {
-    absl::StatusOr<at::Tensor> data = Receive(PipelineKind::kActivation, 0, k);
+    absl::StatusOr<LayerFlow> data = Receive(PipelineKind::kActivation, 0, k);
     if (!data.ok()) return data.status();
-    input = *std::move(data);
+    inputs = *std::move(data);
   } else {
-    input = parts_.compute.output(part - 1, k);  // the part before is here, too
+    inputs = parts_.compute.outputs(part - 1, k);  // the part before is here, too
+    if (inputs.empty()) return absl::InternalError("the part before has computed nothing");
   }
   StageCompute::Target target;
   if (parts_.compute.is_last(part)) {
-    absl::StatusOr<at::Tensor> y = Receive(PipelineKind::kTarget, part, k);
+    const absl::StatusOr<LayerFlow> y = Receive(PipelineKind::kTarget, part, k);
     if (!y.ok()) return y.status();
-    target = {*std::move(y), static_cast<uint64_t>(input.size(0)), plan.samples.size()};
+    target = {y->front(), static_cast<uint64_t>(y->front().size(0)), plan.samples.size()};
   }
   const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
   absl::Status status = parts_.compute.Forward(
-      part, k, input, MicrobatchSeed(parts_.job, plan, k, parts_.session.ordinal()),
+      part, k, inputs, MicrobatchSeed(parts_.job, plan, k, parts_.session.ordinal()),
       parts_.compute.is_last(part) ? &target : nullptr);
   if (!status.ok() || !parts_.compute.is_last(part)) return status;
   return TellWorker(PipelineKind::kResult, part, k, {parts_.compute.loss_sum(part, k)});
@@ -180,24 +189,24 @@ absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
                               const Action& action) {
   StageCompute& compute = parts_.compute;
   const uint32_t part = action.part, k = action.microbatch;
-  // Of this part's output: from another stage, or from the next part here.
-  const auto gradient = [&] {
-    const auto came = gradients_.extract({part, k});
-    if (!came.empty()) return came.mapped();
-    return compute.is_last(part) ? at::Tensor() : compute.TakeInputGradient(part + 1, k);
+  // Of this part's outputs: from another stage, or from the next part here.
+  const auto gradients = [&] {
+    auto came = gradients_.extract({part, k});
+    if (!came.empty()) return std::move(came.mapped());
+    return compute.is_last(part) ? LayerFlow() : compute.TakeInputGradients(part + 1, k);
   };
   switch (action.kind) {
     case ActionKind::kForward:
       return Forward(plan, action);
     case ActionKind::kBackward: {
       const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
-      absl::Status status = compute.Backward(part, k, gradient());
-      if (part == 0) compute.TakeInputGradient(part, k);
+      absl::Status status = compute.Backward(part, k, gradients());
+      if (part == 0) compute.TakeInputGradients(part, k);
       return status;
     }
     case ActionKind::kInputGradient: {
       const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
-      return compute.InputGradient(part, k, gradient());
+      return compute.InputGradient(part, k, gradients());
     }
     case ActionKind::kWeightGradient: {
       const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
@@ -206,27 +215,27 @@ absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
     case ActionKind::kUpdate:
       return compute.Update(part);
     case ActionKind::kReceiveActivation: {
-      absl::StatusOr<at::Tensor> tensor = Receive(PipelineKind::kActivation, part, k);
-      if (tensor.ok()) activations_[{part, k}] = *std::move(tensor);
-      return tensor.status();
+      absl::StatusOr<LayerFlow> flow = Receive(PipelineKind::kActivation, part, k);
+      if (flow.ok()) activations_[{part, k}] = *std::move(flow);
+      return flow.status();
     }
     case ActionKind::kReceiveGradient: {
-      absl::StatusOr<at::Tensor> tensor = Receive(PipelineKind::kGradient, part, k);
-      if (tensor.ok()) gradients_[{part, k}] = *std::move(tensor);
-      return tensor.status();
+      absl::StatusOr<LayerFlow> flow = Receive(PipelineKind::kGradient, part, k);
+      if (flow.ok()) gradients_[{part, k}] = *std::move(flow);
+      return flow.status();
     }
     case ActionKind::kSendActivation:
       return Send(StageOf(schedule, action.peer, k), PipelineKind::kActivation, action.peer, k,
-                  compute.output(part, k));
+                  compute.outputs(part, k));
     case ActionKind::kSendGradient: {
-      const at::Tensor tensor = compute.TakeInputGradient(part, k);
-      if (!tensor.defined()) {
+      const LayerFlow tensors = compute.TakeInputGradients(part, k);
+      if (tensors.empty()) {
         return absl::InvalidArgumentError(
             absl::StrCat("part ", part, " of the model gives no gradient of its input, which part ",
                          action.peer, " needs: cut the model elsewhere (pipeline.cut_before)"));
       }
       return Send(StageOf(schedule, action.peer, k), PipelineKind::kGradient, action.peer, k,
-                  tensor);
+                  tensors);
     }
   }
   return absl::InternalError("an action of no known kind");
@@ -252,22 +261,22 @@ absl::Status Stage::EvaluateVersion(const PipelineWork& work) {
 
 absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
   const uint32_t stages = parts_.links.stages();
-  absl::StatusOr<at::Tensor> input;
+  absl::StatusOr<LayerFlow> inputs;
   if (const auto came = activations_.extract({part, batch}); !came.empty()) {
-    input = came.mapped();
+    inputs = came.mapped();
   } else {
-    input = Receive(PipelineKind::kActivation, part, batch);
+    inputs = Receive(PipelineKind::kActivation, part, batch);
   }
-  if (!input.ok()) return input.status();
+  if (!inputs.ok()) return inputs.status();
   at::Tensor y;
   if (parts_.compute.is_last(part)) {
-    absl::StatusOr<at::Tensor> target = Receive(PipelineKind::kTarget, part, batch);
+    const absl::StatusOr<LayerFlow> target = Receive(PipelineKind::kTarget, part, batch);
     if (!target.ok()) return target.status();
-    y = *std::move(target);
+    y = target->front();
   }
   Evaluation evaluation;
-  const absl::StatusOr<at::Tensor> output = parts_.compute.Evaluate(part, *input, y, evaluation);
-  if (!output.ok()) return output.status();
+  const absl::StatusOr<LayerFlow> outputs = parts_.compute.Evaluate(part, *inputs, y, evaluation);
+  if (!outputs.ok()) return outputs.status();
   if (parts_.compute.is_last(part)) {
     return TellWorker(
         PipelineKind::kResult, part, batch,
@@ -277,10 +286,10 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
   }
   const uint32_t next = (part + 1) % stages;
   if (next == stage()) {
-    activations_[{part + 1, batch}] = *output;
+    activations_[{part + 1, batch}] = *outputs;
     return absl::OkStatus();
   }
-  return Send(next, PipelineKind::kActivation, part + 1, batch, *output);
+  return Send(next, PipelineKind::kActivation, part + 1, batch, *outputs);
 }
 
 }  // namespace parley

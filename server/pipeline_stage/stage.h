@@ -54,10 +54,10 @@ class Stage {
   absl::Status EvaluateVersion(const PipelineWork& work);
   absl::Status EvaluateBatch(uint32_t part, uint32_t batch);
 
-  // A tensor that another process sends.
-  absl::StatusOr<at::Tensor> Receive(PipelineKind kind, uint32_t part, uint32_t microbatch);
+  // Tensors that another process sends; one at least.
+  absl::StatusOr<LayerFlow> Receive(PipelineKind kind, uint32_t part, uint32_t microbatch);
   absl::Status Send(uint32_t stage, PipelineKind kind, uint32_t part, uint32_t microbatch,
-                    const at::Tensor& tensor);
+                    const LayerFlow& tensors);
   absl::Status TellWorker(PipelineKind kind, uint32_t part, uint32_t microbatch,
                           std::vector<double> numbers);
   uint32_t stage() const { return parts_.links.pipeline().part - 1; }
@@ -65,8 +65,8 @@ class Stage {
 
   const Parts parts_;
   // Received, not used yet: activations and gradients by part and microbatch.
-  std::map<std::pair<uint32_t, uint32_t>, at::Tensor> activations_;
-  std::map<std::pair<uint32_t, uint32_t>, at::Tensor> gradients_;
+  std::map<std::pair<uint32_t, uint32_t>, LayerFlow> activations_;
+  std::map<std::pair<uint32_t, uint32_t>, LayerFlow> gradients_;
   prometheus::Gauge& references_;
   prometheus::Gauge& activation_bytes_;
 };

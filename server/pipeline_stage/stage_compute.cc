@@ -1,6 +1,8 @@
 #include "server/pipeline_stage/stage_compute.h"
 
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -17,7 +19,22 @@
 namespace parley {
 namespace {
 
-uint64_t BytesOf(const at::Tensor& tensor) { return tensor.defined() ? tensor.nbytes() : 0; }
+uint64_t BytesOf(const LayerFlow& flow) {
+  uint64_t bytes = 0;
+  for (const at::Tensor& tensor : flow) bytes += tensor.nbytes();
+  return bytes;
+}
+
+// Of each input; none where the first one has none, whom others wait for.
+LayerFlow GradientsOf(const LayerFlow& inputs) {
+  LayerFlow gradients;
+  for (const at::Tensor& input : inputs) {
+    const at::Tensor gradient = input.grad();
+    if (!gradient.defined() && gradients.empty()) return {};
+    gradients.push_back(gradient.defined() ? gradient : at::zeros_like(input));
+  }
+  return gradients;
+}
 
 std::string In(const char* what, uint32_t part, uint32_t microbatch) {
   return absl::StrCat(what, " of microbatch ", microbatch, " in part ", part, " of the model");
@@ -97,23 +114,23 @@ absl::StatusOr<StageCompute::Live*> StageCompute::Find(uint32_t part, uint32_t m
   return absl::InternalError(absl::StrCat(In("forward", part, microbatch), " is not kept here"));
 }
 
-at::Tensor StageCompute::Run(uint32_t part, Live& live) {
+LayerFlow StageCompute::Run(uint32_t part, Live& live) {
   std::optional<DeferredWeights::Scope> scope;
   if (live.deferred != nullptr) scope.emplace(*live.deferred);
   network(part).Seed(live.seed);
-  at::Tensor output = network(part).Forward(live.input);
-  if (!is_last(part)) return output;
+  LayerFlow outputs = network(part).Run(live.inputs);
+  if (!is_last(part)) return outputs;
   const Target& target = live.target;
-  at::Tensor loss = ComputeLoss(LossOf(job_), output, target.y);
+  at::Tensor loss = ComputeLoss(LossOf(job_), outputs.at(0), target.y);
   live.loss_sum = loss.item().toDouble() * static_cast<double>(target.samples);
   // The mean over the step's samples is the microbatches' means, each times its share of them.
   if (target.samples != target.of) {
     loss = loss.mul(static_cast<double>(target.samples) / static_cast<double>(target.of));
   }
-  return loss;
+  return {loss};
 }
 
-absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const at::Tensor& input,
+absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const LayerFlow& inputs,
                                    uint64_t seed, const Target* target) {
   Live live;
   if (job_.pipeline().schedule() == ZERO_BUBBLE) {
@@ -122,21 +139,26 @@ absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const at:
   live.seed = seed;
   if (target != nullptr) live.target = *target;
   const absl::Status status = Timed(In("forward", part, microbatch), [&] {
-    live.input = input.detach();
-    // The data have no gradient, and tokens cannot have one.
-    if (part > 0 && live.input.is_floating_point()) live.input.requires_grad_(true);
+    for (const at::Tensor& input : inputs) {
+      at::Tensor& own = live.inputs.emplace_back(input.detach());
+      // The data have no gradient, and tokens cannot have one.
+      if (part > 0 && own.is_floating_point()) own.requires_grad_(true);
+    }
     const bool keeps = !job_.pipeline().recompute();
     c10::AutoGradMode grad_mode(keeps);
-    live.output = Run(part, live);
+    live.outputs = Run(part, live);
   });
   if (!status.ok()) return status;
   live_[{part, microbatch}] = std::move(live);
   return absl::OkStatus();
 }
 
-at::Tensor StageCompute::output(uint32_t part, uint32_t microbatch) const {
+LayerFlow StageCompute::outputs(uint32_t part, uint32_t microbatch) const {
+  LayerFlow outputs;
   const auto found = live_.find({part, microbatch});
-  return found == live_.end() ? at::Tensor() : found->second.output.detach();
+  if (found == live_.end()) return outputs;
+  for (const at::Tensor& output : found->second.outputs) outputs.push_back(output.detach());
+  return outputs;
 }
 
 double StageCompute::loss_sum(uint32_t part, uint32_t microbatch) const {
@@ -154,21 +176,25 @@ void StageCompute::RunAgain(uint32_t part, Live& live) {
       if (tensor.buffer) kept.emplace_back(tensor.tensor, tensor.tensor.clone());
     }
   }
-  live.output = Run(part, live);
+  live.outputs = Run(part, live);
   const c10::NoGradGuard no_grad;
   // Through data(): the graph has them, does not use them, and refuses a later version of them.
   for (auto& [buffer, value] : kept) buffer.data().copy_(value);
 }
 
-void StageCompute::RunBackward(uint32_t part, Live& live, const at::Tensor& gradient) {
+void StageCompute::RunBackward(uint32_t part, Live& live, const LayerFlow& gradients) {
   RunAgain(part, live);
-  if (live.output.requires_grad()) {
-    std::vector<at::Tensor> gradients;
-    if (gradient.defined()) gradients.push_back(gradient);
-    torch::autograd::backward({live.output}, gradients);
+  TORCH_CHECK(is_last(part) || gradients.size() == live.outputs.size(), "part ", part, " gives ",
+              live.outputs.size(), " tensors, and has got gradients of ", gradients.size());
+  LayerFlow roots, of_roots;
+  for (size_t i = 0; i < live.outputs.size(); ++i) {
+    if (!live.outputs[i].requires_grad()) continue;
+    roots.push_back(live.outputs[i]);
+    if (!is_last(part)) of_roots.push_back(gradients[i]);
   }
-  live.input_gradient = live.input.grad();
-  live.output = at::Tensor();
+  if (!roots.empty()) torch::autograd::backward(roots, of_roots);
+  live.input_gradients = GradientsOf(live.inputs);
+  live.outputs.clear();
 }
 
 absl::Status StageCompute::Gather(absl::FunctionRef<void()> backward) {
@@ -179,8 +205,8 @@ absl::Status StageCompute::Gather(absl::FunctionRef<void()> backward) {
 }
 
 absl::Status StageCompute::Backward(uint32_t part, uint32_t microbatch,
-                                    const at::Tensor& gradient) {
-  absl::Status status = InputGradient(part, microbatch, gradient);
+                                    const LayerFlow& gradients) {
+  absl::Status status = InputGradient(part, microbatch, gradients);
   if (!status.ok()) return status;
   Live& live = live_[{part, microbatch}];
   live.weights_done = true;
@@ -192,10 +218,10 @@ absl::Status StageCompute::Backward(uint32_t part, uint32_t microbatch,
 }
 
 absl::Status StageCompute::InputGradient(uint32_t part, uint32_t microbatch,
-                                         const at::Tensor& gradient) {
+                                         const LayerFlow& gradients) {
   absl::StatusOr<Live*> live = Find(part, microbatch);
   if (!live.ok()) return live.status();
-  return Gather([&] { RunBackward(part, **live, gradient); });
+  return Gather([&] { RunBackward(part, **live, gradients); });
 }
 
 void StageCompute::AddDeferred(Live& live) {
@@ -216,17 +242,17 @@ absl::Status StageCompute::WeightGradient(uint32_t part, uint32_t microbatch) {
       AddDeferred(live);
     });
   }
-  // Its input's gradient has gone already, or there is none.
-  if (!live.input_gradient.defined()) live_.erase({part, microbatch});
+  // Its inputs' gradients have gone already, or there are none.
+  if (live.input_gradients.empty()) live_.erase({part, microbatch});
   return status;
 }
 
-at::Tensor StageCompute::TakeInputGradient(uint32_t part, uint32_t microbatch) {
+LayerFlow StageCompute::TakeInputGradients(uint32_t part, uint32_t microbatch) {
   const auto found = live_.find({part, microbatch});
-  if (found == live_.end()) return at::Tensor();
-  at::Tensor gradient = std::exchange(found->second.input_gradient, at::Tensor());
+  if (found == live_.end()) return {};
+  LayerFlow gradients = std::exchange(found->second.input_gradients, {});
   if (found->second.weights_done) live_.erase(found);
-  return gradient;
+  return gradients;
 }
 
 absl::Status StageCompute::Update(uint32_t part) {
@@ -242,24 +268,24 @@ absl::Status StageCompute::Update(uint32_t part) {
   return binding_->PushGathered(complete);
 }
 
-absl::StatusOr<at::Tensor> StageCompute::Evaluate(uint32_t part, const at::Tensor& input,
-                                                  const at::Tensor& y, Evaluation& evaluation) {
-  at::Tensor output;
+absl::StatusOr<LayerFlow> StageCompute::Evaluate(uint32_t part, const LayerFlow& inputs,
+                                                 const at::Tensor& y, Evaluation& evaluation) {
+  LayerFlow outputs;
   const absl::Status status = Timed(absl::StrCat("evaluation in part ", part), [&] {
     const c10::NoGradGuard no_grad;
     network(part).SetTraining(false);
-    output = network(part).Forward(input);
-    if (is_last(part)) AddToEvaluation(LossOf(job_), output, y, evaluation);
+    outputs = network(part).Run(inputs);
+    if (is_last(part)) AddToEvaluation(LossOf(job_), outputs.at(0), y, evaluation);
     network(part).SetTraining(true);
   });
   if (!status.ok()) return status;
-  return output;
+  return outputs;
 }
 
 uint64_t StageCompute::kept_bytes() const {
   uint64_t bytes = 0;
   for (const auto& [key, live] : live_) {
-    bytes += BytesOf(live.input) + BytesOf(live.output) + BytesOf(live.input_gradient);
+    bytes += BytesOf(live.inputs) + BytesOf(live.outputs) + BytesOf(live.input_gradients);
   }
   return bytes;
 }

@@ -53,28 +53,29 @@ class StageCompute {
     uint64_t of = 0;
   };
   // seed: of what is drawn in this microbatch (MicrobatchSeed). target: of the last part.
-  absl::Status Forward(uint32_t part, uint32_t microbatch, const at::Tensor& input, uint64_t seed,
+  absl::Status Forward(uint32_t part, uint32_t microbatch, const LayerFlow& inputs, uint64_t seed,
                        const Target* target);
   // After Forward: what the next part gets; not of the last one.
-  at::Tensor output(uint32_t part, uint32_t microbatch) const;
+  LayerFlow outputs(uint32_t part, uint32_t microbatch) const;
   // The sum of the samples' losses, of the last part.
   double loss_sum(uint32_t part, uint32_t microbatch) const;
 
-  // gradient: of the output; undefined for the last part. What it gives of parameters is gathered
-  // in the binding. Backward is InputGradient, then WeightGradient.
-  absl::Status Backward(uint32_t part, uint32_t microbatch, const at::Tensor& gradient);
-  absl::Status InputGradient(uint32_t part, uint32_t microbatch, const at::Tensor& gradient);
+  // gradients: of the outputs; none for the last part. What it gives of parameters is gathered in
+  // the binding. Backward is InputGradient, then WeightGradient.
+  absl::Status Backward(uint32_t part, uint32_t microbatch, const LayerFlow& gradients);
+  absl::Status InputGradient(uint32_t part, uint32_t microbatch, const LayerFlow& gradients);
   absl::Status WeightGradient(uint32_t part, uint32_t microbatch);
-  // After Backward or InputGradient; undefined where the input has none. The microbatch is
-  // forgotten in this part when its weight gradient is there, too, and this was taken.
-  at::Tensor TakeInputGradient(uint32_t part, uint32_t microbatch);
+  // After Backward or InputGradient: of each input; none of part 0, nor where what the part
+  // computes does not depend on them. The microbatch is forgotten in this part when its weight
+  // gradient is there, too, and these were taken.
+  LayerFlow TakeInputGradients(uint32_t part, uint32_t microbatch);
 
   // Sends what the part's weights have gathered: no backward in this part follows in the step.
   absl::Status Update(uint32_t part);
 
   // One batch in evaluation; of the last part with y, and added to `evaluation`.
-  absl::StatusOr<at::Tensor> Evaluate(uint32_t part, const at::Tensor& input, const at::Tensor& y,
-                                      Evaluation& evaluation);
+  absl::StatusOr<LayerFlow> Evaluate(uint32_t part, const LayerFlow& inputs, const at::Tensor& y,
+                                     Evaluation& evaluation);
 
   // Of activations that are kept now: inputs and outputs of parts, as far as they are known here.
   uint64_t kept_bytes() const;
@@ -86,7 +87,7 @@ class StageCompute {
   struct Live {
     std::unique_ptr<DeferredWeights>
         deferred;  // where backwards come in halves; outlives the graph
-    at::Tensor input, output, input_gradient;
+    LayerFlow inputs, outputs, input_gradients;  // the last part's output is the loss
     uint64_t seed = 0;
     Target target;
     double loss_sum = 0;
@@ -99,12 +100,12 @@ class StageCompute {
   absl::Status MakeParts(uint32_t stage);
   LayeredNetwork& network(uint32_t part) { return *networks_.at(part); }
   absl::StatusOr<Live*> Find(uint32_t part, uint32_t microbatch);
-  // Runs the part on live.input; its output, or the loss.
-  at::Tensor Run(uint32_t part, Live& live);
+  // Runs the part on live.inputs; its outputs, or the loss.
+  LayerFlow Run(uint32_t part, Live& live);
   // The same once more, for who keeps inputs only; buffers stay as they are.
   void RunAgain(uint32_t part, Live& live);
   // Backward to input and parameters. Without deferred weights it is all of it.
-  void RunBackward(uint32_t part, Live& live, const at::Tensor& gradient);
+  void RunBackward(uint32_t part, Live& live, const LayerFlow& gradients);
   void AddDeferred(Live& live);
   absl::Status Gather(absl::FunctionRef<void()> backward);
   // Runs what computes, as CatchTorch, and counts its time.

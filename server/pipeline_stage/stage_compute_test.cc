@@ -86,8 +86,8 @@ TEST_F(StageComputeTest, TheFirstHalfLeavesTheWeightsOfConvolutions) {
   const auto stage = *StageCompute::Make(job, model, 0);
   ASSERT_TRUE(stage->Attach(session, data.samples(), 0).ok());
   stage->Begin();
-  ASSERT_TRUE(stage->Forward(0, 0, data.x[0], 0, nullptr).ok());
-  ASSERT_TRUE(stage->InputGradient(0, 0, at::ones_like(stage->output(0, 0))).ok());
+  ASSERT_TRUE(stage->Forward(0, 0, {data.x[0]}, 0, nullptr).ok());
+  ASSERT_TRUE(stage->InputGradient(0, 0, {at::ones_like(stage->outputs(0, 0).at(0))}).ok());
   const std::vector<TensorSpec>& specs = stage->binding().specs();
   const auto gathered = [&](const std::string& name) {
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -108,7 +108,7 @@ TEST_F(StageComputeTest, ABackwardWithoutItsForwardIsAnError) {
   const JobConfig job = Job(false);
   const PipelineModel model = *PlanPipeline(job, Images());
   const auto stage = *StageCompute::Make(job, model, 0);
-  EXPECT_TRUE(absl::IsInternal(stage->Backward(0, 5, at::Tensor())));
+  EXPECT_TRUE(absl::IsInternal(stage->Backward(0, 5, {})));
 }
 
 }  // namespace

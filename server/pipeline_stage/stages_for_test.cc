@@ -14,14 +14,14 @@ namespace {
 
 constexpr uint64_t kAnySamples = 64;
 
-void Backward(StageCompute& stage, uint32_t part, uint32_t k, const at::Tensor& gradient,
+void Backward(StageCompute& stage, uint32_t part, uint32_t k, const LayerFlow& gradients,
               bool halves) {
   if (!halves) {
-    const absl::Status done = stage.Backward(part, k, gradient);
+    const absl::Status done = stage.Backward(part, k, gradients);
     EXPECT_TRUE(done.ok()) << done;
     return;
   }
-  absl::Status done = stage.InputGradient(part, k, gradient);
+  absl::Status done = stage.InputGradient(part, k, gradients);
   EXPECT_TRUE(done.ok()) << done;
   done = stage.WeightGradient(part, k);
   EXPECT_TRUE(done.ok()) << done;
@@ -76,20 +76,20 @@ StepForTest StagesForTest::Run(const MicrobatchesForTest& data, bool halves) {
   for (uint32_t k = 0; k < data.x.size(); ++k) {
     const StageCompute::Target target = {data.y[k], static_cast<uint64_t>(data.x[k].size(0)),
                                          data.samples()};
-    at::Tensor h = data.x[k];
+    LayerFlow flow = {data.x[k]};
     for (uint32_t part = 0; part <= last; ++part) {
       const absl::Status forward =
-          stages_[part]->Forward(part, k, h, k, part == last ? &target : nullptr);
+          stages_[part]->Forward(part, k, flow, k, part == last ? &target : nullptr);
       EXPECT_TRUE(forward.ok()) << forward;
-      h = stages_[part]->output(part, k);
+      flow = stages_[part]->outputs(part, k);
     }
   }
   for (uint32_t k = 0; k < data.x.size(); ++k) {
-    at::Tensor gradient;
+    LayerFlow gradients;
     for (uint32_t part = last + 1; part-- > 0;) {
-      Backward(*stages_[part], part, k, gradient, halves);
-      gradient = stages_[part]->TakeInputGradient(part, k);
-      EXPECT_EQ(gradient.defined(), part > 0);
+      Backward(*stages_[part], part, k, gradients, halves);
+      gradients = stages_[part]->TakeInputGradients(part, k);
+      EXPECT_EQ(gradients.empty(), part == 0);
     }
   }
   StepForTest step;

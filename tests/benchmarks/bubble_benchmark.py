@@ -1,10 +1,11 @@
 """Four stages that sleep (forward 50 ms, backward 100 ms): the bubble of each schedule as it is and as the plan predicts it,
-and, with --torch, side by side with torch.distributed.pipelining over Gloo (ddp_benchmark's Python environment).
+and, with --torch, side by side with torch.distributed.pipelining over Gloo (some GB to download the first time).
 
     bazel run -c opt //tests/benchmarks:bubble_benchmark -- [--torch] [--microbatches=8,16] [--steps=5] [--schedules=GPIPE,...]
 
 Sleeping stages measure schedules and messages on any machine, also one with fewer cores than stages. The bubble is
-1 - sum(busy) / (stages * time of a step), the median of the steps; what it may be above the prediction is 0.02.
+1 - sum(busy) / (stages * time of a step), the median of the steps; what it may be above the prediction is 0.02. "driver" is the
+worker's own time for each microbatch: taking it from the data, and sending its samples and targets to the stages.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import time
 
 sys.path[:0] = ["tests/process", "tests/benchmarks"]
 import numpy as np
-from ddp_benchmark import environment
+from pytorch_environment import environment
 from safetensors.numpy import save_file
 from support.jobs import Run, folder, scrape, wait_for
 from support.programs import program
@@ -72,8 +73,8 @@ def predicted(job):
     return float(re.search(r"predicted bubble +([0-9.]+)", done.stdout).group(1))
 
 
-def measured(job, steps):
-    """The bubble of each step but the first one."""
+def measured(job, microbatches, steps):
+    """The bubble of each step but the first one, and the worker's seconds for each microbatch."""
     run = Run(job)
     try:
         def serving():
@@ -81,7 +82,7 @@ def measured(job, steps):
             return re.search(r" serving .*\bmetrics=(\S+)", run.logs().get("worker-0", ""))
 
         address = wait_for("the worker", serving, 60).group(1)
-        bubbles = {}
+        bubbles, driver = {}, None
         while run.process.poll() is None and len(bubbles) < steps - 1:
             try:
                 text = scrape(address)
@@ -90,9 +91,12 @@ def measured(job, steps):
             bubble = re.search(r"^parley_pipeline_bubble_ratio\{.*\} (\S+)$", text, re.M)
             if bubble and float(bubble.group(1)) > 0:
                 bubbles[bubble.group(1)] = float(bubble.group(1))
+                phases = re.findall(r'^parley_step_phase_duration_seconds_(sum|count)\{phase="(?:data|push)".*\} (\S+)$', text, re.M)
+                total = {of: sum(float(value) for name, value in phases if name == of) for of in ("sum", "count")}
+                driver = 2 * total["sum"] / total["count"] / microbatches
             time.sleep(0.1)
         run.process.wait(timeout=120)
-        return list(bubbles.values())[1:]
+        return list(bubbles.values())[1:], driver
     finally:
         run.kill()
 
@@ -121,7 +125,7 @@ def main():
     parser.add_argument("--torch", action="store_true")
     arguments = parser.parse_args()
     python = environment() if arguments.torch else None
-    print(f"{'schedule':<12} {'microbatches':>12} {'predicted':>10} {'measured':>10} {'above it':>9} {'torch':>8} {'step s':>8}")
+    print(f"{'schedule':<12} {'microbatches':>12} {'predicted':>10} {'measured':>10} {'above it':>9} {'torch':>8} {'step s':>8} {'driver us':>10}")
     steps_of = {}
     wrong = []
     for microbatches in [int(n) for n in arguments.microbatches.split(",")]:
@@ -129,14 +133,15 @@ def main():
             where = folder("bubble")
             job = write_job(where, schedule, microbatches, arguments.steps)
             plan = predicted(job)
-            bubble = statistics.median(measured(job, arguments.steps))
+            bubbles, driver = measured(job, microbatches, arguments.steps)
+            bubble = statistics.median(bubbles)
             parts, torch_name = SCHEDULES[schedule]
             torch = torch_bubble(python, where, torch_name, parts, microbatches, arguments.steps) if python and torch_name else None
             busy = microbatches * (FORWARD + INPUT_GRADIENT + WEIGHT_GRADIENT)
             steps_of[schedule, microbatches] = busy / (1 - bubble)
             print(
                 f"{schedule:<12} {microbatches:>12} {plan:>10.3f} {bubble:>10.3f} {bubble - plan:>9.3f} "
-                f"{'' if torch is None else f'{torch:.3f}':>8} {steps_of[schedule, microbatches]:>8.3f}",
+                f"{'' if torch is None else f'{torch:.3f}':>8} {steps_of[schedule, microbatches]:>8.3f} {1e6 * driver:>10.0f}",
                 flush=True,
             )
             if abs(bubble - plan) > ALLOWED or (torch is not None and bubble > torch + 0.005):

@@ -7,7 +7,6 @@ to download the first time).
 """
 
 import argparse
-import os
 import pathlib
 import random
 import re
@@ -16,11 +15,10 @@ import statistics
 import subprocess
 import sys
 
-sys.path.insert(0, "tests/process")
+sys.path[:0] = ["tests/process", "tests/benchmarks"]
+from pytorch_environment import environment
 from support.data import write_cifar
 from support.jobs import Run, folder
-
-PACKAGES = ["torch==2.11.0", "torchvision==0.26.0", "numpy<2.3"]
 
 # Model of the job file, its data, batch of each process, steps of each process of a turn.
 SETTINGS = {
@@ -39,17 +37,6 @@ threads: 1
 steps: {steps}
 checkpoint {{ at_end: false }}
 """
-
-
-def environment():
-    """The Python with PyTorch."""
-    place = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "parley/ddp"
-    python = place / "venv/bin/python"
-    if not python.exists() or subprocess.run([python, "-c", "import torch, torchvision"], capture_output=True).returncode:
-        print(f"making {place}", flush=True)
-        subprocess.run(["/usr/bin/python3", "-m", "venv", place / "venv"], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PACKAGES], check=True)
-    return python
 
 
 def parley(where, name, workers):

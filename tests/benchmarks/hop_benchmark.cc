@@ -23,11 +23,12 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "client/answer_queue.h"
 #include "client/reference/remote_agent.h"
+#include "client/runtime.h"
+#include "client/visitors.h"
 #include "tests/benchmarks/timing.h"
 
 namespace parley {
@@ -96,8 +97,7 @@ class Stage {
                      absl::StatusOr<ValuePtr> value =
                          call.arguments.at(0).Fetch(absl::Now() + kPatience);
                      if (!value.ok()) return value.status();
-                     absl::MutexLock lock(&mu_);
-                     came_ = *std::move(value);
+                     queue_->Post([this, came = *std::move(value)] { came_ = came; });
                      return RemoteValue();
                    }}});
     Require(agent.status());
@@ -119,25 +119,25 @@ class Stage {
     value.tensors.push_back(std::move(tensor));
     Require(agent_->Call(peer_, "deliver", {agent_->Make(std::move(value))}).status());
   }
+  // Waits as a training thread does.
   ValuePtr Receive() {
-    // Looks before it sleeps, as a training thread does (client/answer_queue.h).
-    const absl::Time sleep_at = absl::Now() + absl::Microseconds(50);
-    while (absl::Now() < sleep_at) {
-      absl::MutexLock lock(&mu_);
-      if (came_ != nullptr) return std::exchange(came_, nullptr);
-    }
-    absl::MutexLock lock(&mu_);
-    if (!mu_.AwaitWithTimeout(absl::Condition(
-                                  +[](ValuePtr* came) { return *came != nullptr; }, &came_),
-                              kPatience)) {
-      Require(absl::DeadlineExceededError("nothing came"));
-    }
+    Require(queue_->RunUntil([this] { return came_ != nullptr; }, absl::Now() + kPatience, [] {},
+                             absl::Seconds(1)));
     return std::exchange(came_, nullptr);
   }
 
  private:
-  absl::Mutex mu_;
-  ValuePtr came_ ABSL_GUARDED_BY(mu_);
+  // Shards, of which nothing comes.
+  class Nobody final : public Visitors {
+   public:
+    bool Visit() override { return false; }
+    void Leave() override {}
+  };
+
+  Nobody nobody_;
+  const std::shared_ptr<AnswerQueue> queue_ =
+      std::make_shared<AnswerQueue>(RealRuntime(), &nobody_);
+  ValuePtr came_;  // the waiting thread's
   std::string peer_;
   std::unique_ptr<RemoteAgent> agent_;  // last: its threads use the rest
 };

@@ -75,6 +75,21 @@ def every_schedule_computes_what_one_process_does(where, runs):
     assert_same_bits(exported(cut.out), expected, "three stages that compute forwards again")
 
 
+def a_skip_connection_goes_over_a_stage(where, runs):
+    """Layer 0, of the first stage, to layer 3, of the third; layers 1 and 2 within the second."""
+    alone = start(where, "alone-skips", layers=4, model="skips: true")
+    runs.append(alone)
+    assert alone.wait() == 0
+    expected = exported(alone.out)
+    assert any("skip_weight" in name for name in safetensors.torch.load(expected[0]))
+    cuts = 'cut_before: "transformer_encoder.layers.1" cut_before: "transformer_encoder.layers.3"'
+    for name, how in {"skips": cuts, "skips-halves": f"schedule: ZERO_BUBBLE {cuts}", "skips-recomputed": f"recompute: true {cuts}"}.items():
+        run = start(where, name, "stages: 3", f"pipeline {{ {how} }}", layers=4, model="skips: true")
+        runs.append(run)
+        assert run.wait() == 0, name
+        assert_same_bits(exported(run.out), expected, name)
+
+
 def chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums(where, runs):
     # Not Adam, which makes steps as large as any of gradients that are 0 but for rounding (a key's bias has one).
     for name, options in {
@@ -155,6 +170,7 @@ if __name__ == "__main__":
         main(processes_that_are_killed_change_nothing)
     main(
         every_schedule_computes_what_one_process_does,
+        a_skip_connection_goes_over_a_stage,
         chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums,
         a_residual_network_is_cut_anywhere,
         processes_that_are_killed_change_nothing,

@@ -1,5 +1,8 @@
 #include "worker/models/layered_network.h"
 
+#include <ATen/ops/alias.h>
+#include <c10/util/Exception.h>
+
 #include <unordered_set>
 #include <utility>
 
@@ -48,13 +51,30 @@ LayerPlan PlanLayer(std::string name, std::function<LayerForward(LayerSet& tenso
 LayeredNetwork::LayeredNetwork(std::vector<NetworkLayer> layers, size_t first_layer)
     : layers_(std::move(layers)), first_layer_(first_layer) {}
 
-at::Tensor LayeredNetwork::Forward(const at::Tensor& x) {
-  at::Tensor h = x;
+void RunLayer(const NetworkLayer& layer, bool training, LayerFlow& flow) {
+  at::Tensor& h = flow.at(0);
+  if (layer.join) {
+    TORCH_CHECK(flow.size() > 1, "layer ", layer.name, " joins what no layer has kept");
+    h = layer.join(h, flow.back());
+    flow.pop_back();
+  }
+  h = layer.forward(h, training);
+  if (!layer.keeps) return;
+  const at::Tensor kept = h;
+  // So that the gradients of all that the next layers do with it are added before this one's are,
+  // as they are where the network is cut between: sums of floats depend on their order.
+  h = at::alias(h);
+  flow.push_back(kept);
+}
+
+at::Tensor LayeredNetwork::Forward(const at::Tensor& x) { return Run({x}).at(0); }
+
+LayerFlow LayeredNetwork::Run(LayerFlow flow) {
   for (size_t i = 0; i < layers_.size(); ++i) {
     if (seed_.has_value()) Network::Seed(DeriveSeed(*seed_, "layer", {first_layer_ + i}));
-    h = layers_[i].forward(h, training_);
+    RunLayer(layers_[i], training_, flow);
   }
-  return h;
+  return flow;
 }
 
 std::vector<NamedTensor> LayeredNetwork::Tensors() const {

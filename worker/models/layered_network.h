@@ -29,7 +29,17 @@ struct NetworkLayer {
   LayerForward forward;
   // That it reads, parameters first. Two layers may share one: the same handle, the same name.
   std::vector<NamedTensor> tensors;
+  // A skip connection: what a layer gives is kept for a later one, which joins it with its input.
+  // What was kept last is joined first.
+  bool keeps = false;
+  std::function<at::Tensor(const at::Tensor& x, const at::Tensor& kept)> join;  // null: it has none
 };
+
+// What goes from one layer to the next: its input, then what earlier ones keep for later ones.
+using LayerFlow = std::vector<at::Tensor>;
+
+// Takes the flow through a layer. Throws what LibTorch throws.
+void RunLayer(const NetworkLayer& layer, bool training, LayerFlow& flow);
 
 struct LayerPlan {
   std::string name;
@@ -53,7 +63,10 @@ class LayeredNetwork final : public Network {
   // depend on where the model is cut.
   LayeredNetwork(std::vector<NetworkLayer> layers, size_t first_layer);
 
+  // Of a whole model.
   at::Tensor Forward(const at::Tensor& x) override;
+  // Of a part: from what the part before gives, or the data, to what the next part gets.
+  LayerFlow Run(LayerFlow flow);
   void SetTraining(bool training) override { training_ = training; }
   // Each layer draws from a seed of its own, made of this and its index in the whole model.
   void Seed(uint64_t seed) override { seed_ = seed; }

@@ -9,6 +9,7 @@
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cctype>
 #include <cstddef>
@@ -127,13 +128,18 @@ Result RunCut(const std::vector<NetworkLayer>& layers, size_t cut, const at::Ten
   LayeredNetwork second({middle, layers.end()}, cut);
   Run run(LayeredNetwork(layers, 0).Tensors());
   first.Seed(kStep);
-  const at::Tensor sent = first.Forward(x);
+  const LayerFlow sent = first.Run({x});
   first.Network::Seed(99);  // the second one's process has drawn other numbers before
   second.Seed(kStep);
-  const at::Tensor received = sent.detach().contiguous().clone().set_requires_grad(true);
-  const at::Tensor outputs = second.Forward(received);
+  LayerFlow received;
+  for (const at::Tensor& tensor : sent) {
+    received.push_back(tensor.detach().contiguous().clone().set_requires_grad(true));
+  }
+  const at::Tensor outputs = second.Run(received).at(0);
   outputs.backward(Waves(outputs));
-  sent.backward(received.grad().contiguous());
+  LayerFlow gradients;
+  for (const at::Tensor& tensor : received) gradients.push_back(tensor.grad().contiguous());
+  torch::autograd::backward(sent, gradients);
   return run.End(outputs);
 }
 
@@ -207,7 +213,11 @@ INSTANTIATE_TEST_SUITE_P(
                       Case{"transformer { width: 8 heads: 2 hidden: 6 layers: 2 dropout: 0.3 "
                            "tied: true }",
                            {I64, {9}, 31},
-                           4}),
+                           4},
+                      Case{"transformer { width: 8 heads: 2 hidden: 6 layers: 5 dropout: 0.3 "
+                           "skips: true }",
+                           {I64, {9}, 31},
+                           7}),
     [](const auto& info) {
       std::string name;
       for (const char c : info.param.model) {

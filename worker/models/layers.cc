@@ -178,6 +178,10 @@ LayerNorm LayerSet::AddLayerNorm(const std::string& name, int64_t features) {
   return norm;
 }
 
+at::Tensor LayerSet::AddOnes(const std::string& name, at::IntArrayRef shape) {
+  return Parameter(name, shape, Fill(1));
+}
+
 BatchNorm LayerSet::AddBatchNorm(const std::string& name, int64_t channels, double weight) {
   const auto buffer = [&](const std::string& of, at::IntArrayRef shape, at::ScalarType type,
                           double value) {

@@ -98,6 +98,7 @@ class LayerSet {
   BatchNorm AddBatchNorm(const std::string& name, int64_t channels, double weight = 1);
 
   LayerNorm AddLayerNorm(const std::string& name, int64_t features);
+  at::Tensor AddOnes(const std::string& name, at::IntArrayRef shape);
   // For what has tensors of other names than NAME.weight and NAME.bias. AddBias: for such a weight.
   at::Tensor AddWeight(const std::string& name, at::IntArrayRef shape, Initial initial);
   at::Tensor AddBias(const std::string& name, at::IntArrayRef weight, Initial initial);

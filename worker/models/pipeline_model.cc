@@ -38,11 +38,11 @@ absl::StatusOr<std::vector<uint64_t>> WorkOf(const std::vector<LayerPlan>& layer
     const c10::NoGradGuard no_grad;
     std::vector<int64_t> shape = {1};
     shape.insert(shape.end(), x.shape.begin(), x.shape.end());
-    at::Tensor h = at::zeros(shape, at::TensorOptions().dtype(*ToScalarType(x.dtype)));
+    LayerFlow flow = {at::zeros(shape, at::TensorOptions().dtype(*ToScalarType(x.dtype)))};
     for (const LayerPlan& plan : layers) {
       LayerSet set(/*seed=*/0, LayerSet::Values::kZero);
       const WorkCount count;
-      h = plan.make(set).forward(h, /*training=*/false);
+      RunLayer(plan.make(set), /*training=*/false, flow);
       work.push_back(count.multiplications());
     }
   });

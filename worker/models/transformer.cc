@@ -99,6 +99,24 @@ LayerForward MakeBlock(const std::string& name, const Shape& shape, LayerSet& te
   };
 }
 
+// keeps, joins: ends of a skip connection.
+LayerPlan PlanBlock(const std::string& name, const Shape& shape, bool keeps, bool joins) {
+  return {name, [=](LayerSet& tensors) {
+            at::Tensor weight;
+            NetworkLayer layer = PlanLayer(name, [&](LayerSet& set) {
+                                   if (joins) weight = set.AddOnes(name + ".skip_weight", {1});
+                                   return MakeBlock(name, shape, set);
+                                 }).make(tensors);
+            layer.keeps = keeps;
+            if (joins) {
+              layer.join = [weight](const at::Tensor& x, const at::Tensor& kept) {
+                return x + weight * kept;
+              };
+            }
+            return layer;
+          }};
+}
+
 LayerForward MakeDecoder(const Shape& shape, LayerSet& tensors) {
   const std::vector<int64_t> weight = {shape.tokens, shape.width};
   Linear decoder;
@@ -133,10 +151,11 @@ absl::StatusOr<std::vector<LayerPlan>> PlanTransformer(const Transformer& settin
                        settings.hidden(), settings.dropout(), settings.tied()};
   std::vector<LayerPlan> plan = {
       PlanLayer("encoder", [shape](LayerSet& tensors) { return MakeEncoder(shape, tensors); })};
-  for (uint32_t i = 0; i < settings.layers(); ++i) {
-    const std::string name = absl::StrCat("transformer_encoder.layers.", i);
-    plan.push_back(PlanLayer(
-        name, [name, shape](LayerSet& tensors) { return MakeBlock(name, shape, tensors); }));
+  const uint32_t layers = settings.layers();
+  for (uint32_t i = 0; i < layers; ++i) {
+    plan.push_back(PlanBlock(absl::StrCat("transformer_encoder.layers.", i), shape,
+                             settings.skips() && i < layers / 2,
+                             settings.skips() && i >= layers - layers / 2));
   }
   plan.push_back(
       PlanLayer("decoder", [shape](LayerSet& tensors) { return MakeDecoder(shape, tensors); }));
