@@ -41,7 +41,8 @@ absl::StatusOr<std::string> Describe(const Network& network, const Datasets& dat
   return Line(DescribeTensors(*specs, data));
 }
 
-std::string Describe(const PipelineModel& model, const Datasets& data) {
+std::string Describe(const PipelineModel& model, const std::vector<LayerCost>& costs,
+                     const Datasets& data) {
   Json description = DescribeTensors(model.tensors, data);
   for (size_t part = 0; part < model.parts(); ++part) {
     Json layers = Json::array();
@@ -49,6 +50,13 @@ std::string Describe(const PipelineModel& model, const Datasets& data) {
       layers.push_back(model.layers[i].name);
     }
     description["parts"].push_back(std::move(layers));
+  }
+  for (const LayerCost& cost : costs) {
+    Json layer;
+    layer["forward_seconds"] = absl::ToDoubleSeconds(cost.forward);
+    layer["backward_seconds"] = absl::ToDoubleSeconds(cost.backward);
+    layer["output_bytes"] = cost.output_bytes;
+    description["costs"].push_back(std::move(layer));
   }
   return Line(description);
 }

@@ -2,9 +2,11 @@
 #define PARLEY_WORKER_DESCRIBE_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/data/datasets.h"
+#include "worker/models/layer_profile.h"
 #include "worker/models/network.h"
 #include "worker/models/pipeline_model.h"
 
@@ -16,9 +18,12 @@ namespace parley {
 //    "training_samples": 60000, "test_samples": 10000}
 // With pipelines: each tensor has "stages" too, and there are
 //    "parts": [["conv1", "layer1.0"], ["layer1.1", "fc"]]
-// with the layers of each part of the model. The codes of SpecsOf.
+// with the layers of each part of the model; and where they were profiled
+//    "costs": [{"forward_seconds": 0.01, "backward_seconds": 0.02, "output_bytes": 4096}, ...]
+// for each layer. The codes of SpecsOf.
 absl::StatusOr<std::string> Describe(const Network& network, const Datasets& data);
-std::string Describe(const PipelineModel& model, const Datasets& data);
+std::string Describe(const PipelineModel& model, const std::vector<LayerCost>& costs,
+                     const Datasets& data);
 
 }  // namespace parley
 

@@ -1,10 +1,13 @@
 // parley-worker: trains the job's model on its part of the data, through coordinator and shards.
+#include <ATen/Parallel.h>
+
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "client/pipeline/pipeline_links.h"
 #include "client/reference/reference_service.h"
 #include "client/session.h"
@@ -14,10 +17,12 @@
 #include "worker/describe.h"
 #include "worker/fit.h"
 #include "worker/local_compute.h"
+#include "worker/models/layer_profile.h"
 #include "worker/models/network.h"
 #include "worker/models/pipeline_model.h"
 #include "worker/pipeline_compute.h"
 #include "worker/preemption.h"
+#include "worker/threads.h"
 #include "worker/trainer.h"
 #include "worker/training_process.h"
 
@@ -39,7 +44,8 @@ absl::StatusOr<Workload> Prepare(const JobConfig& job) {
   return Workload{*std::move(data), *std::move(network)};
 }
 
-int DescribeWorkload(const std::string& job_file) {
+// profile: how long the layers of a pipeline are measured; 0: not at all.
+int DescribeWorkload(const std::string& job_file, double profile) {
   const auto wrong = [](const absl::Status& status) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     return kWrongUsage;
@@ -51,7 +57,14 @@ int DescribeWorkload(const std::string& job_file) {
     if (!data.ok()) return wrong(data.status());
     const auto model = PlanPipeline(*job, data->train->x());
     if (!model.ok()) return wrong(model.status());
-    std::printf("%s\n", Describe(*model, *data).c_str());
+    absl::StatusOr<std::vector<LayerCost>> costs = std::vector<LayerCost>();
+    if (profile > 0) {
+      at::set_num_threads(ComputeThreads(*job, UsableCores()));
+      costs = ProfileLayers(model->layers, data->train->x(), job->data().batch(),
+                            absl::Seconds(profile));
+      if (!costs.ok()) return wrong(costs.status());
+    }
+    std::printf("%s\n", Describe(*model, *costs, *data).c_str());
     return kFinished;
   }
   const auto workload = Prepare(*job);
@@ -114,13 +127,17 @@ int Main(int argc, char** argv) {
   app.add_flag(
       "--describe", describe,
       "Print the model's tensors and the number of samples as JSON, and end; contacts nobody");
+  double profile = 0;
+  app.add_option("--profile", profile,
+                 "With --describe, of a job with pipelines: measure the layers for so many seconds")
+      ->check(CLI::Range(0.0, 3600.0));
   std::string trace_file;
   app.add_option("--trace", trace_file,
                  "Write what the worker did and waited for, and when, to this file at its end, for "
                  "ui.perfetto.dev");
   CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
-  if (describe) return DescribeWorkload(flags.job);
+  if (describe) return DescribeWorkload(flags.job, profile);
   if (coordinator->empty()) {
     std::fprintf(stderr, "parley-worker: --coordinator is required\n");
     return kWrongUsage;

@@ -65,7 +65,7 @@ struct Description {
   ModelDescription model;
 };
 
-Description DescribeModel(const JobConfig& job, SignalInbox& signals) {
+Description DescribeModel(const JobConfig& job, SignalInbox& signals, double profile) {
   const auto worker = SiblingProgram("parley-worker");
   if (!worker.ok()) return {kFailed, std::string(worker.status().message()), {}};
   MemoryFile file("job");
@@ -74,12 +74,14 @@ Description DescribeModel(const JobConfig& job, SignalInbox& signals) {
   if (file.fd() < 0 || out.fd() < 0 || err.fd() < 0 || !file.Write(JobText(job))) {
     return {kFailed, "no memory for the job file", {}};
   }
-  auto child =
-      ChildProcess::Start({*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()), "--describe"},
-                          {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
+  auto child = ChildProcess::Start({*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()),
+                                    "--describe", absl::StrCat("--profile=", profile)},
+                                   {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
   if (!child.ok()) return {kFailed, std::string(child.status().message()), {}};
 
-  const absl::Time deadline = absl::Now() + StallTimeout(job);
+  // Each layer is measured a few times, however long that takes.
+  const absl::Duration limit = StallTimeout(job) + 2 * absl::Seconds(profile);
+  const absl::Time deadline = absl::Now() + limit;
   Description described;
   while (!child->TryWait()) {
     const int signal = signals.Wait(absl::Milliseconds(100));
@@ -91,7 +93,7 @@ Description DescribeModel(const JobConfig& job, SignalInbox& signals) {
       } else {
         described.code = kFailed;
         described.error = absl::StrCat("parley-worker --describe has not ended within ",
-                                       absl::FormatDuration(StallTimeout(job)),
+                                       absl::FormatDuration(limit),
                                        " (stall_timeout): is the place of the data slow?");
       }
     }
@@ -123,10 +125,10 @@ std::string JobText(const JobConfig& job) {
   return text;
 }
 
-DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals) {
+DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals, double profile) {
   auto job = LoadJob(argument.file, argument.overrides);
   if (!job.ok()) return {kWrongUsage, std::string(job.status().message()), {}, {}};
-  Description description = DescribeModel(*job, signals);
+  Description description = DescribeModel(*job, signals, profile);
   return {description.code, std::move(description.error), *std::move(job),
           std::move(description.model)};
 }

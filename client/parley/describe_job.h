@@ -28,10 +28,11 @@ struct DescribedJob {
 };
 
 // Loads the job, and lets a worker read its model and data and say what it found: `parley-worker
-// --describe`, which knows LibTorch. What is wrong with the job or its files shows here, before
+// --describe`, which knows LibTorch; and for `profile` seconds, where that is above 0 and the job
+// has pipelines, what its layers cost. What is wrong with the job or its files shows here, before
 // anything is started. Runs on the main thread, which it holds until the worker has ended,
 // stall_timeout has passed or a signal has come.
-DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals);
+DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals, double profile = 0);
 
 }  // namespace parley
 

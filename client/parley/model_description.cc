@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/tensor.h"
@@ -77,6 +78,32 @@ absl::StatusOr<std::vector<std::vector<std::string>>> Parts(const Json& object) 
   return parts;
 }
 
+absl::StatusOr<std::vector<MeasuredLayer>> Costs(const Json& object,
+                                                 const ModelDescription& model) {
+  std::vector<MeasuredLayer> costs;
+  const auto found = object.find("costs");
+  if (found == object.end()) return costs;
+  if (!found->is_array()) return Bad("costs is no list");
+  for (const Json& entry : *found) {
+    MeasuredLayer& layer = costs.emplace_back();
+    for (const auto& [key, value] : {std::pair("forward_seconds", &layer.forward_seconds),
+                                     std::pair("backward_seconds", &layer.backward_seconds)}) {
+      const auto seconds = entry.find(key);
+      if (seconds == entry.end() || !seconds->is_number() || !(seconds->get<double>() >= 0)) {
+        return Bad(absl::StrCat("the cost of a layer has no ", key));
+      }
+      *value = seconds->get<double>();
+    }
+    const auto bytes = Number(entry, "output_bytes");
+    if (!bytes.ok()) return bytes.status();
+    layer.output_bytes = *bytes;
+  }
+  size_t layers = 0;
+  for (const auto& part : model.parts) layers += part.size();
+  if (costs.size() != layers) return Bad("not a cost for each layer");
+  return costs;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json) {
@@ -99,6 +126,9 @@ absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json) 
   auto parts = Parts(object);
   if (!parts.ok()) return parts.status();
   model.parts = *std::move(parts);
+  auto costs = Costs(object, model);
+  if (!costs.ok()) return costs.status();
+  model.costs = *std::move(costs);
   return model;
 }
 

@@ -10,6 +10,13 @@
 
 namespace parley {
 
+// One microbatch in one layer, as a worker has measured it.
+struct MeasuredLayer {
+  double forward_seconds = 0;
+  double backward_seconds = 0;
+  uint64_t output_bytes = 0;
+};
+
 // What a worker says of its job before it takes part (`parley-worker --describe`).
 struct ModelDescription {
   std::vector<TensorSpec> tensors;
@@ -17,10 +24,13 @@ struct ModelDescription {
   uint64_t test_samples = 0;
   // The names of the layers of each part of the model; of jobs with pipelines.
   std::vector<std::vector<std::string>> parts = {};
+  // Of each layer, in order; empty: nothing was measured.
+  std::vector<MeasuredLayer> costs = {};
 };
 
 // Of one JSON object: {"tensors": [{"name", "dtype", "shape", "buffer"}], "training_samples",
-// "test_samples"}. With pipelines each tensor has "stages", and there are "parts": [["layer"]].
+// "test_samples"}. With pipelines each tensor has "stages", and there are "parts": [["layer"]], and
+// perhaps "costs": [{"forward_seconds", "backward_seconds", "output_bytes"}], one for each layer.
 // InvalidArgument for anything else.
 absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json);
 

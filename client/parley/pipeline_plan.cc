@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "proto/types.pb.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
+#include "server/pipeline_stage/schedule/partition.h"
 #include "server/pipeline_stage/schedule/schedules.h"
 
 namespace parley {
@@ -38,6 +39,73 @@ absl::Status CheckModel(const JobConfig& job, const ModelDescription& model, uin
   return absl::OkStatus();
 }
 
+PartCost EqualCost() {
+  PartCost part;
+  part.forward = part.input_gradient = part.weight_gradient = absl::Seconds(1);
+  return part;
+}
+
+std::vector<uint32_t> FirstLayers(const ModelDescription& model) {
+  std::vector<uint32_t> first_layers;
+  uint32_t next = 0;
+  for (const std::vector<std::string>& layers : model.parts) {
+    first_layers.push_back(next);
+    next += static_cast<uint32_t>(layers.size());
+  }
+  return first_layers;
+}
+
+// Of the parts that begin with these layers.
+std::vector<PartCost> MeasuredCosts(const JobConfig& job, const std::vector<MeasuredLayer>& layers,
+                                    const std::vector<uint32_t>& first_layers) {
+  const std::vector<PartPlace> places = PlacesOf(job);
+  std::vector<PartCost> costs;
+  for (size_t part = 0; part < first_layers.size(); ++part) {
+    const size_t end = part + 1 < first_layers.size() ? first_layers[part + 1] : layers.size();
+    double forward = 0, backward = 0;
+    for (size_t i = first_layers[part]; i < end; ++i) {
+      forward += layers[i].forward_seconds;
+      backward += layers[i].backward_seconds;
+    }
+    PartCost& cost = costs.emplace_back();
+    cost.forward = absl::Seconds(forward / places[part].speed);
+    cost.input_gradient = cost.weight_gradient = absl::Seconds(backward / 2 / places[part].speed);
+  }
+  return costs;
+}
+
+absl::StatusOr<Prediction> PredictCosts(const JobConfig& job, const Schedule& schedule,
+                                        std::vector<PartCost> parts) {
+  PipelineCosts costs;
+  costs.parts = std::move(parts);
+  if (job.pipeline().recompute()) {
+    for (PartCost& part : costs.parts) part.input_gradient += part.forward;
+  }
+  costs.credits = CreditsNeeded(SpecOf(job, schedule.microbatches));
+  absl::StatusOr<Prediction> prediction = Predict(schedule, costs);
+  if (!prediction.ok()) return Refused(prediction.status());
+  return prediction;
+}
+
+absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const Schedule& schedule,
+                                                    const std::vector<MeasuredLayer>& layers) {
+  PartitionCosts costs;
+  costs.places = PlacesOf(job);
+  for (const MeasuredLayer& measured : layers) {
+    LayerProfile& layer = costs.layers.emplace_back();
+    layer.forward = absl::Seconds(measured.forward_seconds);
+    layer.backward = absl::Seconds(measured.backward_seconds +
+                                   (job.pipeline().recompute() ? measured.forward_seconds : 0));
+    layer.output_bytes = measured.output_bytes;
+  }
+  const absl::StatusOr<Partition> partition = Balance(costs);
+  if (!partition.ok()) return partition.status();
+  absl::StatusOr<Prediction> prediction =
+      PredictCosts(job, schedule, MeasuredCosts(job, layers, partition->first_layers));
+  if (!prediction.ok()) return prediction.status();
+  return PipelinePlan::Balanced{partition->first_layers, *std::move(prediction)};
+}
+
 }  // namespace
 
 absl::StatusOr<PipelinePlan> PlanPipelines(const JobConfig& job, const ModelDescription& model) {
@@ -46,15 +114,22 @@ absl::StatusOr<PipelinePlan> PlanPipelines(const JobConfig& job, const ModelDesc
   if (!schedule.ok()) return Refused(schedule.status());
   if (absl::Status fits = CheckModel(job, model, schedule->parts); !fits.ok()) return fits;
 
-  PartCost part;
-  part.forward = part.input_gradient = part.weight_gradient = absl::Seconds(1);
-  if (job.pipeline().recompute()) part.input_gradient += part.forward;
-  PipelineCosts costs;
-  costs.parts.assign(schedule->parts, part);
-  costs.credits = CreditsNeeded(SpecOf(job, microbatches));
-  absl::StatusOr<Prediction> prediction = Predict(*schedule, costs);
-  if (!prediction.ok()) return Refused(prediction.status());
-  return PipelinePlan{*std::move(schedule), *std::move(prediction)};
+  PipelinePlan plan;
+  plan.measured = !model.costs.empty();
+  std::vector<PartCost> costs(schedule->parts, EqualCost());
+  if (plan.measured) costs = MeasuredCosts(job, model.costs, FirstLayers(model));
+  absl::StatusOr<Prediction> prediction = PredictCosts(job, *schedule, std::move(costs));
+  if (!prediction.ok()) return prediction.status();
+  plan.prediction = *std::move(prediction);
+  if (plan.measured) {
+    absl::StatusOr<PipelinePlan::Balanced> balanced = PlanBalanced(job, *schedule, model.costs);
+    if (!balanced.ok()) return balanced.status();
+    if (balanced->prediction.makespan < plan.prediction.makespan) {
+      plan.balanced = *std::move(balanced);
+    }
+  }
+  plan.schedule = *std::move(schedule);
+  return plan;
 }
 
 }  // namespace parley

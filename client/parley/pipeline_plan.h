@@ -1,6 +1,10 @@
 #ifndef PARLEY_CLIENT_PARLEY_PIPELINE_PLAN_H_
 #define PARLEY_CLIENT_PARLEY_PIPELINE_PLAN_H_
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 #include "absl/status/statusor.h"
 #include "client/parley/model_description.h"
 #include "proto/job.pb.h"
@@ -12,9 +16,18 @@ namespace parley {
 // What each pipeline of a job does in a step, and how it goes.
 struct PipelinePlan {
   Schedule schedule;
-  // Where all parts cost the same and messages take no time. A forward takes a second, a backward
-  // two, and one that computes its forward again (pipeline.recompute) three.
+  // Messages take no time. Parts cost what their layers were measured to, for how fast their stages
+  // are (half of a backward for the gradient of the input), or all the same: a forward takes a
+  // second, a backward two, and one that computes its forward again (pipeline.recompute) three.
   Prediction prediction;
+  bool measured = false;
+
+  // The same for the cut that balances the measured layers, where a step of it takes less.
+  struct Balanced {
+    std::vector<uint32_t> first_layers;  // of each part, counted in the model
+    Prediction prediction;
+  };
+  std::optional<Balanced> balanced;
 };
 
 // Of a job with cluster.stages above 0 and its model. InvalidArgument: the description has other

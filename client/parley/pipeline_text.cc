@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "client/parley/units.h"
 #include "common/tensor.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
@@ -54,6 +55,52 @@ void AddStage(std::string& text, const ModelDescription& model, const PipelinePl
   }
 }
 
+std::string SecondsText(absl::Duration duration) {
+  return absl::StrFormat("%.3g s", absl::ToDoubleSeconds(duration));
+}
+
+std::string BubbleText(const PipelinePlan& plan) {
+  if (!plan.measured) {
+    return absl::StrFormat(
+        "%-20s %.3f with equal stages; uneven ones and slow links make it larger\n",
+        "predicted bubble", plan.prediction.bubble);
+  }
+  return absl::StrFormat(
+      "%-20s %.3f with the layers as measured here, %s a step; slow links make it larger\n",
+      "predicted bubble", plan.prediction.bubble, SecondsText(plan.prediction.makespan));
+}
+
+// The cut to write into the job file, and what it brings.
+std::string BalancedText(const ModelDescription& model, const PipelinePlan& plan) {
+  if (!plan.measured) return "";
+  if (!plan.balanced.has_value()) return absl::StrFormat("%-20s as it is\n", "balanced cut");
+  std::vector<std::string> layers;
+  for (const auto& part : model.parts) layers.insert(layers.end(), part.begin(), part.end());
+  std::string cut;
+  for (size_t part = 1; part < plan.balanced->first_layers.size(); ++part) {
+    absl::StrAppend(&cut, " cut_before: \"", layers[plan.balanced->first_layers[part]], "\"");
+  }
+  return absl::StrFormat("%-20s %.3f, %s a step, with pipeline {%s }\n", "balanced cut",
+                         plan.balanced->prediction.bubble,
+                         SecondsText(plan.balanced->prediction.makespan), cut);
+}
+
+std::string MeasuredText(const JobConfig& job, const ModelDescription& model) {
+  if (model.costs.empty()) return "";
+  std::string text = absl::StrFormat(
+      "\nlayers, as measured here with a microbatch of %d samples\n  %9s %9s %13s  name\n",
+      job.data().batch(), "forward", "backward", "output");
+  size_t layer = 0;
+  for (const auto& part : model.parts) {
+    for (const std::string& name : part) {
+      const MeasuredLayer& cost = model.costs[layer++];
+      absl::StrAppendFormat(&text, "  %6.2f ms %6.2f ms %13s  %s\n", 1e3 * cost.forward_seconds,
+                            1e3 * cost.backward_seconds, BytesText(cost.output_bytes), name);
+    }
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string PipelineText(const JobConfig& job, const ModelDescription& model,
@@ -61,9 +108,7 @@ std::string PipelineText(const JobConfig& job, const ModelDescription& model,
   std::string text =
       absl::StrFormat("%-20s %s; microbatches of a step: %d, of %d samples each\n", "schedule",
                       ScheduleName(job, plan), plan.schedule.microbatches, job.data().batch());
-  absl::StrAppendFormat(&text,
-                        "%-20s %.3f with equal stages; uneven ones and slow links make it larger\n",
-                        "predicted bubble", plan.prediction.bubble);
+  absl::StrAppend(&text, BubbleText(plan), BalancedText(model, plan));
   absl::StrAppendFormat(&text,
                         "\neach pipeline; kept: microbatches whose %s a stage has at "
                         "once, counted in each of its parts\n",
@@ -73,7 +118,7 @@ std::string PipelineText(const JobConfig& job, const ModelDescription& model,
   for (uint32_t stage = 0; stage < plan.schedule.stages.size(); ++stage) {
     AddStage(text, model, plan, stage);
   }
-  return text;
+  return absl::StrCat(text, MeasuredText(job, model));
 }
 
 absl::Status WriteTimeline(const JobConfig& job, const ModelDescription& model,
@@ -85,8 +130,9 @@ absl::Status WriteTimeline(const JobConfig& job, const ModelDescription& model,
   const absl::StatusOr<PipelinePlan> plan = PlanPipelines(job, model);
   if (!plan.ok()) return plan.status();
   const std::string title =
-      absl::StrFormat("%s: %s, microbatches: %d, equal stages, 1s a forward", job.name(),
-                      ScheduleName(job, *plan), plan->schedule.microbatches);
+      absl::StrFormat("%s: %s, microbatches: %d, %s", job.name(), ScheduleName(job, *plan),
+                      plan->schedule.microbatches,
+                      plan->measured ? "layers as measured" : "equal stages, 1s a forward");
   const absl::Status written =
       WriteFileAtomically(files, path, DrawTimeline(plan->prediction, title));
   if (written.ok()) return written;

@@ -150,6 +150,33 @@ TEST(PipelineText, ADescriptionOfOtherPartsOrStagesIsRefused) {
   EXPECT_FALSE(PlanText(Job(), model).ok());
 }
 
+TEST(PipelineText, MeasuredLayersSayWhichCutBalancesThem) {
+  JobConfig job = Job();
+  job.mutable_cluster()->set_stages(2);
+  ModelDescription model = Model(2);
+  for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
+  for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
+  // Layers of 3, 3, 3 and 9 ms forward, twice that backward; cut before the last one.
+  for (const double forward : {0.003, 0.003, 0.003, 0.009}) {
+    model.costs.push_back({forward, 2 * forward, 4096});
+  }
+  // Two stages of 27 ms for each of 16 microbatches: 17 * 27 ms, one seventeenth of it a bubble.
+  ExpectWords(Text(job, model),
+              {"predicted bubble     0.059 with the layers as measured here, 0.459 s a step",
+               "balanced cut         as it is\n", "layers, as measured here with a microbatch of 3",
+               "    3.00 ms   6.00 ms      4.00 KiB  norm\n"});
+  // A second stage half as fast has half as much to do.
+  job.mutable_pipeline()->add_stage_speed(2);
+  job.mutable_pipeline()->add_stage_speed(1);
+  model.costs = {{0.004, 0.008, 4096}, {0.004, 0.008, 1}, {0.004, 0.008, 1}, {0.006, 0.012, 1}};
+  ExpectWords(Text(job, model), {"balanced cut         as it is\n"});
+  model.costs[3] = {0.001, 0.002, 1};
+  ExpectWords(Text(job, model), {"0.252 s a step, with pipeline { cut_before: \"layer.0\" }"});
+  MemoryFileSystem files;
+  ASSERT_TRUE(WriteTimeline(job, model, "/step.svg", files).ok());
+  ExpectWords(*ReadWholeFile(files, "/step.svg"), {"microbatches: 16, layers as measured: "});
+}
+
 TEST(PipelineText, TheTimelineIsWrittenAsAPicture) {
   MemoryFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/out").ok());

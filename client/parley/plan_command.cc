@@ -13,10 +13,19 @@
 namespace parley {
 namespace {
 
-// timeline: the file for the picture of a pipeline's step; empty: none.
-int Plan(const JobArgument& argument, const std::string& timeline) {
+struct PlanOptions {
+  std::string timeline;  // the file for the picture of a pipeline's step; empty: none
+  double profile = 0;    // seconds for which a pipeline's layers are measured
+};
+
+int Plan(const JobArgument& argument, const PlanOptions& options) {
   SignalInbox signals;
-  const DescribedJob described = DescribeJob(argument, signals);
+  const DescribedJob described = DescribeJob(argument, signals, options.profile);
+  if (options.profile > 0 && described.code == kFinished && described.job.cluster().stages() == 0) {
+    return Exit(kWrongUsage,
+                "--profile: measures the layers of a pipeline, and the job has none "
+                "(cluster.stages is 0)");
+  }
   if (described.code != kFinished) return Exit(described.code, described.error);
   const auto files = PosixFileSystem();
   const auto start = ReadStart(*files, described.job);
@@ -27,8 +36,9 @@ int Plan(const JobArgument& argument, const std::string& timeline) {
   }
   const auto plan = PlanText(described.job, described.model);
   if (!plan.ok()) return Exit(kWrongUsage, std::string(plan.status().message()));
-  if (!timeline.empty()) {
-    const absl::Status written = WriteTimeline(described.job, described.model, timeline, *files);
+  if (!options.timeline.empty()) {
+    const absl::Status written =
+        WriteTimeline(described.job, described.model, options.timeline, *files);
     if (!written.ok()) return Exit(kWrongUsage, std::string(written.message()));
   }
   const std::string text =
@@ -43,11 +53,16 @@ int Plan(const JobArgument& argument, const std::string& timeline) {
 Command AddPlan(CLI::App& subcommand) {
   const auto argument = std::make_shared<JobArgument>();
   AddJobArgument(subcommand, *argument);
-  const auto timeline = std::make_shared<std::string>();
-  subcommand.add_option("--timeline", *timeline,
+  const auto options = std::make_shared<PlanOptions>();
+  subcommand
+      .add_option("--profile", options->profile,
+                  "Of a job with pipelines: measure the model's layers for so many seconds first, "
+                  "and say which cut balances them")
+      ->check(CLI::Range(0.0, 3600.0));
+  subcommand.add_option("--timeline", options->timeline,
                         "Of a job with pipelines: draw what its stages do in a step, as foretold, "
                         "into this file (SVG)");
-  return [argument, timeline] { return Plan(*argument, *timeline); };
+  return [argument, options] { return Plan(*argument, *options); };
 }
 
 }  // namespace parley

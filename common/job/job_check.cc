@@ -366,6 +366,13 @@ class Checker {
     Require(cuts == 0 || cuts + 1 == uint64_t{stages} * parts, "pipeline.cut_before",
             absl::StrCat("must name ", uint64_t{stages} * parts - 1, " layers, not ", cuts,
                          ": one for each part but the first"));
+    const auto speeds = static_cast<uint32_t>(pipeline.stage_speed_size());
+    Require(speeds == 0 || speeds == stages, "pipeline.stage_speed",
+            absl::StrCat("must have ", stages, " numbers, one for each stage, not ", speeds));
+    for (const double speed : pipeline.stage_speed()) {
+      Require(speed >= 1e-3 && speed <= 1e3, "pipeline.stage_speed",
+              absl::StrCat("must be at least 0.001 and at most 1000, not ", speed));
+    }
   }
 
   void BackupIsRight() {

@@ -47,6 +47,9 @@ TEST(JobPipelines, WhatIsWrongIsSaidWithItsPlace) {
   expect("stages: 2", "pipeline { parts_per_stage: 2 }",
          "7: pipeline.parts_per_stage: must be 1 or left out, unless pipeline.schedule is INTERL");
   expect("stages: 3", "pipeline { cut_before: \"fc\" }", "must name 2 layers, not 1");
+  expect("stages: 3", "pipeline { stage_speed: 1 stage_speed: 2 }", "must have 3 numbers, one for");
+  expect("stages: 2", "pipeline { stage_speed: 1 stage_speed: 0 }", "must be at least 0.001");
+  expect("stages: 2", "pipeline { stage_speed: 1 stage_speed: nan }", "must be at least 0.001");
   expect("stages: 2", "consistency { async {} }", "7: consistency: must be sync");
   expect("workers: 2 stages: 2", "consistency { sync { lost_worker: GO_ON } }",
          "7: consistency.sync.lost_worker: must be WAIT");

@@ -27,7 +27,7 @@ constexpr int64_t kTokens = 31;
 constexpr int64_t kLength = 12;
 
 bool IsTransformer(const std::string& model) {
-  return model == "transformer" || model == "tied_transformer";
+  return model == "transformer" || model == "tied_transformer" || model == "skip_transformer";
 }
 
 SampleLayout SampleOf(const std::string& model) {
@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<Network>> Make(const std::string& model,
     transformer.set_layers(3);
     transformer.set_dropout(0);
     transformer.set_tied(model == "tied_transformer");
+    transformer.set_skips(model == "skip_transformer");
   } else if (model == "vgg19") {
     job.mutable_model()->mutable_vgg19()->set_classes(kClasses);
   } else if (model == "xresnet50") {

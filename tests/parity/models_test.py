@@ -64,9 +64,9 @@ def xresnet50(num_classes):
 class TransformerModel(nn.Module):
     """PyTorch's tutorial "Language Modeling with nn.Transformer", samples first; its buffer of positions is left out."""
 
-    def __init__(self, tied):
+    def __init__(self, tied, skips):
         super().__init__()
-        self.width = 24
+        self.width, self.skips = 24, skips
         layer = nn.TransformerEncoderLayer(self.width, 4, 40, dropout=0.0, batch_first=True)
         self.encoder = nn.Embedding(TOKENS, self.width)
         self.transformer_encoder = nn.TransformerEncoder(layer, 3)
@@ -76,6 +76,8 @@ class TransformerModel(nn.Module):
         self.decoder.weight.data.uniform_(-0.1, 0.1)
         if tied:
             self.decoder.weight = self.encoder.weight
+        if skips:
+            self.transformer_encoder.layers[2].skip_weight = nn.Parameter(torch.ones(1))
 
     def forward(self, x):
         position = torch.arange(LENGTH, dtype=torch.float64).unsqueeze(1)
@@ -85,7 +87,12 @@ class TransformerModel(nn.Module):
         pe[:, 1::2] = torch.cos(position * div_term)
         mask = torch.triu(torch.full((LENGTH, LENGTH), float("-inf"), dtype=torch.float64), diagonal=1)
         h = self.encoder(x) * math.sqrt(self.width) + pe
-        return self.decoder(self.transformer_encoder(h, mask)).transpose(1, 2)
+        if not self.skips:
+            return self.decoder(self.transformer_encoder(h, mask)).transpose(1, 2)
+        first, second, third = self.transformer_encoder.layers
+        kept = first(h, src_mask=mask)
+        h = second(kept, src_mask=mask)
+        return self.decoder(third(h + third.skip_weight * kept, src_mask=mask)).transpose(1, 2)
 
 
 # Parameters with 1,000 classes, as published; fastai's: ResNet-50's, and 19,232 more for the stem.
@@ -96,7 +103,7 @@ MODELS = {
     "vgg19": (torchvision.models.vgg19, 143_667_240),
     "xresnet50": (xresnet50, 25_576_264),
 }
-TRANSFORMERS = {"transformer": False, "tied_transformer": True}
+TRANSFORMERS = {"transformer": (False, False), "tied_transformer": (True, False), "skip_transformer": (False, True)}
 
 
 def waves(shape, begin, amplitude):
@@ -183,5 +190,5 @@ for each, (make, published) in MODELS.items():
     assert count + (last[1] + 1) * (1000 - CLASSES) == published, f"{each}: {count} parameters"
     side = 32 if each == "vgg19" else 64
     check(each, network, waves([SAMPLES, 3, side, side], 2, 1).square())
-for each, tied in TRANSFORMERS.items():
-    check(each, TransformerModel(tied), torch.arange(SAMPLES * LENGTH).square().remainder(TOKENS).reshape(SAMPLES, LENGTH))
+for each, (tied, skips) in TRANSFORMERS.items():
+    check(each, TransformerModel(tied, skips), torch.arange(SAMPLES * LENGTH).square().remainder(TOKENS).reshape(SAMPLES, LENGTH))

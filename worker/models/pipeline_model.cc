@@ -16,6 +16,7 @@
 #include "client/torch/dtype.h"
 #include "client/torch/named_tensors.h"
 #include "client/torch/torch_status.h"
+#include "server/pipeline_stage/schedule/job_schedule.h"
 #include "server/pipeline_stage/schedule/partition.h"
 #include "worker/models/layers.h"
 #include "worker/models/work_count.h"
@@ -100,9 +101,10 @@ absl::StatusOr<std::vector<size_t>> CutByHand(const Pipeline& pipeline,
   return first_layers;
 }
 
-// About as much work in each part.
+// About as much work in each part, for how fast its place is.
 absl::StatusOr<std::vector<size_t>> CutEvenly(const std::vector<LayerPlan>& layers,
-                                              const SampleLayout& x, uint32_t parts) {
+                                              const SampleLayout& x,
+                                              std::vector<PartPlace> places) {
   const absl::StatusOr<std::vector<uint64_t>> work = WorkOf(layers, x);
   if (!work.ok()) return work.status();
   PartitionCosts costs;
@@ -110,7 +112,7 @@ absl::StatusOr<std::vector<size_t>> CutEvenly(const std::vector<LayerPlan>& laye
     LayerProfile& layer = costs.layers.emplace_back();
     layer.forward = absl::Nanoseconds(static_cast<int64_t>(1 + multiplications));
   }
-  costs.places.resize(parts);
+  costs.places = std::move(places);
   const absl::StatusOr<Partition> partition = Balance(costs);
   if (!partition.ok()) return partition.status();
   return std::vector<size_t>(partition->first_layers.begin(), partition->first_layers.end());
@@ -146,7 +148,7 @@ absl::StatusOr<PipelineModel> PlanPipeline(const JobConfig& job, const SampleLay
   absl::StatusOr<LayerTensors> tensors = LookAt(model.layers);
   if (!tensors.ok()) return tensors.status();
   absl::StatusOr<std::vector<size_t>> cut = job.pipeline().cut_before().empty()
-                                                ? CutEvenly(model.layers, x, parts)
+                                                ? CutEvenly(model.layers, x, PlacesOf(job))
                                                 : CutByHand(job.pipeline(), model.layers);
   if (!cut.ok()) return cut.status();
   model.first_layers = *std::move(cut);

@@ -46,6 +46,21 @@ absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches)
   return schedule;
 }
 
+std::vector<PartPlace> PlacesOf(const JobConfig& job) {
+  const uint32_t stages = job.cluster().stages();
+  const auto& speeds = job.pipeline().stage_speed();
+  std::vector<PartPlace> places(size_t{stages} * std::max(1U, job.pipeline().parts_per_stage()));
+  if (static_cast<uint32_t>(speeds.size()) != stages) return places;
+  for (uint32_t part = 0; part < places.size(); ++part) {
+    const auto stage = static_cast<int>(part % stages);
+    places[part].speed = speeds[stage];
+    if (job.pipeline().schedule() == CHIMERA) {
+      places[part].speed = std::min(speeds[stage], speeds[static_cast<int>(stages) - 1 - stage]);
+    }
+  }
+  return places;
+}
+
 uint32_t StageOf(const Schedule& schedule, uint32_t part, uint32_t microbatch) {
   const Action forward = {ActionKind::kForward, part, microbatch};
   for (uint32_t stage = 0; stage < schedule.stages.size(); ++stage) {

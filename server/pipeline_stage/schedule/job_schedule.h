@@ -2,9 +2,11 @@
 #define PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_JOB_SCHEDULE_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "server/pipeline_stage/schedule/partition.h"
 #include "server/pipeline_stage/schedule/schedule.h"
 #include "server/pipeline_stage/schedule/schedules.h"
 
@@ -16,6 +18,10 @@ ScheduleSpec SpecOf(const JobConfig& job, uint32_t microbatches);
 // The job's schedule, with messages between parts one behind the other. All processes of a pipeline
 // make it for themselves; it has passed CheckSchedule. The codes of MakeSchedule.
 absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches);
+
+// Where each part of the model runs: how fast its stage is. In CHIMERA two stages have a part, and
+// the slower one counts.
+std::vector<PartPlace> PlacesOf(const JobConfig& job);
 
 // The stage that does the forward of a microbatch in a part, and its backward.
 uint32_t StageOf(const Schedule& schedule, uint32_t part, uint32_t microbatch);
