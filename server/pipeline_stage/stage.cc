@@ -175,6 +175,9 @@ absl::Status Stage::Forward(const StepPlan& plan, const Action& action) {
   if (parts_.compute.is_last(part)) {
     const absl::StatusOr<LayerFlow> y = Receive(PipelineKind::kTarget, part, k);
     if (!y.ok()) return y.status();
+    if (y->front().dim() == 0) {
+      return absl::InvalidArgumentError("the worker of this pipeline sends targets of no samples");
+    }
     target = {y->front(), static_cast<uint64_t>(y->front().size(0)), plan.samples.size()};
   }
   const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
