@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "client/reference/local_reference_link.h"
 #include "client/reference/value_wire.h"
 
 namespace parley {
@@ -12,6 +13,14 @@ namespace {
 constexpr absl::Duration kMostPatience = absl::Hours(1);
 
 }  // namespace
+
+absl::StatusOr<std::unique_ptr<LocalDoor>> LocalReferenceGuest::OpenDoor(
+    const std::string& address, std::shared_ptr<ReferenceHost> host) {
+  return LocalDoor::Open(
+      LocalReferenceName(address), [address, host](std::unique_ptr<LocalSocket> socket) {
+        return std::make_shared<LocalReferenceGuest>(address, host, std::move(socket));
+      });
+}
 
 void LocalReferenceGuest::Run() {
   absl::Status over;

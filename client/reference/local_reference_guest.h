@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/reference/reference_host.h"
+#include "common/shared_memory/local_door.h"
 #include "common/shared_memory/local_slices.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/tensor_slice.h"
@@ -26,7 +27,7 @@ namespace parley {
 // and no more.
 //
 // Run, or Handle, is one thread's.
-class LocalReferenceGuest {
+class LocalReferenceGuest : public LocalVisit {
  public:
   LocalReferenceGuest(std::string address, std::shared_ptr<ReferenceHost> host,
                       std::unique_ptr<LocalSocket> socket)
@@ -34,12 +35,16 @@ class LocalReferenceGuest {
         host_(std::move(host)),
         peer_(std::make_shared<Peer>(std::move(socket))) {}
 
-  // Reads and does calls until the peer, or Close, ends it.
-  void Run();
+  // Where processes on the same machine call this one. address: host:port at which it serves
+  // references. Values that came stay readable when the door is closed. Unavailable where the name
+  // is taken.
+  static absl::StatusOr<std::unique_ptr<LocalDoor>> OpenDoor(const std::string& address,
+                                                             std::shared_ptr<ReferenceHost> host);
+
+  void Run() override;
   // Does one. Not OK: the connection is over.
   absl::Status Handle(LocalMessage message);
-  // Any thread.
-  void Close() { peer_->Close(); }
+  void Close() override { peer_->Close(); }
 
  private:
   // What answers and values hold, which come to their ends on any thread, also when the connection

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/reference/local_reference_guest.h"
 #include "common/seed.h"
 
 namespace parley {
@@ -53,8 +54,8 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   agent->host_->Start();
   (options.service != nullptr ? *options.service : agent->own_service_).Serve(agent->host_);
   if (options.shares_memory) {
-    absl::StatusOr<std::unique_ptr<LocalReferenceDoor>> door =
-        LocalReferenceDoor::Open(agent->address_, agent->host_);
+    absl::StatusOr<std::unique_ptr<LocalDoor>> door =
+        LocalReferenceGuest::OpenDoor(agent->address_, agent->host_);
     if (door.ok()) agent->door_ = *std::move(door);
   }
   return agent;

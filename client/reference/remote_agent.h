@@ -14,7 +14,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "client/reference/local_reference_door.h"
 #include "client/reference/reference_host.h"
 #include "client/reference/reference_peers.h"
 #include "client/reference/reference_service.h"
@@ -22,6 +21,7 @@
 #include "client/reference/remote_value.h"
 #include "common/replies.h"
 #include "common/rpc/server.h"
+#include "common/shared_memory/local_door.h"
 #include "common/worker_threads.h"
 
 namespace parley {
@@ -123,8 +123,8 @@ class RemoteAgent {
   std::string address_;
   std::shared_ptr<ReferenceHost> host_;
   // Last: they call the rest.
-  std::unique_ptr<LocalReferenceDoor> door_;  // null: the name was taken
-  std::unique_ptr<RpcServer> server_;         // null: it is another's
+  std::unique_ptr<LocalDoor> door_;    // null: the name was taken
+  std::unique_ptr<RpcServer> server_;  // null: it is another's
 };
 
 }  // namespace parley

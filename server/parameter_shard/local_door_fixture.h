@@ -18,7 +18,8 @@
 #include "client/local_connector.h"
 #include "client/tensor_arena.h"
 #include "client/testing/refusing_peers.h"
-#include "server/parameter_shard/local_door.h"
+#include "common/shared_memory/local_door.h"
+#include "server/parameter_shard/local_guest.h"
 #include "server/parameter_shard/shard_fixture.h"
 
 namespace parley::testing {
@@ -34,7 +35,7 @@ class LocalShard {
  public:
   explicit LocalShard(std::string address)
       : address_(std::move(address)), shard_(SummingJob(), {}, {nullptr, &values_}) {
-    auto door = LocalDoor::Open({address_, &shard_, &values_, nullptr});
+    auto door = LocalGuest::OpenDoor({address_, &shard_, &values_, nullptr});
     status_ = door.status();
     if (door.ok()) door_ = *std::move(door);
     shard_.Start(0);

@@ -23,6 +23,13 @@ constexpr size_t kMostHeld = 64;
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<LocalDoor>> LocalGuest::OpenDoor(Options options) {
+  const std::string name = LocalName(options.address);
+  return LocalDoor::Open(name, [options = std::move(options)](std::unique_ptr<LocalSocket> socket) {
+    return std::make_shared<LocalGuest>(options, std::move(socket));
+  });
+}
+
 void LocalGuest::Run() {
   absl::Status over;
   while (over.ok()) {

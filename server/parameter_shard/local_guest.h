@@ -11,8 +11,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/shared_memory/local_door.h"
 #include "common/shared_memory/local_slices.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/shared_memory/segment_heap.h"
@@ -27,7 +29,7 @@ namespace parley {
 //
 // Run, or Handle, is one thread's. Replies come on any thread, and may come when the door has gone:
 // they hold this as shared.
-class LocalGuest : public std::enable_shared_from_this<LocalGuest> {
+class LocalGuest : public LocalVisit, public std::enable_shared_from_this<LocalGuest> {
  public:
   // A call that has been answered: its method ("Push"), code, and how long it took. On any thread.
   using Observer = std::function<void(const std::string& method, int code, absl::Duration)>;
@@ -43,12 +45,16 @@ class LocalGuest : public std::enable_shared_from_this<LocalGuest> {
   LocalGuest(const Options& options, std::unique_ptr<LocalSocket> socket)
       : options_(options), socket_(std::move(socket)) {}
 
-  // Reads and does calls until the peer, or Close, ends it.
-  void Run();
+  // Where workers on the same machine reach the shard: to be closed before what the options name is
+  // gone. Answers of parked calls may come after that, and are dropped. Unavailable where the name
+  // is taken.
+  static absl::StatusOr<std::unique_ptr<LocalDoor>> OpenDoor(Options options);
+
+  void Run() override;
   // Does one. Not OK: the connection is over.
   absl::Status Handle(LocalMessage message);
-  // Any thread. What the peer still reads may be written again.
-  void Close();
+  // What the peer still reads may be written again.
+  void Close() override;
 
  private:
   absl::Status Greet(const LocalRequest& request);

@@ -17,8 +17,9 @@
 #include "common/file_system.h"
 #include "common/job/job_file.h"
 #include "common/loop_threads.h"
+#include "common/shared_memory/local_door.h"
 #include "common/shared_memory/segment_heap.h"
-#include "server/parameter_shard/local_door.h"
+#include "server/parameter_shard/local_guest.h"
 #include "server/parameter_shard/service.h"
 #include "server/parameter_shard/shard_process.h"
 
@@ -92,10 +93,10 @@ int main(int argc, char** argv) {
     }
     // Before any worker hears of this address.
     absl::StatusOr<std::unique_ptr<LocalDoor>> door =
-        LocalDoor::Open({daemon.address(), &process.shard(), &values,
-                         [&](const std::string& method, int code, absl::Duration duration) {
-                           daemon.metrics().ObserveRpc(method, code, duration);
-                         }});
+        LocalGuest::OpenDoor({daemon.address(), &process.shard(), &values,
+                              [&](const std::string& method, int code, absl::Duration duration) {
+                                daemon.metrics().ObserveRpc(method, code, duration);
+                              }});
     if (!door.ok()) {
       daemon.log().Info("workers on this machine have to use gRPC",
                         {{"why", std::string(door.status().message())}});

@@ -5,9 +5,10 @@
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "common/rpc/server.h"
+#include "common/shared_memory/local_door.h"
 #include "common/shared_memory/segment_heap.h"
 #include "server/coordinator/service.h"
-#include "server/parameter_shard/local_door.h"
+#include "server/parameter_shard/local_guest.h"
 #include "server/parameter_shard/service.h"
 #include "tests/contract/cluster.h"
 
@@ -36,7 +37,7 @@ class GrpcTransport final : public Transport {
     shards_.push_back(std::make_unique<ShardService>(&shard));
     std::string address = Start(*shards_.back(), shard_servers_.emplace_back());
     if (local_) {
-      auto door = LocalDoor::Open({address, &shard, values_.get(), nullptr});
+      auto door = LocalGuest::OpenDoor({address, &shard, values_.get(), nullptr});
       EXPECT_TRUE(door.ok()) << door.status();
       doors_.push_back(*std::move(door));
     }
