@@ -98,7 +98,7 @@ def a_second_one_is_refused(where, runs):
     address = (run.out / "coordinator.address").read_text().strip()
     second = subprocess.run(
         [program("parley-coordinator"), f"--job={run.out}/job.textproto", f"--out={run.out}"],
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=300,
     )
     said = last_line(second.stderr)
     print(f"exit {second.returncode}: {said}")

@@ -76,7 +76,7 @@ def the_bubble_is_that_of_the_traces(where, runs):
                 told.append(float(bubble.group(1)))
             time.sleep(0.05)
         for process, log in zip(processes, logs):
-            assert process.wait(60) == 0, pathlib.Path(log.name).read_text()
+            assert process.wait(300) == 0, pathlib.Path(log.name).read_text()
     finally:
         for process in processes:
             process.kill()

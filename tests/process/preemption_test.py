@@ -40,7 +40,7 @@ class ByHand:
     def step(self):
         done = subprocess.run(
             [program("parley"), "status", f"--coordinator=file:{self.out}/job/coordinator.address", "--format=json"],
-            capture_output=True, text=True, timeout=30,
+            capture_output=True, text=True, timeout=300,
         )
         return int(json.loads(done.stdout).get("step", 0)) if done.returncode == 0 else -1
 

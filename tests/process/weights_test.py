@@ -107,7 +107,7 @@ def what_does_not_match_is_refused_with_the_list(where, runs):
 
     def refused(what, *words, flags=()):
         for command in (["plan", str(job_path)], ["run", str(job_path), "--out", str(where / "none")]):
-            done = subprocess.run([program("parley"), *command, *flags], capture_output=True, text=True, timeout=60)
+            done = subprocess.run([program("parley"), *command, *flags], capture_output=True, text=True, timeout=300)
             assert done.returncode == 2, (what, command[0], done.returncode, done.stderr)
             assert all(word in last_line(done.stderr) for word in words), (what, words, done.stderr)
             assert not (where / "none").exists(), "nothing has begun"
@@ -138,7 +138,7 @@ def what_does_not_match_is_refused_with_the_list(where, runs):
         processes.append(subprocess.Popen([program(f"parley-{role}"), f"--job={job_path}", address], stderr=subprocess.PIPE, text=True))
     try:
         worker = processes[3]
-        _, said = worker.communicate(timeout=60)
+        _, said = worker.communicate(timeout=300)
         print(f"a worker by itself: exit {worker.returncode}: {last_line(said)}")
         assert worker.returncode in (1, 2) and all(word in last_line(said) for word in everything), said
     finally:
@@ -153,7 +153,7 @@ def what_does_not_match_is_refused_with_the_list(where, runs):
     runs.append(run)
     same(exported(run)[0], right)
     done = subprocess.run(
-        [program("parley"), "plan", str(job_path), "--set", "checkpoint.ignore_unexpected=true"], capture_output=True, text=True, timeout=60
+        [program("parley"), "plan", str(job_path), "--set", "checkpoint.ignore_unexpected=true"], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0 and f"starts from          {path}: parameters and buffers" in done.stdout, done.stdout + done.stderr
 

@@ -26,7 +26,7 @@ def left_running():
     return found
 
 
-def expect(what, command, code, *words, timeout=60):
+def expect(what, command, code, *words, timeout=300):
     """Runs the command; its status must be `code` and its stderr must have all the words."""
     began = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=timeout)
@@ -141,7 +141,7 @@ def strangers(where, runs):
     changed.write_text(SMALL.format(data=where / "data", liveness="10s", epochs=77))
 
     def refused(what, command, code, *words):
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
         print(f"{what}: exit {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
         assert done.returncode == code and all(word in done.stderr for word in words), done.stderr
 
