@@ -161,6 +161,7 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   head.set_attempt(attempt.attempt);
   head.set_contributor(options_.contributor);
   head.set_part(layout_.part());
+  head.set_composition(options_.composition);
   const std::vector<uint64_t>& seen = *attempt.seen;
   for (const Item& item : items) {
     if (!seen.empty()) {

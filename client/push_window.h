@@ -33,6 +33,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
  public:
   struct Options {
     uint32_t contributor = 0;
+    uint64_t composition = 0;  // of its pipeline, if it has one
     // Slices for one shard travel together up to about this.
     size_t group_bytes = 4 << 20;
     // Of pushes that a shard has not acknowledged, for each shard; a slice that is larger travels

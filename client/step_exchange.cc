@@ -61,6 +61,7 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   request->set_attempt(attempt_);
   for (const uint32_t slice : pushed_.none()) request->add_none(slice);
   request->set_part(layout_.part());
+  request->set_composition(options_.window.composition);
   *request->mutable_share() = share;
   request->set_data_epoch(data_epoch);
   for (SliceData& slice : std::exchange(rest_, {})) *request->add_pushed() = std::move(slice);

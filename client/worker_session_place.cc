@@ -31,12 +31,12 @@ absl::Status WorkerSession::WentBack() const {
 
 bool WorkerSession::HasLostTrack(absl::Status& error) {
   if (error.ok()) return false;
-  const auto is_told = [this] { return *is_expelled_ || JobWentBack(); };
+  const auto is_told = [this] { return *is_expelled_ || JobWentBack() || PipelineChanged(); };
   if (!is_told() && watched_->phase() != FINISHED &&
       (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
-    // job's failure, that this incarnation is none of its members, or a view of a later job_epoch;
-    // or it is lost.
+    // job's failure, that this incarnation is none of its members, a view of a later job_epoch, or
+    // one with another composition of the pipeline; or it is lost.
     const absl::Duration most = 2 * liveness_ + Autonomy(options_.job);
     const absl::Status waited = queue_->RunUntil(
         is_told, runtime_->Now() + most, [this] { Progress(); }, liveness_ / 4);
@@ -52,7 +52,7 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
     error = absl::AbortedError(failed->text());
     return false;
   }
-  return JobWentBack();
+  return JobWentBack() || PipelineChanged();
 }
 
 absl::Status WorkerSession::BeginAnew() {
@@ -142,6 +142,7 @@ absl::Status WorkerSession::AdoptView() {
   puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops());
   StepExchange::Options exchange;
   exchange.window.contributor = ordinal();
+  exchange.window.composition = pipeline_.composition;
   exchange.step_leader = view().step_leader();
   exchange.window.window_bytes = options_.push_window_bytes;
   exchange.sum = SumsContributions(options_.job);

@@ -66,6 +66,10 @@ ClusterView WithoutMember(const ClusterView& view, uint64_t member, bool keep_pl
     if (!lost) continue;
     std::replace(contributor->mutable_part_members()->begin(),
                  contributor->mutable_part_members()->end(), member, uint64_t{0});
+    // What the others of its pipeline have computed with it counts no more.
+    if (one.part_members_size() > 1) {
+      contributor->set_attempt(static_cast<uint32_t>(next.view_epoch()));
+    }
   }
   return next;
 }

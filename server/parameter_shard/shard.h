@@ -197,6 +197,7 @@ class Shard {
   };
   struct ParkedComplete : Parked<CompleteReply> {
     uint32_t contributor = 0;
+    uint64_t composition = 0;
     std::vector<uint32_t> pulled;
   };
   struct ParkedEnter : Parked<EnterReply> {
@@ -229,6 +230,8 @@ class Shard {
   absl::Status FenceLeader(const CallHeader& header) const;  // and that it is the step leader
   absl::Status FencePart(const CallHeader& header, uint32_t contributor, uint32_t part) const;
   absl::Status FenceContributor(const CallHeader& header, uint32_t contributor) const;
+  // Aborted where that of the contributor's pipeline is a later one.
+  absl::Status FenceComposition(uint32_t contributor, uint64_t composition) const;
   absl::Status NotLeader() const;
   absl::Status WrongSlice(const CallHeader& header, uint32_t slice) const;
 
@@ -259,8 +262,8 @@ class Shard {
   // Pushes what the call carries.
   absl::Status PushCarried(const CompleteRequest& request);
   // The verdict as the answer to one contributor, with the values that it wants.
-  CompleteReply AnswerTo(uint32_t contributor, const Verdict& verdict,
-                         absl::Span<const uint32_t> pulled);
+  absl::StatusOr<CompleteReply> AnswerTo(uint32_t contributor, uint64_t composition,
+                                         const Verdict& verdict, absl::Span<const uint32_t> pulled);
   // Whether the leader's own slices have what the part says it has pushed, and nothing else:
   // Unavailable where its Complete has overtaken a push.
   absl::Status CheckPushed(const CompleteRequest& request) const;

@@ -42,8 +42,15 @@ CallHeader Shard::OwnHeader() const {
   return header;
 }
 
-CompleteReply Shard::AnswerTo(uint32_t contributor, const Verdict& verdict,
-                              absl::Span<const uint32_t> pulled) {
+absl::StatusOr<CompleteReply> Shard::AnswerTo(uint32_t contributor, uint64_t composition,
+                                              const Verdict& verdict,
+                                              absl::Span<const uint32_t> pulled) {
+  if (verdict.outcome() == Verdict::RETRY) {
+    // It would send the same again, and the pipeline that there is now something else.
+    if (absl::Status fenced = FenceComposition(contributor, composition); !fenced.ok()) {
+      return fenced;
+    }
+  }
   const bool counts =
       std::any_of(verdict.shares().begin(), verdict.shares().end(),
                   [&](const Share& share) { return share.contributor() == contributor; });
@@ -70,6 +77,7 @@ absl::Status Shard::PushCarried(const CompleteRequest& request) {
   push.set_attempt(request.attempt());
   push.set_contributor(request.share().contributor());
   push.set_part(request.part());
+  push.set_composition(request.composition());
   return Push(push, ViewsOf(request.pushed())).status();
 }
 
@@ -91,7 +99,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   for (const Verdict& verdict : verdicts_) {
     if (verdict.step() == request.step() &&
         (verdict.attempt() == request.attempt() || verdict.outcome() != Verdict::RETRY)) {
-      return answer(AnswerTo(contributor, verdict, request.pulled()));
+      return answer(AnswerTo(contributor, request.composition(), verdict, request.pulled()));
     }
   }
   if (request.step() <= version_) {
@@ -118,6 +126,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   }
   ParkedComplete parked;
   parked.contributor = contributor;
+  parked.composition = request.composition();
   parked.member = request.header().member();
   parked.step = request.step();
   parked.attempt = request.attempt();
@@ -131,6 +140,9 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     parked.done = std::move(done);
     completes_.push_back(std::move(parked));
     return;
+  }
+  if (absl::Status status = FenceComposition(contributor, request.composition()); !status.ok()) {
+    return answer(status);
   }
   if (absl::Status status = PushCarried(request); !status.ok()) return answer(status);
   if (absl::Status status = CheckPushed(request); !status.ok()) return answer(status);
@@ -209,7 +221,8 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
       ++it;
       continue;
     }
-    replies.Add<CompleteReply>(std::move(it->done), AnswerTo(it->contributor, verdict, it->pulled));
+    replies.Add<CompleteReply>(std::move(it->done),
+                               AnswerTo(it->contributor, it->composition, verdict, it->pulled));
     it = completes_.erase(it);
   }
   AnswerEnters(replies);

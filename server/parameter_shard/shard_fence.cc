@@ -86,6 +86,15 @@ absl::Status Shard::FenceContributor(const CallHeader& header, uint32_t contribu
   return FencePart(header, contributor, 0);
 }
 
+absl::Status Shard::FenceComposition(uint32_t contributor, uint64_t composition) const {
+  const Contributor* const found = routing_->FindContributor(contributor);
+  if (found == nullptr || found->part_members_size() < 2 || composition >= found->attempt()) {
+    return absl::OkStatus();
+  }
+  return absl::AbortedError(absl::StrCat("a process of pipeline ", contributor,
+                                         " has lost its place since this step was begun"));
+}
+
 absl::Status Shard::WrongSlice(const CallHeader& header, uint32_t slice) const {
   const ClusterView& view = routing_->view();
   if (slice >= static_cast<uint32_t>(view.slices_size())) {

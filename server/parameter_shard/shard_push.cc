@@ -23,6 +23,11 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
     for (size_t i = 0; i < slices.size(); ++i) reply.add_outcomes(STALE);
     return reply;
   }
+  if (!FenceComposition(request.contributor(), request.composition()).ok()) {
+    counts_.pushes_fenced += slices.size();
+    for (size_t i = 0; i < slices.size(); ++i) reply.add_outcomes(STALE);
+    return reply;
+  }
   if (request.step() > open || request.attempt() > attempt_) {
     return absl::UnavailableError(absl::StrCat(
         "step ", request.step(), " attempt ", request.attempt(), " is not open on shard ", ordinal_,
