@@ -7,10 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/pipeline/pipeline_message.h"
-#include "server/pipeline_stage/schedule/job_schedule.h"
 
 namespace parley {
 namespace {
+
+// Microbatches of steps that overlap, before the pipeline comes to rest: a schedule has an end.
+constexpr uint32_t kMostOverlapping = 2048;
 
 // A batch's x or y as it travels; `owner` keeps the bytes.
 ValueTensor RowsOf(const SampleLayout& layout, size_t samples, absl::Span<std::byte> bytes,
@@ -80,12 +82,12 @@ absl::StatusOr<std::vector<double>> PipelineCompute::Result(uint32_t microbatch,
   return result;
 }
 
-absl::StatusOr<absl::Duration> PipelineCompute::AwaitStages() {
+absl::StatusOr<absl::Duration> PipelineCompute::AwaitStages(size_t step) {
   absl::Duration busy;
   for (uint32_t stage = 0; stage < parts_.links.stages(); ++stage) {
     const Member& member = parts_.links.pipeline().members[1 + stage];
     const absl::StatusOr<ValuePtr> value = parts_.links.Await(
-        parts_.links.Key(PipelineKind::kDone, stage),
+        parts_.links.Key(PipelineKind::kDone, stage, static_cast<uint32_t>(step)),
         absl::StrCat("waiting for stage ", member.ordinal(), " at ", member.address()));
     if (!value.ok()) return value.status();
     if (*value == nullptr || (*value)->tensors.size() != 2) {
@@ -98,49 +100,139 @@ absl::StatusOr<absl::Duration> PipelineCompute::AwaitStages() {
   return busy;
 }
 
+size_t PipelineCompute::fed_ahead() const {
+  const std::optional<uint32_t> delay = DelayOf(parts_.job);
+  // So many are computed before the stages wait for weights, and one more lies ready.
+  return delay.has_value() ? size_t{*delay} + 1 : 0;
+}
+
+void PipelineCompute::Expect(const std::vector<StepPlan>& plans) {
+  std::vector<StepPlan> left;  // that the stages have no data of
+  for (const StepPlan& plan : plans) {
+    const bool fed = stretch_.has_value() && stretch_->fed > 0 &&
+                     plan.step <= stretch_->plans[stretch_->fed - 1].step;
+    if (!fed) left.push_back(plan);
+  }
+  batches_.Expect(left);
+}
+
+PipelineCompute::Stretch PipelineCompute::StretchFrom(const StepPlan& plan) const {
+  Stretch stretch;
+  stretch.of_a_step = std::max<uint32_t>(1, static_cast<uint32_t>(batches_.Cut(plan).size()));
+  stretch.plans = {plan};
+  if (!DelayOf(parts_.job).has_value() || plan.samples.empty()) return stretch;
+  // Behind a data epoch there is an evaluation, which has the pipeline to itself.
+  for (StepPlan& next : parts_.session.Ahead(std::max(1U, kMostOverlapping / stretch.of_a_step))) {
+    if (next.step == plan.step) continue;
+    const size_t microbatches = batches_.Cut(next).size();
+    if (stretch.plans.back().ends_epoch || microbatches == 0 || microbatches > stretch.of_a_step) {
+      break;
+    }
+    stretch.plans.push_back(std::move(next));
+    if (microbatches < stretch.of_a_step) break;
+  }
+  return stretch;
+}
+
+absl::Status PipelineCompute::Begin(const StepPlan& plan) {
+  Stretch stretch = StretchFrom(plan);
+  const auto steps = static_cast<uint32_t>(stretch.plans.size());
+  const auto last = static_cast<uint32_t>(batches_.Cut(stretch.plans.back()).size());
+  const uint32_t count = (steps - 1) * stretch.of_a_step + last;
+  if (count > 0) {
+    const absl::StatusOr<Schedule> schedule = ScheduleOf(parts_.job, count);
+    if (!schedule.ok()) return schedule.status();
+    stretch.places.emplace(*schedule);
+  }
+  absl::Status status = Announce({PipelineWork::Kind::kStep, plan.step, count, steps});
+  if (!status.ok()) return status;
+  stretch.begun = absl::Now();  // the first time, Announce has connected with all of them
+  stretch.job_epoch = parts_.session.epochs().job;
+  stretch.composition = parts_.links.pipeline().composition;
+  stretch_ = std::move(stretch);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Verdict> PipelineCompute::Step(const StepPlan& plan) {
+  // Between two steps the session can find out that the job goes on in another way.
+  if (stretch_.has_value() && (stretch_->job_epoch != parts_.session.epochs().job ||
+                               stretch_->composition != parts_.session.pipeline().composition)) {
+    stretch_.reset();
+  }
   const absl::StatusOr<double> loss_sum = RunStep(plan);
-  if (!loss_sum.ok()) return parts_.links.GiveUp(loss_sum.status());
+  if (!loss_sum.ok()) {
+    stretch_.reset();
+    return parts_.links.GiveUp(loss_sum.status());
+  }
   absl::StatusOr<Verdict> verdict = parts_.session.Complete(*loss_sum);
-  // Each stage's part was complete: nobody needs anything of this step any more.
-  if (verdict.ok() && verdict->outcome() != Verdict::STALE) parts_.links.EndUnit();
+  if (!verdict.ok() || verdict->outcome() == Verdict::STALE) {
+    stretch_.reset();
+  } else if (++stretch_->next == stretch_->plans.size()) {
+    // Each stage's part was complete: nobody needs anything of these steps any more.
+    parts_.links.EndUnit();
+    stretch_.reset();
+  }
   return verdict;
 }
 
-absl::StatusOr<double> PipelineCompute::RunStep(const StepPlan& plan) {
+absl::Status PipelineCompute::FeedStep(size_t step) {
+  const StepPlan& plan = stretch_->plans[step];
   const auto microbatches = batches_.Cut(plan);
-  const auto count = static_cast<uint32_t>(microbatches.size());
-  absl::StatusOr<Schedule> schedule = ScheduleOf(parts_.job, std::max(1U, count));
-  if (!schedule.ok()) return schedule.status();
-  const absl::Time begin = absl::Now();
-  absl::Status status = Announce({PipelineWork::Kind::kStep, plan.step, count});
-  if (!status.ok()) return status;
-  for (uint32_t k = 0; k < count; ++k) {
+  for (size_t i = 0; i < microbatches.size(); ++i) {
+    const auto k = static_cast<uint32_t>(step * stretch_->of_a_step + i);
     absl::StatusOr<std::unique_ptr<Batch>> batch;
     {
       const PhaseTimer timer(parts_.metrics, StepPhase::kData);
-      batch = batches_.Take(plan, microbatches[k]);
+      batch = batches_.Take(plan, microbatches[i]);
     }
     if (!batch.ok()) return batch.status();
-    const Ends ends = {StageOf(*schedule, 0, k), StageOf(*schedule, last_part(), k)};
+    const Ends ends = {stretch_->places->StageOf(0, k), stretch_->places->StageOf(last_part(), k)};
     const PhaseTimer timer(parts_.metrics, StepPhase::kPush);
-    status = Feed(ends, k, parts_.data.train->x(), parts_.data.train->y(), microbatches[k].size(),
-                  *std::move(batch));
-    if (!status.ok()) return status;
+    absl::Status fed = Feed(ends, k, parts_.data.train->x(), parts_.data.train->y(),
+                            microbatches[i].size(), *std::move(batch));
+    if (!fed.ok()) return fed;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<double> PipelineCompute::RunStep(const StepPlan& plan) {
+  if (!stretch_.has_value()) {
+    if (absl::Status begun = Begin(plan); !begun.ok()) return begun;
+  }
+  Stretch& stretch = *stretch_;
+  const StepPlan& announced = stretch.plans[stretch.next];
+  if (announced.step != plan.step || announced.samples != plan.samples) {
+    return absl::InternalError(absl::StrCat("step ", plan.step, " comes where step ",
+                                            announced.step,
+                                            " was announced to the stages, or has "
+                                            "other samples"));
+  }
+  for (; stretch.fed < std::min(stretch.plans.size(), stretch.next + 1 + fed_ahead());
+       ++stretch.fed) {
+    if (absl::Status fed = FeedStep(stretch.fed); !fed.ok()) return fed;
   }
   const PhaseTimer timer(parts_.metrics, StepPhase::kForward);  // of all the pipeline
   double loss_sum = 0;
-  for (uint32_t k = 0; k < count; ++k) {
-    const absl::StatusOr<std::vector<double>> loss = Result(k, 1);
+  const size_t count = batches_.Cut(plan).size();
+  for (size_t i = 0; i < count; ++i) {
+    const absl::StatusOr<std::vector<double>> loss =
+        Result(static_cast<uint32_t>(stretch.next * stretch.of_a_step + i), 1);
     if (!loss.ok()) return loss.status();
     loss_sum += (*loss)[0];
   }
-  const absl::StatusOr<absl::Duration> busy = AwaitStages();
+  const absl::StatusOr<absl::Duration> busy = AwaitStages(stretch.next);
   if (!busy.ok()) return busy.status();
+  const absl::Time now = absl::Now();
   const double whole =
-      parts_.links.stages() * std::max(1e-9, absl::ToDoubleSeconds(absl::Now() - begin));
+      parts_.links.stages() *
+      std::max(1e-9, absl::ToDoubleSeconds(now - std::exchange(stretch.begun, now)));
   bubble_.Set(std::max(0.0, 1 - absl::ToDoubleSeconds(*busy) / whole));
   return loss_sum;
+}
+
+absl::StatusOr<std::optional<Session::PendingEvaluation>> PipelineCompute::PullEvaluation() {
+  if (stretch_.has_value()) return std::nullopt;
+  return parts_.session.PullEvaluation();
 }
 
 absl::StatusOr<std::optional<Evaluation>> PipelineCompute::Evaluate(

@@ -28,6 +28,7 @@ TrainingMetrics::TrainingMetrics(Metrics& metrics, std::shared_ptr<Trace> trace)
 }
 
 void TrainingMetrics::Spent(StepPhase phase, absl::Duration duration) {
+  absl::MutexLock lock(&mu_);
   phases_[static_cast<size_t>(phase)].step += duration;
 }
 
@@ -45,9 +46,13 @@ void TrainingMetrics::Observe(StepPhase phase) {
 
 void TrainingMetrics::StepDone(const Verdict& verdict, uint64_t own_samples,
                                const Session::Traffic& traffic) {
-  Spent(StepPhase::kPush, absl::Seconds(traffic.push_seconds - seen_.push_seconds));
-  Spent(StepPhase::kWait, absl::Seconds(traffic.wait_seconds - seen_.wait_seconds));
-  Spent(StepPhase::kPull, absl::Seconds(traffic.pull_seconds - seen_.pull_seconds));
+  absl::MutexLock lock(&mu_);
+  const auto add = [&](StepPhase phase, double seconds) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    phases_[static_cast<size_t>(phase)].step += absl::Seconds(seconds);
+  };
+  add(StepPhase::kPush, traffic.push_seconds - seen_.push_seconds);
+  add(StepPhase::kWait, traffic.wait_seconds - seen_.wait_seconds);
+  add(StepPhase::kPull, traffic.pull_seconds - seen_.pull_seconds);
   pushed_.Increment(static_cast<double>(traffic.pushed_bytes - seen_.pushed_bytes));
   pulled_.Increment(static_cast<double>(traffic.pulled_bytes - seen_.pulled_bytes));
   seen_ = traffic;
@@ -70,9 +75,13 @@ void TrainingMetrics::SetEpochs(const Session::Epochs& epochs) {
   view_epoch_.Set(static_cast<double>(epochs.view));
 }
 
-void TrainingMetrics::EvaluationDone() { Observe(StepPhase::kEvaluate); }
+void TrainingMetrics::EvaluationDone() {
+  absl::MutexLock lock(&mu_);
+  Observe(StepPhase::kEvaluate);
+}
 
 std::vector<PhaseSeconds> TrainingMetrics::seconds() const {
+  absl::MutexLock lock(&mu_);
   std::vector<PhaseSeconds> seconds;
   for (size_t i = 0; i < kStepPhases; ++i) {
     PhaseSeconds& phase = seconds.emplace_back();

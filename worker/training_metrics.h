@@ -6,6 +6,8 @@
 #include <memory>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/session.h"
 #include "client/trace.h"
@@ -18,8 +20,8 @@ namespace parley {
 enum class StepPhase { kData, kForward, kBackward, kPush, kWait, kPull, kEvaluate };
 inline constexpr size_t kStepPhases = 7;
 
-// The worker's metrics and the seconds of each phase for the table at the end. Used by the training
-// thread; `metrics` must outlive it.
+// The worker's metrics and the seconds of each phase for the table at the end. `metrics` must
+// outlive it. Thread-safe.
 class TrainingMetrics {
  public:
   // trace: takes down each phase too; may be null.
@@ -42,7 +44,7 @@ class TrainingMetrics {
   std::vector<PhaseSeconds> seconds() const;
 
  private:
-  void Observe(StepPhase phase);
+  void Observe(StepPhase phase) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   struct PhaseTime {
     absl::Duration step;   // in the current step
@@ -50,8 +52,9 @@ class TrainingMetrics {
     prometheus::Histogram* histogram = nullptr;
   };
   const std::shared_ptr<Trace> trace_;
-  std::array<PhaseTime, kStepPhases> phases_;
-  Session::Traffic seen_;  // counted already
+  mutable absl::Mutex mu_;
+  std::array<PhaseTime, kStepPhases> phases_ ABSL_GUARDED_BY(mu_);
+  Session::Traffic seen_ ABSL_GUARDED_BY(mu_);  // counted already
   prometheus::Gauge& step_;
   prometheus::Gauge& job_epoch_;
   prometheus::Gauge& view_epoch_;

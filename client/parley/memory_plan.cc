@@ -10,6 +10,7 @@
 #include "common/job/consistency.h"
 #include "common/job/optimizer_settings.h"
 #include "common/tensor.h"
+#include "server/pipeline_stage/schedule/job_schedule.h"
 
 namespace parley {
 namespace {
@@ -88,8 +89,10 @@ bool Has(std::optional<uint32_t> stage, const TensorSpec& tensor) {
 }
 
 // Of a stage, or of a worker that has the whole model.
-ComputeMemory PlanOne(std::optional<uint32_t> stage, bool versions, const ModelDescription& model,
-                      absl::Span<const Slice> slices) {
+// versions: whether the session keeps its own values; stashed: copies of weights and gradients that
+// a stage keeps beside them.
+ComputeMemory PlanOne(std::optional<uint32_t> stage, bool versions, uint64_t stashed,
+                      const ModelDescription& model, absl::Span<const Slice> slices) {
   uint64_t all = 0;
   uint64_t largest = 0;
   for (const TensorSpec& tensor : model.tensors) {
@@ -107,8 +110,9 @@ ComputeMemory PlanOne(std::optional<uint32_t> stage, bool versions, const ModelD
   // Values that may be older than the newest are copied.
   if (versions) shown = 0;
   return {.stage = stage,
-          .here = 2 * all + largest - shown,
-          .remote = 2 * all + largest,
+          .stashed = stashed,
+          .here = (2 + stashed) * all + largest - shown,
+          .remote = (2 + stashed) * all + largest,
           .starting = 2 * all};
 }
 
@@ -129,10 +133,13 @@ ComputeMemory PlanCompute(const JobConfig& job, const ModelDescription& model,
                           absl::Span<const Slice> slices) {
   const bool versions = KeptIn(job, model).versions;
   const uint32_t stages = job.cluster().stages();
-  if (stages == 0) return PlanOne(std::nullopt, versions, model, slices);
-  ComputeMemory most = PlanOne(0, versions, model, slices);
+  if (stages == 0) return PlanOne(std::nullopt, versions, 0, model, slices);
+  const std::optional<uint32_t> delay = DelayOf(job);
+  // The versions that its microbatches under way are of, and gradients that wait for their step.
+  const uint64_t stashed = delay.has_value() ? *delay + 2 : 0;
+  ComputeMemory most = PlanOne(0, versions, stashed, model, slices);
   for (uint32_t stage = 1; stage < stages; ++stage) {
-    const ComputeMemory memory = PlanOne(stage, versions, model, slices);
+    const ComputeMemory memory = PlanOne(stage, versions, stashed, model, slices);
     if (memory.remote > most.remote) most = memory;
   }
   return most;
@@ -149,7 +156,11 @@ std::string MemoryText(absl::Span<const ShardMemory> shards, const ComputeMemory
     absl::StrAppendFormat(&text, "  %10s %10s: with %s on other machines, open step %s\n", "",
                           BytesText(shard.remote()), who, BytesText(shard.step_remote));
   }
-  const std::string what = "gradients, the largest of them once more, and parameters;";
+  const std::string what =
+      compute.stashed > 0
+          ? absl::StrCat("gradients, the largest of them once more, parameters, and ",
+                         compute.stashed, " copies of them for steps that overlap;")
+          : "gradients, the largest of them once more, and parameters;";
   if (compute.stage) {
     absl::StrAppendFormat(
         &text, "  stage %-4d %10s: the largest of a pipeline: %s activations come on top\n",

@@ -40,6 +40,7 @@ std::vector<ShardMemory> PlanShards(const JobConfig& job, const ModelDescription
 // or where the job has pipelines a stage, with its own: then workers have none.
 struct ComputeMemory {
   std::optional<uint32_t> stage;  // of each pipeline: the one that takes most
+  uint64_t stashed = 0;           // copies of weights or gradients, for steps that overlap
   uint64_t here = 0;              // all shards are on its machine and show it theirs
   uint64_t remote = 0;            // none is
   uint64_t starting = 0;          // until its first pull, where the job starts from nothing

@@ -39,6 +39,9 @@ absl::Status CheckModel(const JobConfig& job, const ModelDescription& model, uin
   return absl::OkStatus();
 }
 
+// Microbatches of steps that overlap: so many that the way in and out of the pipeline is little.
+constexpr uint32_t kOverlapping = 512;
+
 PartCost EqualCost() {
   PartCost part;
   part.forward = part.input_gradient = part.weight_gradient = absl::Seconds(1);
@@ -82,6 +85,7 @@ absl::StatusOr<Prediction> PredictCosts(const JobConfig& job, const Schedule& sc
     for (PartCost& part : costs.parts) part.input_gradient += part.forward;
   }
   costs.credits = CreditsNeeded(SpecOf(job, schedule.microbatches));
+  costs.delay = DelayOf(job);
   absl::StatusOr<Prediction> prediction = Predict(schedule, costs);
   if (!prediction.ok()) return Refused(prediction.status());
   return prediction;
@@ -109,12 +113,14 @@ absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const 
 }  // namespace
 
 absl::StatusOr<PipelinePlan> PlanPipelines(const JobConfig& job, const ModelDescription& model) {
-  const uint32_t microbatches = std::max(job.accumulate(), uint32_t{1});
+  PipelinePlan plan;
+  const uint32_t of_a_step = std::max(job.accumulate(), uint32_t{1});
+  if (DelayOf(job).has_value()) plan.steps = std::clamp(kOverlapping / of_a_step, 4U, 64U);
+  const uint32_t microbatches = plan.steps * of_a_step;
   absl::StatusOr<Schedule> schedule = ScheduleOf(job, microbatches);
   if (!schedule.ok()) return Refused(schedule.status());
   if (absl::Status fits = CheckModel(job, model, schedule->parts); !fits.ok()) return fits;
 
-  PipelinePlan plan;
   plan.measured = !model.costs.empty();
   std::vector<PartCost> costs(schedule->parts, EqualCost());
   if (plan.measured) costs = MeasuredCosts(job, model.costs, FirstLayers(model));

@@ -13,8 +13,9 @@
 
 namespace parley {
 
-// What each pipeline of a job does in a step, and how it goes.
+// What each pipeline of a job does in a step, or in some steps that overlap, and how it goes.
 struct PipelinePlan {
+  uint32_t steps = 1;
   Schedule schedule;
   // Messages take no time. Parts cost what their layers were measured to, for how fast their stages
   // are (half of a backward for the gradient of the input), or all the same: a forward takes a

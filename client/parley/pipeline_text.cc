@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -67,7 +68,15 @@ std::string BubbleText(const PipelinePlan& plan) {
   }
   return absl::StrFormat(
       "%-20s %.3f with the layers as measured here, %s a step; slow links make it larger\n",
-      "predicted bubble", plan.prediction.bubble, SecondsText(plan.prediction.makespan));
+      "predicted bubble", plan.prediction.bubble,
+      SecondsText(plan.prediction.makespan / plan.steps));
+}
+
+std::string WeightsText(const JobConfig& job) {
+  const std::optional<uint32_t> delay = DelayOf(job);
+  if (!delay.has_value()) return "";
+  return absl::StrFormat("%-20s %d %s old when a step is computed with them; steps overlap\n",
+                         "weights", *delay, *delay == 1 ? "step" : "steps");
 }
 
 // The cut to write into the job file, and what it brings.
@@ -82,7 +91,7 @@ std::string BalancedText(const ModelDescription& model, const PipelinePlan& plan
   }
   return absl::StrFormat("%-20s %.3f, %s a step, with pipeline {%s }\n", "balanced cut",
                          plan.balanced->prediction.bubble,
-                         SecondsText(plan.balanced->prediction.makespan), cut);
+                         SecondsText(plan.balanced->prediction.makespan / plan.steps), cut);
 }
 
 std::string MeasuredText(const JobConfig& job, const ModelDescription& model) {
@@ -105,10 +114,10 @@ std::string MeasuredText(const JobConfig& job, const ModelDescription& model) {
 
 std::string PipelineText(const JobConfig& job, const ModelDescription& model,
                          const PipelinePlan& plan) {
-  std::string text =
-      absl::StrFormat("%-20s %s; microbatches of a step: %d, of %d samples each\n", "schedule",
-                      ScheduleName(job, plan), plan.schedule.microbatches, job.data().batch());
-  absl::StrAppend(&text, BubbleText(plan), BalancedText(model, plan));
+  std::string text = absl::StrFormat("%-20s %s; microbatches of a step: %d, of %d samples each\n",
+                                     "schedule", ScheduleName(job, plan),
+                                     plan.schedule.microbatches / plan.steps, job.data().batch());
+  absl::StrAppend(&text, WeightsText(job), BubbleText(plan), BalancedText(model, plan));
   absl::StrAppendFormat(&text,
                         "\neach pipeline; kept: microbatches whose %s a stage has at "
                         "once, counted in each of its parts\n",

@@ -110,6 +110,21 @@ TEST(PipelineText, ForwardsThatAreComputedAgainMakeBackwardsLonger) {
               {"bubble     0.086 with", "whose inputs a stage has at once, counted"});
 }
 
+TEST(PipelineText, WhereStepsOverlapThereIsHardlyABubbleAndAStageKeepsMoreOfItsWeights) {
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_schedule(TWO_BUFFER_WEIGHTS);
+  // Of 32 steps of 16 microbatches one behind the other: 3 of 515.
+  ExpectWords(Text(job, Model()),
+              {"schedule             2bw; microbatches of a step: 16, of 3 samples each\n",
+               "weights              1 step old when a step is computed", "bubble     0.006 with",
+               "  stage 2      5.02 MiB: the largest of a pipeline: gradients, the largest of them "
+               "once more, parameters, and 3 copies of them for steps that overlap; activations"});
+  job.mutable_pipeline()->set_schedule(PIPEDREAM);
+  job.set_accumulate(1);
+  ExpectWords(Text(job, Model()), {"schedule             pipedream; microbatches of a step: 1, ",
+                                   "weights              4 steps old when"});
+}
+
 TEST(PipelineText, TheLargestStageHasItsOwnTensorsTwiceAndWorkersHaveNone) {
   // 1 MiB and 4000 bytes, of values and of gradients, the larger one's gradient once more; one
   // slice is shown.

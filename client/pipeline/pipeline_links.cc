@@ -23,7 +23,21 @@ PipelineLinks::PipelineLinks(const Options& options, Session& session)
     : session_(session),
       liveness_(options.liveness),
       patience_(options.patience),
-      inbox_([&session] { session.Wake(); }) {}
+      inbox_([this] { Wake(); }) {}
+
+void PipelineLinks::Wake() {
+  absl::MutexLock lock(&wake_mu_);
+  if (waiter_ != nullptr) {
+    waiter_->Wake();
+  } else {
+    session_.Wake();
+  }
+}
+
+void PipelineLinks::WaitThrough(PeerWaiter* waiter) {
+  absl::MutexLock lock(&wake_mu_);
+  waiter_ = waiter;
+}
 
 absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Options& options,
                                                                     Session& session) {
@@ -134,7 +148,14 @@ absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
 }
 
 absl::StatusOr<ValuePtr> PipelineLinks::Await(const PipelineKey& key, const std::string& what) {
-  const absl::Status waited = session_.AwaitPeers(what, [&] { return inbox_.Has(key); });
+  PeerWaiter* waiter = nullptr;
+  {
+    absl::MutexLock lock(&wake_mu_);
+    waiter = waiter_;
+  }
+  const auto has = [&] { return inbox_.Has(key); };
+  const absl::Status waited =
+      waiter != nullptr ? waiter->AwaitPeers(what, has) : session_.AwaitPeers(what, has);
   if (!waited.ok()) return waited;
   if (absl::Status error = inbox_.error(); !error.ok()) return error;
   return inbox_.Take(key);

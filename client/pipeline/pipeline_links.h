@@ -7,9 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/pipeline/peer_waiter.h"
 #include "client/pipeline/pipeline_inbox.h"
 #include "client/pipeline/pipeline_message.h"
 #include "client/reference/remote_agent.h"
@@ -53,6 +56,9 @@ class PipelineLinks {
   absl::Status ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors);
   absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors);
 
+  // Await waits through this one from here on; null: through the session. Not while it waits.
+  void WaitThrough(PeerWaiter* waiter);
+
   // Waits for a message. The errors of Session::AwaitPeers; InvalidArgument where another process
   // has sent what is no message, or one that is too large.
   absl::StatusOr<ValuePtr> Await(const PipelineKey& key, const std::string& what);
@@ -68,12 +74,15 @@ class PipelineLinks {
 
  private:
   PipelineLinks(const Options& options, Session& session);
+  void Wake();  // any thread
   absl::Status Connect(const Member& member);
   absl::Status Send(size_t part, const PipelineKey& key, std::vector<ValueTensor> tensors);
 
   Session& session_;
   const absl::Duration liveness_;
   const absl::Duration patience_;
+  absl::Mutex wake_mu_;
+  PeerWaiter* waiter_ ABSL_GUARDED_BY(wake_mu_) = nullptr;
   PipelineInbox inbox_;
   Session::Pipeline pipeline_;
   uint64_t job_epoch_ = 0;

@@ -73,7 +73,8 @@ absl::StatusOr<PipelineKey> KeyOf(const RemoteValue& value) {
 
 std::vector<ValueTensor> ToTensors(const PipelineWork& work) {
   return {TensorOf(std::vector<int64_t>{static_cast<int64_t>(work.kind),
-                                        static_cast<int64_t>(work.version), work.microbatches})};
+                                        static_cast<int64_t>(work.version), work.microbatches,
+                                        work.steps})};
 }
 
 absl::StatusOr<PipelineWork> WorkOf(const RemoteValue& value) {
@@ -81,15 +82,16 @@ absl::StatusOr<PipelineWork> WorkOf(const RemoteValue& value) {
   if (value.tensors.size() != 2) return wrong;
   const absl::StatusOr<std::vector<int64_t>> numbers = IntegersOf(value.tensors[1]);
   if (!numbers.ok()) return numbers.status();
-  if (numbers->size() != 3 || (*numbers)[0] < 0 ||
+  if (numbers->size() != 4 || (*numbers)[0] < 0 ||
       (*numbers)[0] > static_cast<int64_t>(PipelineWork::Kind::kEvaluation) || (*numbers)[2] < 0 ||
-      (*numbers)[2] > UINT32_MAX) {
+      (*numbers)[2] > UINT32_MAX || (*numbers)[3] < 1 || (*numbers)[3] > UINT32_MAX) {
     return wrong;
   }
   PipelineWork work;
   work.kind = static_cast<PipelineWork::Kind>((*numbers)[0]);
   work.version = static_cast<uint64_t>((*numbers)[1]);
   work.microbatches = static_cast<uint32_t>((*numbers)[2]);
+  work.steps = static_cast<uint32_t>((*numbers)[3]);
   return work;
 }
 

@@ -19,7 +19,7 @@ enum class PipelineKind : uint8_t {
   kGradient,    // the gradient of a part's output
   kTarget,      // worker to the stage of the last part: what the loss compares with
   kResult,      // stage of the last part to worker: of one microbatch
-  kDone,        // stage to worker: it has computed its part of the unit
+  kDone,        // stage to worker: it has computed its part of a step of the unit
 };
 
 // One such message; each is sent once. All that is of one composition of the pipeline and one
@@ -52,6 +52,8 @@ struct PipelineWork {
   Kind kind = Kind::kStep;
   uint64_t version = 0;  // to be evaluated; of kStep: the step
   uint32_t microbatches = 0;
+  // kStep: so many steps one after the other, which overlap; `microbatches` are of all of them.
+  uint32_t steps = 1;
 };
 std::vector<ValueTensor> ToTensors(const PipelineWork& work);
 absl::StatusOr<PipelineWork> WorkOf(const RemoteValue& value);

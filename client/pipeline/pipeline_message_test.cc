@@ -34,12 +34,16 @@ TEST(PipelineMessage, AKeyIsReadBackAsItWas) {
 
 TEST(PipelineMessage, NumbersAndWorkAreReadBackAsTheyWere) {
   EXPECT_EQ(*DoublesOf(TensorOf(std::vector<double>{1.5, -2})), (std::vector<double>{1.5, -2}));
-  const PipelineWork work = {PipelineWork::Kind::kEvaluation, 40, 5};
+  const PipelineWork work = {PipelineWork::Kind::kEvaluation, 40, 5, 2};
   const auto read = WorkOf(ToValue(Key(1, 1, 0, PipelineKind::kWork), ToTensors(work)));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->kind, PipelineWork::Kind::kEvaluation);
   EXPECT_EQ(read->version, 40);
   EXPECT_EQ(read->microbatches, 5);
+  EXPECT_EQ(read->steps, 2);
+  EXPECT_TRUE(absl::IsInvalidArgument(
+      WorkOf(ToValue(Key(1, 1, 0), ToTensors({PipelineWork::Kind::kStep, 1, 1, 0}))).status()))
+      << "of no steps";
 }
 
 TEST(PipelineMessage, WhatIsNoneIsRefused) {

@@ -29,6 +29,11 @@ at::Tensor View(const std::byte* memory, const TensorSpec& spec,
       at::TensorOptions().dtype(*ToScalarType(spec.dtype())));
 }
 
+absl::Status SparseGradient(const TensorSpec& spec) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(spec.name(), " has a sparse gradient; only dense ones can be sent"));
+}
+
 bool IsTrained(const TensorSpec& spec, const at::Tensor& tensor) {
   return !spec.buffer() && tensor.requires_grad();
 }
@@ -159,6 +164,18 @@ void ModuleBinding::GradientArrived(size_t i) {
   const c10::NoGradGuard no_grad;
   const at::Tensor gradient = std::exchange(tensors_[i].tensor.mutable_grad(), at::Tensor());
   if (!gradient.defined()) return;  // LibTorch calls for a gradient that has none, too
+  if (apart_) {
+    at::Tensor& sum = gathered_[i];
+    if (gradient.layout() != c10::kStrided) {
+      absl::MutexLock lock(&mu_);
+      error_.Update(SparseGradient(specs_[i]));
+    } else if (sum.defined()) {
+      sum.add_(gradient);
+    } else {
+      sum = gradient;
+    }
+    return;
+  }
   Gradient before = Gradient::kNone;
   bool last = false;
   {
@@ -169,8 +186,7 @@ void ModuleBinding::GradientArrived(size_t i) {
       error_.Update(absl::InvalidArgumentError(absl::StrCat(
           specs_[i].name(), " got a second gradient after its gradient of the step was sent")));
     } else if (gradient.layout() != c10::kStrided) {
-      error_.Update(absl::InvalidArgumentError(
-          absl::StrCat(specs_[i].name(), " has a sparse gradient; only dense ones can be sent")));
+      error_.Update(SparseGradient(specs_[i]));
     }
     if (!error_.ok()) return;
     state_[i] = Gradient::kAdding;
@@ -242,6 +258,75 @@ void ModuleBinding::DropGradients() {
   had_backward_ = false;
   absl::MutexLock lock(&mu_);
   state_.assign(state_.size(), Gradient::kNone);
+}
+
+void ModuleBinding::GatherApart(bool apart) {
+  apart_ = apart;
+  gathered_.assign(specs_.size(), at::Tensor());
+  DropGradients();
+}
+
+absl::StatusOr<ModuleBinding::StepTensors> ModuleBinding::TakeGathered() {
+  StepTensors taken = std::exchange(gathered_, StepTensors(specs_.size()));
+  absl::Status status = CatchTorch("reading the buffers", [&] {
+    const c10::NoGradGuard no_grad;
+    ListBuffers();
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      if (specs_[i].buffer()) taken[i] = tensors_[i].tensor.clone();
+    }
+  });
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  if (!error_.ok()) return error_;
+  return taken;
+}
+
+absl::Status ModuleBinding::UseValues(const StepTensors& values) {
+  watch_.reset();
+  return CatchTorch("changing the parameters' values", [&] {
+    const c10::NoGradGuard no_grad;
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      if (specs_[i].buffer()) continue;
+      tensors_[i].tensor.set_data(values.empty() ? values_[i] : values[i]);
+    }
+  });
+}
+
+absl::StatusOr<Verdict> ModuleBinding::CompleteWith(const StepTensors& tensors, double loss_sum) {
+  absl::Status pushed;
+  absl::Status status = CatchTorch("sending what a step has gathered", [&] {
+    const c10::NoGradGuard no_grad;
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      if (!tensors[i].defined()) continue;
+      gradients_[i].copy_(tensors[i]);
+      pushed.Update(session_->Push(i));
+    }
+  });
+  if (!status.ok()) return status;
+  if (!pushed.ok()) return pushed;
+  return session_->Complete(loss_sum);
+}
+
+absl::Status ModuleBinding::PullParameters() { return session_->Pull(); }
+
+absl::Status ModuleBinding::CopyParameters(StepTensors& values) {
+  // Those that were pulled ahead, and nobody has read.
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].buffer()) continue;
+    if (absl::Status here = session_->AwaitParameter(i); !here.ok()) return here;
+  }
+  return CatchTorch("copying the parameters", [&] {
+    const c10::NoGradGuard no_grad;
+    values.resize(specs_.size());
+    for (size_t i = 0; i < specs_.size(); ++i) {
+      if (specs_[i].buffer()) continue;
+      if (values[i].defined()) {
+        values[i].copy_(values_[i]);
+      } else {
+        values[i] = values_[i].clone();
+      }
+    }
+  });
 }
 
 void ModuleBinding::ListBuffers() {

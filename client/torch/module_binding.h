@@ -92,6 +92,30 @@ class ModuleBinding {
   // What was gathered of a step that is not completed (Session::Abandon) does not count.
   void DropGradients();
 
+  // For who computes a step while the session is at an earlier one (steps that overlap, as
+  // PipeDream's). What the module is to be sent of a step: gradients, undefined where there are
+  // none, and buffers; by index in specs().
+  using StepTensors = std::vector<at::Tensor>;
+  // From here on GatherGradients keeps what it gets apart from the session's memory (true), or puts
+  // it there again (false). What was gathered is dropped.
+  void GatherApart(bool apart);
+  // What was gathered apart since the last call, and the buffers as they are now.
+  absl::StatusOr<StepTensors> TakeGathered();
+  // Has the module compute with these values of its parameters from here on, by index in specs()
+  // (buffers are left out), or with the session's own where they are empty. Not while a backward of
+  // other values runs: it reads those that the parameters have then.
+  absl::Status UseValues(const StepTensors& values);
+
+  // The next three are for the thread that the session's verbs are called on, while another one
+  // computes with values of UseValues.
+  //
+  // Sends a step's tensors and completes the session's step.
+  absl::StatusOr<Verdict> CompleteWith(const StepTensors& tensors, double loss_sum);
+  // Session::Pull; buffers are left as they are.
+  absl::Status PullParameters();
+  // Copies the parameters' values as last pulled into `values`, whose tensors are used again.
+  absl::Status CopyParameters(StepTensors& values);
+
   // Pushes the buffers, if the step had a Backward, and completes the step. loss_sum: sum over the
   // samples.
   absl::StatusOr<Verdict> Complete(double loss_sum);
@@ -135,6 +159,9 @@ class ModuleBinding {
   std::vector<at::Tensor> gradients_;  // views of the session's gradient memory
   std::vector<at::Tensor> values_;     // views of the session's parameter memory
   std::optional<UseWatch> watch_;      // after PullAhead
+
+  bool apart_ = false;
+  StepTensors gathered_;  // apart
 
   enum class Gradient : uint8_t { kNone, kAdding, kPushed };
 

@@ -353,7 +353,15 @@ class Checker {
     const Pipeline& pipeline = job_.pipeline();
     const uint32_t parts = pipeline.parts_per_stage();
     Require(PipelineSchedule_IsValid(pipeline.schedule()), "pipeline.schedule",
-            "must be GPIPE, ONE_F_ONE_B, EAGER, INTERLEAVED, ZERO_BUBBLE or CHIMERA");
+            "must be GPIPE, ONE_F_ONE_B, EAGER, INTERLEAVED, ZERO_BUBBLE, CHIMERA, PIPEDREAM or "
+            "TWO_BUFFER_WEIGHTS");
+    Require(
+        pipeline.schedule() != PIPEDREAM || job_.accumulate() == 1, "accumulate",
+        "must be 1 or left out where pipeline.schedule is PIPEDREAM: each microbatch is a step");
+    Require(pipeline.schedule() != TWO_BUFFER_WEIGHTS || job_.accumulate() >= stages, "accumulate",
+            absl::StrCat("must be at least cluster.stages, ", stages,
+                         ", where pipeline.schedule is TWO_BUFFER_WEIGHTS: with fewer microbatches "
+                         "in a step a forward waits for weights that its own step makes"));
     if (pipeline.schedule() == INTERLEAVED) {
       Between(2, parts, 64, "pipeline.parts_per_stage");
     } else {

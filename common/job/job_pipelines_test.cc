@@ -53,6 +53,9 @@ TEST(JobPipelines, WhatIsWrongIsSaidWithItsPlace) {
   expect("stages: 2", "consistency { async {} }", "7: consistency: must be sync");
   expect("workers: 2 stages: 2", "consistency { sync { lost_worker: GO_ON } }",
          "7: consistency.sync.lost_worker: must be WAIT");
+  expect("stages: 2", "accumulate: 2 pipeline { schedule: PIPEDREAM }", "accumulate: must be 1 or");
+  expect("stages: 3", "accumulate: 2 pipeline { schedule: TWO_BUFFER_WEIGHTS }",
+         "accumulate: must be at least cluster.stages, 3, where");
   expect("stages: 2", "pipeline { forwards_ahead: 1 }", "7: pipeline.forwards_ahead: ");
 }
 

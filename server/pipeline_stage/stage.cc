@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "client/pipeline/pipeline_message.h"
 #include "client/torch/value_tensor.h"
-#include "server/pipeline_stage/schedule/job_schedule.h"
 #include "worker/microbatch_seed.h"
 #include "worker/step_batches.h"
 #include "worker/threads.h"
@@ -90,33 +89,54 @@ absl::Status Stage::Do(const PipelineWork& work) {
 }
 
 absl::Status Stage::Step(const PipelineWork& work) {
-  const std::optional<StepPlan> plan = parts_.session.NextStep();
-  if (!plan.has_value() || plan->step != work.version) {
-    return absl::InternalError(absl::StrCat("the worker of this pipeline begins step ",
-                                            work.version,
-                                            ", and for this "
-                                            "stage it is ",
-                                            plan.has_value() ? plan->step : 0));
+  const std::vector<StepPlan> plans = parts_.session.Ahead(work.steps);
+  if (plans.size() != work.steps || plans[0].step != work.version) {
+    return absl::InternalError(
+        absl::StrCat("the worker of this pipeline begins ", work.steps, " steps with step ",
+                     work.version, ", and for this stage ", plans.size(),
+                     " are left, the first of them step ", plans.empty() ? 0 : plans[0].step));
   }
+  if (work.microbatches > 0 && DelayOf(parts_.job).has_value())
+    return OverlappingSteps(work, plans);
+  (void)parts_.session.NextStep();
   if (work.microbatches > 0) {
     const absl::StatusOr<Schedule> schedule = ScheduleOf(parts_.job, work.microbatches);
     if (!schedule.ok()) return schedule.status();
-    if (absl::Status run = RunSchedule(*plan, *schedule); !run.ok()) return run;
+    const Stretch step = {plans, work.microbatches, *schedule, StageTable(*schedule), nullptr};
+    if (absl::Status run = RunSchedule(step); !run.ok()) return run;
   }
-  absl::Status told = TellWorker(PipelineKind::kDone, stage(), 0,
-                                 {absl::ToDoubleSeconds(parts_.compute.TakeBusy())});
-  if (!told.ok()) return told;
+  if (absl::Status told = TellDone(0); !told.ok()) return told;
   const absl::StatusOr<Verdict> verdict = parts_.compute.binding().Complete(0);
   if (!verdict.ok()) return verdict.status();
   if (verdict->outcome() == Verdict::STALE) return absl::OkStatus();
   parts_.links.EndUnit();
-  parts_.metrics.StepDone(*verdict, plan->samples.size(), parts_.session.traffic());
+  parts_.metrics.StepDone(*verdict, plans[0].samples.size(), parts_.session.traffic());
   return absl::OkStatus();
 }
 
-absl::Status Stage::RunSchedule(const StepPlan& plan, const Schedule& schedule) {
-  for (const Action& action : schedule.stages[stage()]) {
-    absl::Status status = RunAction(plan, schedule, action);
+absl::Status Stage::OverlappingSteps(const PipelineWork& work, const std::vector<StepPlan>& plans) {
+  const absl::StatusOr<Schedule> schedule = ScheduleOf(parts_.job, work.microbatches);
+  if (!schedule.ok()) return schedule.status();
+  WeightStash::Options options;
+  options.plans = plans;
+  options.delay = *DelayOf(parts_.job);
+  options.on_decided = [this](const Verdict& verdict, const StepPlan& plan) {
+    parts_.metrics.StepDone(verdict, plan.samples.size(), parts_.session.traffic());
+  };
+  WeightStash stash(options, parts_.session, parts_.compute.binding());
+  if (absl::Status begun = stash.Begin(); !begun.ok()) return begun;
+  parts_.links.WaitThrough(&stash);
+  const absl::Status run = RunSchedule(
+      {plans, std::max(1U, parts_.job.accumulate()), *schedule, StageTable(*schedule), &stash});
+  parts_.links.WaitThrough(nullptr);
+  const absl::StatusOr<bool> counted = stash.End(run);
+  if (counted.ok() && *counted) parts_.links.EndUnit();
+  return counted.status();
+}
+
+absl::Status Stage::RunSchedule(const Stretch& stretch) {
+  for (const Action& action : stretch.schedule.stages[stage()]) {
+    absl::Status status = RunAction(stretch, action);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();
@@ -158,8 +178,15 @@ absl::Status Stage::TellWorker(PipelineKind kind, uint32_t part, uint32_t microb
                                {TensorOf(std::move(numbers))});
 }
 
-absl::Status Stage::Forward(const StepPlan& plan, const Action& action) {
+absl::Status Stage::TellDone(uint32_t step) {
+  return TellWorker(PipelineKind::kDone, stage(), step,
+                    {absl::ToDoubleSeconds(parts_.compute.TakeBusy())});
+}
+
+absl::Status Stage::Forward(const Stretch& stretch, const Action& action) {
   const uint32_t part = action.part, k = action.microbatch;
+  const size_t step = k / stretch.of_a_step;
+  const StepPlan& plan = stretch.plans[step];
   LayerFlow inputs;
   if (const auto came = activations_.extract({part, k}); !came.empty()) {
     inputs = came.mapped();
@@ -180,16 +207,30 @@ absl::Status Stage::Forward(const StepPlan& plan, const Action& action) {
     }
     target = {y->front(), static_cast<uint64_t>(y->front().size(0)), plan.samples.size()};
   }
+  if (absl::Status weights = UseWeights(stretch, k); !weights.ok()) return weights;
   const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
-  absl::Status status = parts_.compute.Forward(
-      part, k, inputs, MicrobatchSeed(parts_.job, plan, k, parts_.session.ordinal()),
-      parts_.compute.is_last(part) ? &target : nullptr);
+  const uint64_t seed =
+      MicrobatchSeed(parts_.job, plan, k - step * stretch.of_a_step, parts_.session.ordinal());
+  absl::Status status = parts_.compute.Forward(part, k, inputs, seed,
+                                               parts_.compute.is_last(part) ? &target : nullptr);
   if (!status.ok() || !parts_.compute.is_last(part)) return status;
   return TellWorker(PipelineKind::kResult, part, k, {parts_.compute.loss_sum(part, k)});
 }
 
-absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
-                              const Action& action) {
+absl::Status Stage::UseWeights(const Stretch& stretch, uint32_t microbatch) {
+  if (stretch.stash == nullptr) return absl::OkStatus();
+  return stretch.stash->Use(microbatch / stretch.of_a_step);
+}
+
+absl::Status Stage::Update(const Stretch& stretch, const Action& action) {
+  if (stretch.stash == nullptr) return parts_.compute.Update(action.part);
+  const uint32_t step = action.microbatch / stretch.of_a_step;
+  if (absl::Status submitted = stretch.stash->Submit(step); !submitted.ok()) return submitted;
+  Show();
+  return TellDone(step);
+}
+
+absl::Status Stage::RunAction(const Stretch& stretch, const Action& action) {
   StageCompute& compute = parts_.compute;
   const uint32_t part = action.part, k = action.microbatch;
   // Of this part's outputs: from another stage, or from the next part here.
@@ -200,8 +241,9 @@ absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
   };
   switch (action.kind) {
     case ActionKind::kForward:
-      return Forward(plan, action);
+      return Forward(stretch, action);
     case ActionKind::kBackward: {
+      if (absl::Status weights = UseWeights(stretch, k); !weights.ok()) return weights;
       const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
       absl::Status status = compute.Backward(part, k, gradients());
       if (part == 0) compute.TakeInputGradients(part, k);
@@ -216,7 +258,7 @@ absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
       return compute.WeightGradient(part, k);
     }
     case ActionKind::kUpdate:
-      return compute.Update(part);
+      return Update(stretch, action);
     case ActionKind::kReceiveActivation: {
       absl::StatusOr<LayerFlow> flow = Receive(PipelineKind::kActivation, part, k);
       if (flow.ok()) activations_[{part, k}] = *std::move(flow);
@@ -228,7 +270,7 @@ absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
       return flow.status();
     }
     case ActionKind::kSendActivation:
-      return Send(StageOf(schedule, action.peer, k), PipelineKind::kActivation, action.peer, k,
+      return Send(stretch.places.StageOf(action.peer, k), PipelineKind::kActivation, action.peer, k,
                   compute.outputs(part, k));
     case ActionKind::kSendGradient: {
       const LayerFlow tensors = compute.TakeInputGradients(part, k);
@@ -237,62 +279,11 @@ absl::Status Stage::RunAction(const StepPlan& plan, const Schedule& schedule,
             absl::StrCat("part ", part, " of the model gives no gradient of its input, which part ",
                          action.peer, " needs: cut the model elsewhere (pipeline.cut_before)"));
       }
-      return Send(StageOf(schedule, action.peer, k), PipelineKind::kGradient, action.peer, k,
+      return Send(stretch.places.StageOf(action.peer, k), PipelineKind::kGradient, action.peer, k,
                   tensors);
     }
   }
   return absl::InternalError("an action of no known kind");
-}
-
-absl::Status Stage::EvaluateVersion(const PipelineWork& work) {
-  const PhaseTimer timer(parts_.metrics, StepPhase::kEvaluate);
-  absl::Status status = parts_.compute.binding().PullVersion(work.version);
-  if (!status.ok()) {
-    return absl::IsOutOfRange(status) ? absl::InternalError(status.message()) : status;
-  }
-  for (uint32_t batch = 0; batch < work.microbatches; ++batch) {
-    for (const uint32_t part : parts_.compute.parts()) {
-      // In CHIMERA a stage has a second part, of which another stage has a copy as well.
-      if (part % parts_.links.stages() != stage()) continue;
-      if (status = EvaluateBatch(part, batch); !status.ok()) return status;
-    }
-  }
-  parts_.compute.TakeBusy();
-  parts_.metrics.EvaluationDone();
-  return absl::OkStatus();
-}
-
-absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
-  const uint32_t stages = parts_.links.stages();
-  absl::StatusOr<LayerFlow> inputs;
-  if (const auto came = activations_.extract({part, batch}); !came.empty()) {
-    inputs = came.mapped();
-  } else {
-    inputs = Receive(PipelineKind::kActivation, part, batch);
-  }
-  if (!inputs.ok()) return inputs.status();
-  at::Tensor y;
-  if (parts_.compute.is_last(part)) {
-    const absl::StatusOr<LayerFlow> target = Receive(PipelineKind::kTarget, part, batch);
-    if (!target.ok()) return target.status();
-    y = target->front();
-  }
-  Evaluation evaluation;
-  const absl::StatusOr<LayerFlow> outputs = parts_.compute.Evaluate(part, *inputs, y, evaluation);
-  if (!outputs.ok()) return outputs.status();
-  if (parts_.compute.is_last(part)) {
-    return TellWorker(
-        PipelineKind::kResult, part, batch,
-        {static_cast<double>(evaluation.samples()), evaluation.loss_sum(),
-         static_cast<double>(evaluation.correct()), static_cast<double>(evaluation.correct_top5()),
-         evaluation.classes() ? 1.0 : 0.0, evaluation.tokens() ? 1.0 : 0.0});
-  }
-  const uint32_t next = (part + 1) % stages;
-  if (next == stage()) {
-    activations_[{part + 1, batch}] = *outputs;
-    return absl::OkStatus();
-  }
-  return Send(next, PipelineKind::kActivation, part + 1, batch, *outputs);
 }
 
 }  // namespace parley

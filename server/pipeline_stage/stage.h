@@ -2,7 +2,10 @@
 #define PARLEY_SERVER_PIPELINE_STAGE_STAGE_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -11,18 +14,20 @@
 #include "common/log.h"
 #include "common/metrics/metrics.h"
 #include "proto/job.pb.h"
+#include "server/pipeline_stage/schedule/job_schedule.h"
 #include "server/pipeline_stage/schedule/schedule.h"
 #include "server/pipeline_stage/stage_compute.h"
+#include "server/pipeline_stage/weight_stash.h"
 #include "worker/training_metrics.h"
 
 namespace parley {
 
 // A stage's loop, from registering to the end of the job: does what the worker of its pipeline says
-// comes next, a step or an evaluation, each action in the order of the schedule, whatever the order
-// in which messages come. Its session is like a worker's: it pulls the parameters of its parts
-// before a step and pushes their gradients behind it. What a step that has lost a process has come
-// to is dropped, and the step begun anew when another one has come. Runs on the thread that calls
-// Run, the training thread. All parts must outlive it.
+// comes next, a step (or several that overlap) or an evaluation, each action in the order of the
+// schedule, whatever the order in which messages come. Its session is like a worker's: it pulls the
+// parameters of its parts before a step and pushes their gradients behind it. What a step that has
+// lost a process has come to is dropped, and the step begun anew when another one has come. Runs on
+// the thread that calls Run, the training thread. All parts must outlive it.
 class Stage {
  public:
   struct Parts {
@@ -46,11 +51,23 @@ class Stage {
   // What the worker says comes next. OutOfRange: the job has finished.
   absl::StatusOr<PipelineWork> NextWork();
   absl::Status Do(const PipelineWork& work);
-  // Until the verdict.
+  // One step, or several that overlap.
+  struct Stretch {
+    std::vector<StepPlan> plans;
+    uint32_t of_a_step = 1;  // microbatches; the last one can have fewer
+    Schedule schedule;
+    StageTable places;
+    WeightStash* stash = nullptr;  // where they overlap
+  };
+  // Until the last verdict.
   absl::Status Step(const PipelineWork& work);
-  absl::Status RunSchedule(const StepPlan& plan, const Schedule& schedule);
-  absl::Status RunAction(const StepPlan& plan, const Schedule& schedule, const Action& action);
-  absl::Status Forward(const StepPlan& plan, const Action& action);
+  absl::Status OverlappingSteps(const PipelineWork& work, const std::vector<StepPlan>& plans);
+  absl::Status RunSchedule(const Stretch& stretch);
+  absl::Status RunAction(const Stretch& stretch, const Action& action);
+  absl::Status Forward(const Stretch& stretch, const Action& action);
+  absl::Status Update(const Stretch& stretch, const Action& action);
+  // Those that the microbatch is computed with, in place.
+  static absl::Status UseWeights(const Stretch& stretch, uint32_t microbatch);
   absl::Status EvaluateVersion(const PipelineWork& work);
   absl::Status EvaluateBatch(uint32_t part, uint32_t batch);
 
@@ -60,6 +77,7 @@ class Stage {
                     const LayerFlow& tensors);
   absl::Status TellWorker(PipelineKind kind, uint32_t part, uint32_t microbatch,
                           std::vector<double> numbers);
+  absl::Status TellDone(uint32_t step);  // of the unit, from 0
   uint32_t stage() const { return parts_.links.pipeline().part - 1; }
   void Show();
 

@@ -4,7 +4,8 @@ and, with --torch, side by side with torch.distributed.pipelining over Gloo (som
     bazel run -c opt //tests/benchmarks:bubble_benchmark -- [--torch] [--microbatches=8,16] [--steps=5] [--schedules=GPIPE,...]
 
 Sleeping stages measure schedules and messages on any machine, also one with fewer cores than stages. The bubble is
-1 - sum(busy) / (stages * time of a step), the median of the steps; what it may be above the prediction is 0.02. "driver" is the
+1 - sum(busy) / (stages * time of a step), the median of the steps; what it may be above the prediction is 0.02. Where steps overlap
+it is that of the steps in the middle, without the pipeline's filling and emptying: PIPEDREAM's step is one microbatch. "driver" is the
 worker's own time for each microbatch: taking it from the data, and sending its samples and targets to the stages.
 """
 
@@ -34,7 +35,10 @@ SCHEDULES = {
     "INTERLEAVED": (2, "Interleaved1F1B"),
     "ZERO_BUBBLE": (1, None),
     "CHIMERA": (2, None),
+    "TWO_BUFFER_WEIGHTS": (1, None),
+    "PIPEDREAM": (1, None),
 }
+OVERLAPPING = ("TWO_BUFFER_WEIGHTS", "PIPEDREAM")
 ALLOWED = 0.02
 
 JOB = """
@@ -58,7 +62,9 @@ def write_job(where, schedule, microbatches, steps):
     layers, share = (STAGES * parts, parts) if schedule == "INTERLEAVED" else (STAGES, 1)
     data = where / "data.safetensors"
     rng = np.random.default_rng(1)
-    save_file({"x": rng.random((64, 4), dtype=np.float32), "y": np.arange(64, dtype=np.int64) % 4}, data)
+    # Steps overlap until the end of a data epoch.
+    samples = 4096 if schedule in OVERLAPPING else 64
+    save_file({"x": rng.random((samples, 4), dtype=np.float32), "y": np.arange(samples, dtype=np.int64) % 4}, data)
     job = where / "job.textproto"
     job.write_text(
         JOB.format(
@@ -66,6 +72,11 @@ def write_job(where, schedule, microbatches, steps):
             schedule=schedule, parts=f"parts_per_stage: {parts}" if schedule == "INTERLEAVED" else "",
             cuts=" ".join(f'cut_before: "sleeping.{i}"' for i in range(1, layers)), microbatches=microbatches, steps=steps))  # fmt: skip
     return job
+
+
+def steps_and_microbatches(schedule, steps, microbatches):
+    """Of the job; a step of PIPEDREAM is one microbatch."""
+    return (steps * microbatches, 1) if schedule == "PIPEDREAM" else (steps, microbatches)
 
 
 def predicted(job):
@@ -96,7 +107,7 @@ def measured(job, microbatches, steps):
                 driver = 2 * total["sum"] / total["count"] / microbatches
             time.sleep(0.1)
         run.process.wait(timeout=120)
-        return list(bubbles.values())[1:], driver
+        return list(bubbles.values()), driver
     finally:
         run.kill()
 
@@ -131,10 +142,12 @@ def main():
     for microbatches in [int(n) for n in arguments.microbatches.split(",")]:
         for schedule in arguments.schedules.split(","):
             where = folder("bubble")
-            job = write_job(where, schedule, microbatches, arguments.steps)
+            steps, of_a_step = steps_and_microbatches(schedule, arguments.steps, microbatches)
+            job = write_job(where, schedule, of_a_step, steps)
             plan = predicted(job)
-            bubbles, driver = measured(job, microbatches, arguments.steps)
-            bubble = statistics.median(bubbles)
+            bubbles, driver = measured(job, of_a_step, steps)
+            edge = 2 * STAGES if schedule == "PIPEDREAM" else 1
+            bubble = statistics.median(bubbles[edge : -edge if schedule in OVERLAPPING else None])
             parts, torch_name = SCHEDULES[schedule]
             torch = torch_bubble(python, where, torch_name, parts, microbatches, arguments.steps) if python and torch_name else None
             busy = microbatches * (FORWARD + INPUT_GRADIENT + WEIGHT_GRADIENT)

@@ -109,6 +109,18 @@ std::optional<StepPlan> FakeSession::NextStep() {
   return plans_[next_++];
 }
 
+absl::Status FakeSession::AwaitPeers(const std::string& /*what*/,
+                                     const std::function<bool()>& done) {
+  absl::MutexLock lock(&wake_mu_);
+  while (!done()) woken_.Wait(&wake_mu_);
+  return absl::OkStatus();
+}
+
+void FakeSession::Wake() {
+  absl::MutexLock lock(&wake_mu_);
+  woken_.SignalAll();
+}
+
 std::vector<StepPlan> FakeSession::Ahead(size_t count) const {
   const size_t end = std::min(plans_.size(), next_ + count);
   return {plans_.begin() + static_cast<std::ptrdiff_t>(next_),

@@ -15,8 +15,8 @@
 
 namespace parley {
 
-// A Session of one worker without a service, for tests: SGD on float32 and float64 parameters,
-// buffers as pushed, and a record of what was asked of it.
+// A Session of one worker, or of a stage, without a service, for tests: SGD on float32 and float64
+// parameters, buffers as pushed, and a record of what was asked of it.
 class FakeSession final : public Session {
  public:
   FakeSession(std::vector<StepPlan> plans, double rate) : plans_(std::move(plans)), rate_(rate) {}
@@ -63,6 +63,8 @@ class FakeSession final : public Session {
   absl::Status PullAhead() override;
   absl::Status AwaitParameter(size_t tensor) override;
   std::optional<StepPlan> NextStep() override;
+  absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
+  void Wake() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
@@ -100,6 +102,9 @@ class FakeSession final : public Session {
   uint64_t job_epoch_ = 1;
   std::optional<FirstCause> failure_;
   std::vector<std::string> awaited_;
+
+  absl::Mutex wake_mu_;
+  absl::CondVar woken_;
 
   mutable absl::Mutex mu_;
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);

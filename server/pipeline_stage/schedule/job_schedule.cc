@@ -20,6 +20,10 @@ ScheduleKind KindOf(PipelineSchedule schedule) {
       return ScheduleKind::kZeroBubble;
     case CHIMERA:
       return ScheduleKind::kChimera;
+    case PIPEDREAM:
+      return ScheduleKind::kPipeDream;
+    case TWO_BUFFER_WEIGHTS:
+      return ScheduleKind::kTwoBufferWeights;
     default:
       return ScheduleKind::kOneFOneB;
   }
@@ -33,9 +37,12 @@ ScheduleSpec SpecOf(const JobConfig& job, uint32_t microbatches) {
   spec.stages = job.cluster().stages();
   spec.microbatches = microbatches;
   spec.parts_per_stage = std::max(1U, job.pipeline().parts_per_stage());
+  spec.accumulate = std::max(1U, job.accumulate());
   if (job.pipeline().has_forwards_ahead()) spec.forwards_ahead = job.pipeline().forwards_ahead();
   return spec;
 }
+
+std::optional<uint32_t> DelayOf(const JobConfig& job) { return DelayOf(SpecOf(job, 1)); }
 
 absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches) {
   const absl::StatusOr<Schedule> made = MakeSchedule(SpecOf(job, microbatches));
@@ -61,13 +68,15 @@ std::vector<PartPlace> PlacesOf(const JobConfig& job) {
   return places;
 }
 
-uint32_t StageOf(const Schedule& schedule, uint32_t part, uint32_t microbatch) {
-  const Action forward = {ActionKind::kForward, part, microbatch};
+StageTable::StageTable(const Schedule& schedule)
+    : microbatches_(schedule.microbatches),
+      stages_(size_t{schedule.parts} * schedule.microbatches, 0) {
   for (uint32_t stage = 0; stage < schedule.stages.size(); ++stage) {
-    const std::vector<Action>& actions = schedule.stages[stage];
-    if (std::find(actions.begin(), actions.end(), forward) != actions.end()) return stage;
+    for (const Action& action : schedule.stages[stage]) {
+      if (action.kind != ActionKind::kForward) continue;
+      stages_[size_t{action.part} * microbatches_ + action.microbatch] = stage;
+    }
   }
-  return 0;
 }
 
 }  // namespace parley

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <map>
 #include <string>
 #include <tuple>
@@ -18,6 +19,11 @@ class Play {
   Play(const Schedule& schedule, const PipelineCosts& costs)
       : schedule_(schedule), costs_(costs), stages_(schedule.stages.size()) {
     result_.stages.resize(schedule.stages.size());
+    for (const std::vector<Action>& actions : schedule.stages) {
+      for (const Action& action : actions) {
+        if (action.kind == ActionKind::kUpdate) updates_[action.microbatch].open += 1;
+      }
+    }
   }
 
   absl::StatusOr<Prediction> Run() {
@@ -83,8 +89,13 @@ class Play {
   bool Step(size_t stage) {
     Stage& at = stages_[stage];
     const Action& action = schedule_.stages[stage][at.next];
+    if (action.kind == ActionKind::kForward && !HasWeights(stage, action.microbatch)) return false;
     if (IsCompute(action.kind)) {
       Compute(stage, action);
+    } else if (action.kind == ActionKind::kUpdate) {
+      StepUpdate& update = updates_[action.microbatch];
+      update.open -= 1;
+      update.last = std::max(update.last, at.now);
     } else if (IsSend(action.kind)) {
       if (!Send(stage, action)) return false;
     } else if (IsReceive(action.kind)) {
@@ -96,6 +107,18 @@ class Play {
       channel.returned.push_back(at.now + costs_.hop);
     }
     at.next += 1;
+    return true;
+  }
+
+  // Those that a forward of the microbatch reads. Updates of different microbatches are of
+  // different steps.
+  bool HasWeights(size_t stage, uint32_t microbatch) {
+    if (!costs_.delay.has_value()) return true;
+    const auto step = std::distance(updates_.begin(), updates_.lower_bound(microbatch));
+    if (step <= static_cast<int64_t>(*costs_.delay)) return true;
+    const StepUpdate& update = std::next(updates_.begin(), step - 1 - *costs_.delay)->second;
+    if (update.open > 0) return false;
+    stages_[stage].now = std::max(stages_[stage].now, update.last);
     return true;
   }
 
@@ -181,9 +204,15 @@ class Play {
         " credits on each edge the stages wait for each other for ever: ", waits));
   }
 
+  struct StepUpdate {
+    size_t open = 0;  // not done yet, of any stage
+    absl::Duration last;
+  };
+
   const Schedule& schedule_;
   const PipelineCosts& costs_;
   std::vector<Stage> stages_;
+  std::map<uint32_t, StepUpdate> updates_;  // by the last microbatch that they have
   std::map<Edge, Channel> channels_;
   std::map<std::pair<uint32_t, uint32_t>, size_t> stage_of_;  // by part and microbatch
   Prediction result_;

@@ -2,6 +2,7 @@
 #define PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_PREDICTION_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,9 @@ struct PipelineCosts {
   // So many messages of an edge between two parts, in each direction, may be sent and not yet
   // received. 0: a send waits for its receive.
   uint32_t credits = kUnlimited;
+  // A step's forwards wait until all stages have done the updates of the step before the last
+  // `delay` ones (DelayOf), in no time. nullopt: all is one step.
+  std::optional<uint32_t> delay;
 };
 
 struct TimedAction {

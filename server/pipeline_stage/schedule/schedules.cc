@@ -168,6 +168,12 @@ uint32_t CreditsNeeded(const ScheduleSpec& spec) {
   return spec.kind == ScheduleKind::kChimera ? 2 : 1;
 }
 
+std::optional<uint32_t> DelayOf(const ScheduleSpec& spec) {
+  if (spec.kind == ScheduleKind::kTwoBufferWeights) return 1;
+  if (spec.kind == ScheduleKind::kPipeDream) return spec.stages;
+  return std::nullopt;
+}
+
 Schedule WithMessages(const Schedule& schedule, const std::vector<PartEdge>& edges) {
   std::map<std::pair<uint32_t, uint32_t>, size_t> stage_of;  // by part and microbatch
   for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {

@@ -2,6 +2,7 @@
 #define PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_SCHEDULES_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -51,6 +52,12 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleSpec& spec);
 // schedule takes no longer, on links without latency, than with any number. With none all but GPipe
 // stand still for ever.
 uint32_t CreditsNeeded(const ScheduleSpec& spec);
+
+// How many steps old the weights are that a microbatch is computed with: step t's, of an update
+// each, have those that step t - 1 - DelayOf has made. nullopt: steps do not overlap. PipeDream's
+// is one more than its first stage has there, so that the way to the parameter shards and back
+// hides behind a microbatch.
+std::optional<uint32_t> DelayOf(const ScheduleSpec& spec);
 
 // With a send after what makes a tensor and a receive before what takes it, for each edge between
 // two parts that are on different stages. Edges go from a part of the schedule to a later one.

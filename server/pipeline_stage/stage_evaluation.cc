@@ -1,0 +1,59 @@
+// What a stage does of an evaluation.
+#include <utility>
+
+#include "server/pipeline_stage/stage.h"
+
+namespace parley {
+
+absl::Status Stage::EvaluateVersion(const PipelineWork& work) {
+  const PhaseTimer timer(parts_.metrics, StepPhase::kEvaluate);
+  absl::Status status = parts_.compute.binding().PullVersion(work.version);
+  if (!status.ok()) {
+    return absl::IsOutOfRange(status) ? absl::InternalError(status.message()) : status;
+  }
+  for (uint32_t batch = 0; batch < work.microbatches; ++batch) {
+    for (const uint32_t part : parts_.compute.parts()) {
+      // In CHIMERA a stage has a second part, of which another stage has a copy as well.
+      if (part % parts_.links.stages() != stage()) continue;
+      if (status = EvaluateBatch(part, batch); !status.ok()) return status;
+    }
+  }
+  parts_.compute.TakeBusy();
+  parts_.metrics.EvaluationDone();
+  return absl::OkStatus();
+}
+
+absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
+  const uint32_t stages = parts_.links.stages();
+  absl::StatusOr<LayerFlow> inputs;
+  if (const auto came = activations_.extract({part, batch}); !came.empty()) {
+    inputs = came.mapped();
+  } else {
+    inputs = Receive(PipelineKind::kActivation, part, batch);
+  }
+  if (!inputs.ok()) return inputs.status();
+  at::Tensor y;
+  if (parts_.compute.is_last(part)) {
+    const absl::StatusOr<LayerFlow> target = Receive(PipelineKind::kTarget, part, batch);
+    if (!target.ok()) return target.status();
+    y = target->front();
+  }
+  Evaluation evaluation;
+  const absl::StatusOr<LayerFlow> outputs = parts_.compute.Evaluate(part, *inputs, y, evaluation);
+  if (!outputs.ok()) return outputs.status();
+  if (parts_.compute.is_last(part)) {
+    return TellWorker(
+        PipelineKind::kResult, part, batch,
+        {static_cast<double>(evaluation.samples()), evaluation.loss_sum(),
+         static_cast<double>(evaluation.correct()), static_cast<double>(evaluation.correct_top5()),
+         evaluation.classes() ? 1.0 : 0.0, evaluation.tokens() ? 1.0 : 0.0});
+  }
+  const uint32_t next = (part + 1) % stages;
+  if (next == stage()) {
+    activations_[{part + 1, batch}] = *outputs;
+    return absl::OkStatus();
+  }
+  return Send(next, PipelineKind::kActivation, part + 1, batch, *outputs);
+}
+
+}  // namespace parley

@@ -1,0 +1,95 @@
+#ifndef PARLEY_SERVER_PIPELINE_STAGE_WEIGHT_STASH_H_
+#define PARLEY_SERVER_PIPELINE_STAGE_WEIGHT_STASH_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/pipeline/peer_waiter.h"
+#include "client/session.h"
+#include "client/torch/module_binding.h"
+
+namespace parley {
+
+// The weights of a stage through steps that overlap: some versions of them at once, so that the
+// backward of a microbatch has the weights of its forward (PipeDream's weight stashing, Narayanan
+// et al. 2019), while a thread of its own sends each step's gradients, waits for the verdict and
+// brings what it makes. Step t of the stretch is computed with the weights of t - 1 - delay, or
+// with those that the stretch began with.
+//
+// Owned by a Stage while it does one stretch. Its thread alone calls the session's verbs in that
+// time; all of its methods are the training thread's, which computes.
+class WeightStash final : public PeerWaiter {
+ public:
+  struct Options {
+    std::vector<StepPlan> plans;  // of the stretch, as Session::Ahead gives them; at least one
+    uint32_t delay = 1;           // steps
+    // A step is decided; on the stash's thread, one after the other.
+    std::function<void(const Verdict&, const StepPlan&)> on_decided;
+  };
+
+  // The session is before the first of the steps, with its parameters pulled.
+  WeightStash(Options options, Session& session, ModuleBinding& binding);
+  // As Stop, and puts the session's own parameters back in place.
+  ~WeightStash() override;
+
+  // Copies the weights that it begins with, and begins. The codes of Session::AwaitParameter.
+  absl::Status Begin();
+
+  // What is computed next is of the step with this index in the stretch. Waits until its weights
+  // are here. An error: they cannot come; to be given to End.
+  absl::Status Use(size_t step);
+
+  // What the binding has gathered since the last call is the step's gradient, and complete: neither
+  // forward nor backward of it follows. One step after the other.
+  absl::Status Submit(size_t step);
+
+  // How the training thread waits for messages meanwhile.
+  absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
+  void Wake() override;  // any thread
+
+  // The training thread has computed all, or cannot go on: waits for the verdict of the last step,
+  // or at once for the thread's end. The first error, which may be the thread's. False: the job has
+  // gone on without one of the steps (Session::Complete's STALE), and the session with it.
+  absl::StatusOr<bool> End(absl::Status computed);
+
+ private:
+  uint64_t VersionOf(size_t step) const;  // whose weights the step is computed with
+  void Exchange();                        // the thread
+  absl::Status ExchangeStep(size_t step);
+  absl::Status AwaitSubmitted(size_t step);
+  absl::Status KeepVersion(uint64_t version);
+
+  const Options options_;
+  Session& session_;
+  ModuleBinding& binding_;
+  std::thread thread_;
+
+  // The training thread's.
+  std::optional<uint64_t> used_;  // the version that the module computes with
+
+  absl::Mutex mu_;
+  absl::CondVar changed_;
+  std::map<uint64_t, ModuleBinding::StepTensors> versions_ ABSL_GUARDED_BY(mu_);
+  std::vector<ModuleBinding::StepTensors> free_ ABSL_GUARDED_BY(mu_);            // to be used again
+  std::map<size_t, ModuleBinding::StepTensors> submitted_ ABSL_GUARDED_BY(mu_);  // not sent yet
+  std::string waiting_for_ ABSL_GUARDED_BY(mu_);  // what the training thread waits for; or empty
+  uint64_t waits_ ABSL_GUARDED_BY(mu_) = 0;       // how often it has begun to
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;     // the training thread submits no more
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;       // the thread has
+  bool stale_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status error_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PIPELINE_STAGE_WEIGHT_STASH_H_

@@ -1,0 +1,158 @@
+#include "server/pipeline_stage/weight_stash.h"
+
+#include <gtest/gtest.h>
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <vector>
+
+#include "client/torch/testing/fake_session.h"
+
+namespace parley {
+namespace {
+
+constexpr double kRate = 0.05;
+
+// One whose gradient depends on its weights twice: those of the forward, and, since LibTorch looks
+// at a parameter again when it goes back, those that it has then.
+struct Squares : torch::nn::Module {
+  Squares() { weight = register_parameter("weight", torch::full({3}, 2.0, torch::kFloat64)); }
+  at::Tensor Loss(size_t step) {
+    return (weight * weight * weight * (1 + 0.1 * static_cast<double>(step))).sum();
+  }
+  at::Tensor weight;
+};
+
+std::vector<StepPlan> Plans(size_t count) {
+  std::vector<StepPlan> plans;
+  for (size_t i = 0; i < count; ++i) {
+    StepPlan& plan = plans.emplace_back();
+    plan.step = i + 1;
+    plan.samples = {i};
+    plan.weight = 1;
+  }
+  return plans;
+}
+
+class WeightStashTest : public ::testing::Test {
+ protected:
+  void Attach(size_t steps) {
+    binding_.reset();
+    module_ = std::make_unique<Squares>();
+    binding_ = *ModuleBinding::Create(*module_);
+    plans_ = Plans(steps);
+    session_ = std::make_unique<FakeSession>(plans_, kRate);
+    ASSERT_EQ(binding_->Attach(*session_, 10, 0), absl::OkStatus());
+  }
+
+  std::unique_ptr<WeightStash> Begin(uint32_t delay) {
+    WeightStash::Options options;
+    options.plans = plans_;
+    options.delay = delay;
+    options.on_decided = [this](const Verdict& verdict, const StepPlan& plan) {
+      EXPECT_EQ(verdict.step(), plan.step);
+      decided_.push_back(verdict.step());
+    };
+    auto stash = std::make_unique<WeightStash>(options, *session_, *binding_);
+    EXPECT_EQ(stash->Begin(), absl::OkStatus());
+    return stash;
+  }
+
+  // A stage that is `ahead` forwards ahead of its backwards.
+  absl::Status Compute(WeightStash& stash, size_t ahead) {
+    std::vector<at::Tensor> losses(plans_.size());
+    for (size_t i = 0; i < plans_.size() + ahead; ++i) {
+      if (i < plans_.size()) {
+        if (absl::Status used = stash.Use(i); !used.ok()) return used;
+        losses[i] = module_->Loss(i);
+      }
+      if (i < ahead) continue;
+      const size_t back = i - ahead;
+      if (absl::Status used = stash.Use(back); !used.ok()) return used;
+      // In two parts, as of two microbatches.
+      absl::Status status = binding_->GatherGradients(
+          [&] { (losses[back] * 0.25).backward({}, /*retain_graph=*/true); });
+      status.Update(binding_->GatherGradients([&] { (losses[back] * 0.75).backward(); }));
+      if (status.ok()) status = stash.Submit(back);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+
+  std::unique_ptr<Squares> module_;
+  std::unique_ptr<FakeSession> session_;  // destroyed after the binding
+  std::unique_ptr<ModuleBinding> binding_;
+  std::vector<StepPlan> plans_;
+  std::vector<uint64_t> decided_;
+};
+
+// w(t + 1) = w(t) - rate * gradient(w(t - delay)), or w(0) where there is none.
+double Delayed(size_t steps, size_t delay) {
+  std::vector<double> weights = {2.0};
+  for (size_t t = 0; t < steps; ++t) {
+    const double old = weights[t > delay ? t - delay : 0];
+    weights.push_back(weights[t] - kRate * 3 * old * old * (1 + 0.1 * static_cast<double>(t)));
+  }
+  return weights.back();
+}
+
+TEST_F(WeightStashTest, EveryStepIsComputedWithTheWeightsThatItsDelaySays) {
+  constexpr size_t kSteps = 9;
+  for (size_t delay = 1; delay <= 4; ++delay) {
+    for (size_t ahead = 0; ahead <= delay; ++ahead) {
+      SCOPED_TRACE(testing::Message() << "delay " << delay << ", ahead " << ahead);
+      decided_.clear();
+      Attach(kSteps);
+      {
+        auto stash = Begin(static_cast<uint32_t>(delay));
+        const absl::StatusOr<bool> counted = stash->End(Compute(*stash, ahead));
+        ASSERT_TRUE(counted.ok() && *counted) << counted.status();
+      }
+      EXPECT_EQ(decided_.size(), kSteps);
+      ASSERT_EQ(binding_->Pull(), absl::OkStatus());
+      EXPECT_NEAR(module_->weight[0].item<double>(), Delayed(kSteps, delay), 1e-12);
+    }
+  }
+}
+
+TEST_F(WeightStashTest, WhatTheServiceSaysEndsTheStretchForTheOneWhoComputes) {
+  Attach(6);
+  session_->push_status = absl::AbortedError("the job has failed");
+  auto stash = Begin(1);
+  const absl::Status computed = Compute(*stash, 1);
+  EXPECT_EQ(computed, session_->push_status);
+  EXPECT_EQ(stash->End(computed).status(), session_->push_status);
+}
+
+TEST_F(WeightStashTest, AStepThatTheJobHasGoneOnWithoutIsNoError) {
+  Attach(6);
+  session_->late = {3};
+  auto stash = Begin(1);
+  const absl::StatusOr<bool> counted = stash->End(Compute(*stash, 1));
+  ASSERT_TRUE(counted.ok()) << counted.status();
+  EXPECT_FALSE(*counted);
+  EXPECT_EQ(decided_, (std::vector<uint64_t>{1, 2}));
+}
+
+TEST_F(WeightStashTest, AStageThatCannotGoOnEndsTheJobWithItsOwnReason) {
+  Attach(6);
+  auto stash = Begin(1);
+  ASSERT_EQ(stash->Use(0), absl::OkStatus());
+  const absl::Status why = absl::InvalidArgumentError("backward: no such function");
+  EXPECT_EQ(stash->End(why).status(), why);
+  ASSERT_TRUE(session_->failure().has_value());
+  EXPECT_EQ(session_->failure()->text(), "worker 0: backward: no such function");
+}
+
+// It hears of that from the job; until then it may go on.
+TEST_F(WeightStashTest, AProcessThatIsGoneIsNotTheStagesOwnReason) {
+  Attach(6);
+  auto stash = Begin(1);
+  const absl::Status gone = absl::UnavailableError("stage 1 cannot be reached");
+  EXPECT_EQ(stash->End(gone).status(), gone);
+  EXPECT_FALSE(session_->failure().has_value());
+}
+
+}  // namespace
+}  // namespace parley
