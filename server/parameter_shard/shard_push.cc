@@ -23,10 +23,11 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
     for (size_t i = 0; i < slices.size(); ++i) reply.add_outcomes(STALE);
     return reply;
   }
-  if (!FenceComposition(request.contributor(), request.composition()).ok()) {
+  if (absl::Status status = FenceComposition(request.contributor(), request.composition());
+      !status.ok()) {
+    // No STALE: to a step leader that has not heard of the view the part would be complete.
     counts_.pushes_fenced += slices.size();
-    for (size_t i = 0; i < slices.size(); ++i) reply.add_outcomes(STALE);
-    return reply;
+    return status;
   }
   if (request.step() > open || request.attempt() > attempt_) {
     return absl::UnavailableError(absl::StrCat(
