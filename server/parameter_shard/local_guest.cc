@@ -102,8 +102,9 @@ absl::Status LocalGuest::Push(const LocalRequest& request, CallTime time) {
       request.push(), slices, time,
       [self = shared_from_this(), call = request.call(), time](absl::StatusOr<PushReply> answer) {
         LocalReply reply;
+        const absl::Status status = answer.status();
         if (answer.ok()) *reply.mutable_push() = *std::move(answer);
-        self->Answer("Push", call, time, answer.status(), reply);
+        self->Answer("Push", call, time, status, reply);
       });
   return absl::OkStatus();
 }
@@ -113,8 +114,9 @@ void LocalGuest::Complete(const LocalRequest& request, CallTime time) {
                            [self = shared_from_this(), call = request.call(),
                             time](absl::StatusOr<CompleteReply> answer) {
                              LocalReply reply;
+                             const absl::Status status = answer.status();
                              if (answer.ok()) *reply.mutable_complete() = *std::move(answer);
-                             self->Answer("Complete", call, time, answer.status(), reply);
+                             self->Answer("Complete", call, time, status, reply);
                            });
 }
 
