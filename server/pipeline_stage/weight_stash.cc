@@ -67,14 +67,30 @@ absl::Status WeightStash::Submit(size_t step) {
 }
 
 absl::Status WeightStash::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
+  bool told = false;
+  bool over = false;
+  while (!over) {
+    bool quiet = false;
+    {
+      absl::MutexLock lock(&mu_);
+      while (!ended_ && !quiet && !done()) quiet = changed_.WaitWithTimeout(&mu_, options_.quiet);
+      over = ended_ || done();
+    }
+    if (!over && !std::exchange(told, true)) WaitsFor(what);
+  }
+  if (told) WaitsFor("");
   absl::MutexLock lock(&mu_);
-  waiting_for_ = what;
-  ++waits_;
-  while (!ended_ && !done()) changed_.Wait(&mu_);
-  waiting_for_.clear();
   if (!error_.ok()) return error_;
   // Its last step was decided, which needs nothing more; or one of them has gone on without it.
   return done() ? absl::OkStatus() : absl::AbortedError("the job has gone on without this step");
+}
+
+void WeightStash::WaitsFor(const std::string& what) {
+  {
+    absl::MutexLock lock(&mu_);
+    waits_for_ = what;
+  }
+  session_.Wake();
 }
 
 void WeightStash::Wake() {
@@ -115,28 +131,28 @@ void WeightStash::Exchange() {
 }
 
 absl::Status WeightStash::AwaitSubmitted(size_t step) {
-  const std::string what = absl::StrCat("computing step ", options_.plans[step].step,
-                                        " of a stretch of ", options_.plans.size());
   while (true) {
-    uint64_t waits = 0;
+    std::string waits_for;
     {
       absl::MutexLock lock(&mu_);
-      waits = waits_;
+      waits_for = waits_for_;
     }
-    bool stopped = false;
-    absl::Status waited = session_.AwaitPeers(what, [&] {
+    const std::string what =
+        absl::StrCat("computing step ", options_.plans[step].step, " of a stretch of ",
+                     options_.plans.size(), waits_for.empty() ? "" : ": ", waits_for);
+    bool stopped = false, submitted = false, waits_on = true;
+    const absl::Status waited = session_.AwaitPeers(what, [&] {
       absl::MutexLock lock(&mu_);
       stopped = stopped_;
-      return stopped_ || submitted_.count(step) > 0;
+      submitted = submitted_.count(step) > 0;
+      waits_on = waits_for_ == waits_for;
+      return stopped || submitted || !waits_on;
     });
     if (stopped) return absl::CancelledError("the stage has given the stretch up");
-    if (!absl::IsDeadlineExceeded(waited)) return waited;
-    absl::MutexLock lock(&mu_);
-    // Nothing has come for it in all that time.
-    if (!waiting_for_.empty() && waits == waits_) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("the stage is ", waiting_for_, ": ", waited.message()));
-    }
+    if (submitted) return absl::OkStatus();
+    // Nothing has come for it in all that time; or it computes, which may take as long as it will.
+    const bool too_long = absl::IsDeadlineExceeded(waited) && waits_on && !waits_for.empty();
+    if (too_long || (!waited.ok() && !absl::IsDeadlineExceeded(waited))) return waited;
   }
 }
 

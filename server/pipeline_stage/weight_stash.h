@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "client/pipeline/peer_waiter.h"
 #include "client/session.h"
 #include "client/torch/module_binding.h"
@@ -33,6 +34,8 @@ class WeightStash final : public PeerWaiter {
   struct Options {
     std::vector<StepPlan> plans;  // of the stretch, as Session::Ahead gives them; at least one
     uint32_t delay = 1;           // steps
+    // What the training thread has waited for so long the session tells (Session::TellWaits).
+    absl::Duration quiet = absl::Seconds(1);
     // A step is decided; on the stash's thread, one after the other.
     std::function<void(const Verdict&, const StepPlan&)> on_decided;
   };
@@ -67,6 +70,7 @@ class WeightStash final : public PeerWaiter {
   void Exchange();                        // the thread
   absl::Status ExchangeStep(size_t step);
   absl::Status AwaitSubmitted(size_t step);
+  void WaitsFor(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
   absl::Status KeepVersion(uint64_t version);
 
   const Options options_;
@@ -82,10 +86,10 @@ class WeightStash final : public PeerWaiter {
   std::map<uint64_t, ModuleBinding::StepTensors> versions_ ABSL_GUARDED_BY(mu_);
   std::vector<ModuleBinding::StepTensors> free_ ABSL_GUARDED_BY(mu_);            // to be used again
   std::map<size_t, ModuleBinding::StepTensors> submitted_ ABSL_GUARDED_BY(mu_);  // not sent yet
-  std::string waiting_for_ ABSL_GUARDED_BY(mu_);  // what the training thread waits for; or empty
-  uint64_t waits_ ABSL_GUARDED_BY(mu_) = 0;       // how often it has begun to
-  bool stopped_ ABSL_GUARDED_BY(mu_) = false;     // the training thread submits no more
-  bool ended_ ABSL_GUARDED_BY(mu_) = false;       // the thread has
+  // What the training thread has waited for since a while; or empty.
+  std::string waits_for_ ABSL_GUARDED_BY(mu_);
+  bool stopped_ ABSL_GUARDED_BY(mu_) = false;  // the training thread submits no more
+  bool ended_ ABSL_GUARDED_BY(mu_) = false;    // the thread has
   bool stale_ ABSL_GUARDED_BY(mu_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mu_);
 };

@@ -46,8 +46,9 @@ class WeightStashTest : public ::testing::Test {
     ASSERT_EQ(binding_->Attach(*session_, 10, 0), absl::OkStatus());
   }
 
-  std::unique_ptr<WeightStash> Begin(uint32_t delay) {
+  std::unique_ptr<WeightStash> Begin(uint32_t delay, absl::Duration quiet = absl::Seconds(1)) {
     WeightStash::Options options;
+    options.quiet = quiet;
     options.plans = plans_;
     options.delay = delay;
     options.on_decided = [this](const Verdict& verdict, const StepPlan& plan) {
@@ -123,6 +124,24 @@ TEST_F(WeightStashTest, WhatTheServiceSaysEndsTheStretchForTheOneWhoComputes) {
   const absl::Status computed = Compute(*stash, 1);
   EXPECT_EQ(computed, session_->push_status);
   EXPECT_EQ(stash->End(computed).status(), session_->push_status);
+}
+
+TEST_F(WeightStashTest, WhatAStageWaitsForTheSessionTells) {
+  Attach(2);
+  auto stash = Begin(1, /*quiet=*/absl::Milliseconds(1));
+  const auto told = [&] {
+    return session_->HasAwaitedPeers("computing step 1 of a stretch of 2: waiting for an input");
+  };
+  EXPECT_EQ(stash->AwaitPeers("waiting for an input", told), absl::OkStatus());
+  // And afterwards that it computes.
+  const auto computes = [&] {
+    return session_->HasAwaitedPeers("computing step 2 of a stretch of 2");
+  };
+  ASSERT_EQ(stash->Use(0), absl::OkStatus());
+  ASSERT_EQ(stash->Submit(0), absl::OkStatus());
+  EXPECT_EQ(stash->AwaitPeers("", computes), absl::OkStatus());
+  ASSERT_EQ(stash->Submit(1), absl::OkStatus());
+  EXPECT_TRUE(stash->End(absl::OkStatus()).ok());
 }
 
 TEST_F(WeightStashTest, AStepThatTheJobHasGoneOnWithoutIsNoError) {

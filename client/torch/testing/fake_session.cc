@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/tensor.h"
 
@@ -109,8 +110,17 @@ std::optional<StepPlan> FakeSession::NextStep() {
   return plans_[next_++];
 }
 
-absl::Status FakeSession::AwaitPeers(const std::string& /*what*/,
-                                     const std::function<bool()>& done) {
+bool FakeSession::HasAwaitedPeers(const std::string& what) const {
+  absl::MutexLock lock(&mu_);
+  return std::any_of(awaited_peers_.begin(), awaited_peers_.end(),
+                     [&](const std::string& one) { return absl::EndsWith(one, what); });
+}
+
+absl::Status FakeSession::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
+  {
+    absl::MutexLock lock(&mu_);
+    awaited_peers_.push_back(what);
+  }
   absl::MutexLock lock(&wake_mu_);
   while (!done()) woken_.Wait(&wake_mu_);
   return absl::OkStatus();

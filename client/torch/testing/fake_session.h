@@ -34,6 +34,9 @@ class FakeSession final : public Session {
   const std::vector<double>& losses() const { return losses_; }
   bool finished() const { return finished_; }
 
+  // Whether AwaitPeers was called with this, or something that ends with it.
+  bool HasAwaitedPeers(const std::string& what) const;
+
   // Test switches.
   bool initialize = true;       // must_initialize
   std::vector<double> initial;  // where it is false: each element of tensor i
@@ -109,6 +112,7 @@ class FakeSession final : public Session {
   mutable absl::Mutex mu_;
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> pushed_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::string> awaited_peers_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

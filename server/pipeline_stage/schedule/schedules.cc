@@ -116,11 +116,11 @@ absl::string_view NameOf(ScheduleKind kind) {
 }
 
 const std::vector<ScheduleKind>& AllSchedules() {
-  static const auto* const kAll = new std::vector<ScheduleKind>{
+  static const auto* const all = new std::vector<ScheduleKind>{
       ScheduleKind::kGpipe,       ScheduleKind::kOneFOneB,        ScheduleKind::kEagerOneFOneB,
       ScheduleKind::kInterleaved, ScheduleKind::kZeroBubble,      ScheduleKind::kChimera,
       ScheduleKind::kPipeDream,   ScheduleKind::kTwoBufferWeights};
-  return *kAll;
+  return *all;
 }
 
 absl::StatusOr<Schedule> MakeSchedule(const ScheduleSpec& spec) {
