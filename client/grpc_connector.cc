@@ -6,22 +6,54 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/direct_link.h"
+#include "client/direct_shard_client.h"
 #include "client/grpc_coordinator_client.h"
 #include "client/grpc_shard_client.h"
 #include "client/open_calls.h"
+#include "common/direct/direct_loop.h"
+#include "common/direct/receive_buffers.h"
 
 namespace parley {
 namespace {
 
+// Parameters that were pulled, and whose memory waits to be used again.
+constexpr size_t kKeptBytes = 256 << 20;
+
 class GrpcConnector final : public Connector {
  public:
-  ~GrpcConnector() override { calls_->Close(absl::Seconds(5)); }
+  explicit GrpcConnector(bool direct) : direct_(direct) {}
+  ~GrpcConnector() override {
+    std::vector<std::weak_ptr<DirectLink>> links;
+    {
+      absl::MutexLock lock(&mu_);
+      links.swap(links_);
+    }
+    for (const auto& link : links) {
+      if (const auto here = link.lock()) here->Close();
+    }
+    loop_.reset();  // their last answers may still make calls
+    calls_->Close(absl::Seconds(5));
+  }
 
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
     return Keep(MakeGrpcCoordinatorClient(address, calls_));
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return Keep(MakeGrpcShardClient(address, calls_));
+    GrpcShard shard = MakeGrpcShardClient(address, calls_);
+    Keep(shard.client);
+    if (!direct_) return shard.client;
+    absl::MutexLock lock(&mu_);
+    if (loop_ == nullptr) {
+      absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
+      if (!loop.ok()) return shard.client;
+      loop_ = *std::move(loop);
+    }
+    std::erase_if(links_, [](const auto& link) { return link.expired(); });
+    const auto link =
+        std::make_shared<DirectLink>(address, *loop_, buffers_, std::move(shard.find_direct));
+    links_.push_back(link);
+    return std::make_shared<DirectShardClient>(std::move(shard.client), link);
   }
 
  private:
@@ -34,13 +66,19 @@ class GrpcConnector final : public Connector {
     return client;
   }
 
+  const bool direct_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
+  const std::shared_ptr<ReceiveBuffers> buffers_ = std::make_shared<ReceiveBuffers>(kKeptBytes);
   absl::Mutex mu_;
   std::vector<std::shared_ptr<void>> clients_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::weak_ptr<DirectLink>> links_ ABSL_GUARDED_BY(mu_);
+  std::unique_ptr<DirectLoop> loop_;  // with the first shard
 };
 
 }  // namespace
 
-std::unique_ptr<Connector> MakeGrpcConnector() { return std::make_unique<GrpcConnector>(); }
+std::unique_ptr<Connector> MakeGrpcConnector(bool direct) {
+  return std::make_unique<GrpcConnector>(direct);
+}
 
 }  // namespace parley

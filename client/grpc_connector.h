@@ -11,10 +11,14 @@ namespace parley {
 // thread waits for a peer. Statuses that gRPC itself makes name the peer's host:port. Messages of
 // up to kMaxMessageBytes (common/rpc/channel.h); deadlines at most an hour ahead.
 //
-// `done` runs on a thread of gRPC. Dropping a client does not end its calls, their `done` still
-// runs: at their deadlines at the latest, or when the connector goes, which cancels what is open
-// (Cancelled) and waits for it; so the connector must not be destroyed by a `done`.
-std::unique_ptr<Connector> MakeGrpcConnector();
+// direct: Push, Complete and Pull go over direct connections (docs/direct_connections.md) to shards
+// that take them, from when such a connection stands.
+//
+// `done` runs on a thread of gRPC or of the connector. Dropping a client does not end its calls,
+// their `done` still runs: at their deadlines at the latest, or when the connector goes, which
+// cancels what is open (Cancelled) and waits for it; so the connector must not be destroyed by a
+// `done`.
+std::unique_ptr<Connector> MakeGrpcConnector(bool direct = true);
 
 }  // namespace parley
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -23,8 +24,23 @@
 #include "common/replies.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
+#include "common/rpc/tensor_wire.h"
+#include "common/tensor_slice.h"
 
 namespace parley {
+
+// For CallBytes: reads a message without tensors from the bytes of the answer.
+template <class Reply>
+Done<grpc::ByteBuffer> ParsingBytes(Done<Reply> done) {
+  return [done = std::move(done)](const absl::StatusOr<grpc::ByteBuffer>& bytes) {
+    Reply reply;
+    std::vector<TensorSlice> none;
+    absl::Status status = bytes.status();
+    if (status.ok()) status = DecodeTensors(*bytes, kNoSlices, reply, none);
+    if (!status.ok()) return done(status);
+    done(std::move(reply));
+  };
+}
 
 // The process at one address (host:port) that serves `Service`, a class that gRPC generated: the
 // channels to it, and how every call of it is made. Owned by a client; connects lazily;
@@ -49,7 +65,7 @@ class GrpcPeer {
                                  std::function<void(grpc::Status)>),
             const Request& request, absl::Time deadline, Done<Reply> done) const {
     Begin<Reply>(
-        deadline, std::move(done),
+        deadline, std::move(done), nullptr,
         [&](grpc::ClientContext* context, Reply* reply, std::function<void(grpc::Status)> on_end) {
           (stub_->async()->*method)(context, &request, reply, std::move(on_end));
         });
@@ -57,10 +73,11 @@ class GrpcPeer {
 
   // The same for a method of this name ("/parley.ParameterShard/Push"), with the bytes of request
   // and reply. What of the request is borrowed gRPC may read until it lets go of it, which can be
-  // after the call's end.
+  // after the call's end. peer: set before `done` runs to the address that has answered, as gRPC
+  // writes it ("ipv4:10.0.0.1:7000").
   void CallBytes(const std::string& method, const grpc::ByteBuffer& request, absl::Time deadline,
-                 Done<grpc::ByteBuffer> done) const {
-    Begin<grpc::ByteBuffer>(deadline, std::move(done),
+                 Done<grpc::ByteBuffer> done, std::shared_ptr<std::string> peer = nullptr) const {
+    Begin<grpc::ByteBuffer>(deadline, std::move(done), std::move(peer),
                             [&](grpc::ClientContext* context, grpc::ByteBuffer* reply,
                                 std::function<void(grpc::Status)> on_end) {
                               bytes_[next_++ % bytes_.size()].UnaryCall(
@@ -74,6 +91,7 @@ class GrpcPeer {
   template <class Reply>
   struct OpenCall {
     static void End(std::unique_ptr<OpenCall> call, const grpc::Status& status) {
+      if (call->peer != nullptr) *call->peer = call->context.peer();
       if (status.ok()) {
         call->done(std::move(call->reply));
       } else {
@@ -91,12 +109,14 @@ class GrpcPeer {
     Reply reply;
     Done<Reply> done;
     std::string address;
+    std::shared_ptr<std::string> peer;  // nullptr: nobody asks
     std::shared_ptr<OpenCalls> calls;
   };
 
   // Makes the call that `start(context, reply, on_end)` starts.
   template <class Reply, class Start>
-  void Begin(absl::Time deadline, Done<Reply> done, const Start& start) const {
+  void Begin(absl::Time deadline, Done<Reply> done, std::shared_ptr<std::string> peer,
+             const Start& start) const {
     auto call = std::make_unique<OpenCall<Reply>>();
     call->context.set_deadline(
         absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Hours(1))));
@@ -105,6 +125,7 @@ class GrpcPeer {
     }
     call->done = std::move(done);
     call->address = address_;
+    call->peer = std::move(peer);
     call->calls = calls_;
     OpenCall<Reply>* raw = call.release();  // until its end it belongs to gRPC
     start(&raw->context, &raw->reply, [raw](const grpc::Status& status) {

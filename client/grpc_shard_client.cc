@@ -12,6 +12,7 @@ namespace {
 
 constexpr char kPushMethod[] = "/parley.ParameterShard/Push";
 constexpr char kPullMethod[] = "/parley.ParameterShard/Pull";
+constexpr char kFindMethod[] = "/parley.ParameterShard/FindDirect";
 
 class GrpcShardClient final : public ShardClient {
  public:
@@ -49,14 +50,7 @@ class GrpcShardClient final : public ShardClient {
   }
   void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
     peer_.CallBytes(kPushMethod, EncodeTensors(push.head, kPushSlicesField, push.slices), deadline,
-                    [done = std::move(done)](const absl::StatusOr<grpc::ByteBuffer>& bytes) {
-                      PushReply reply;
-                      std::vector<TensorSlice> none;
-                      absl::Status status = bytes.status();
-                      if (status.ok()) status = DecodeTensors(*bytes, kNoSlices, reply, none);
-                      if (!status.ok()) return done(status);
-                      done(std::move(reply));
-                    });
+                    ParsingBytes(std::move(done)));
   }
   void PullTensors(const PullRequest& request, absl::Time deadline,
                    Done<TensorPull> done) override {
@@ -73,6 +67,11 @@ class GrpcShardClient final : public ShardClient {
                       done(std::move(pulled));
                     });
   }
+  void FindDirect(absl::Time deadline, std::shared_ptr<std::string> peer,
+                  Done<FindDirectReply> done) const {
+    peer_.CallBytes(kFindMethod, EncodeMessage(FindDirectRequest()), deadline,
+                    ParsingBytes(std::move(done)), std::move(peer));
+  }
   void WhyFailed(const WhyFailedRequest& request, absl::Time deadline,
                  Done<WhyFailedReply> done) override {
     peer_.Call(&Stub::WhyFailed, request, deadline, std::move(done));
@@ -86,9 +85,12 @@ class GrpcShardClient final : public ShardClient {
 
 }  // namespace
 
-std::shared_ptr<ShardClient> MakeGrpcShardClient(std::string address,
-                                                 std::shared_ptr<OpenCalls> calls) {
-  return std::make_shared<GrpcShardClient>(std::move(address), std::move(calls));
+GrpcShard MakeGrpcShardClient(std::string address, std::shared_ptr<OpenCalls> calls) {
+  const auto client = std::make_shared<GrpcShardClient>(std::move(address), std::move(calls));
+  return {client, [client](absl::Time deadline, std::shared_ptr<std::string> peer,
+                           Done<FindDirectReply> done) {
+            client->FindDirect(deadline, std::move(peer), std::move(done));
+          }};
 }
 
 }  // namespace parley

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "client/direct_link.h"
 #include "client/open_calls.h"
 #include "client/shard_client.h"
 
@@ -11,8 +12,11 @@ namespace parley {
 
 // A client over gRPC for the parameter shard at host:port; connects lazily
 // (client/grpc_connector.h).
-std::shared_ptr<ShardClient> MakeGrpcShardClient(std::string address,
-                                                 std::shared_ptr<OpenCalls> calls);
+struct GrpcShard {
+  std::shared_ptr<ShardClient> client;
+  DirectLink::Find find_direct;  // keeps the client
+};
+GrpcShard MakeGrpcShardClient(std::string address, std::shared_ptr<OpenCalls> calls);
 
 }  // namespace parley
 

@@ -6,6 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/forwarding_shard.h"
 #include "client/local_link.h"
 #include "common/shared_memory/segment_heap.h"
 
@@ -13,62 +14,39 @@ namespace parley {
 namespace {
 
 // The shard through its link, where that is up.
-class LocalShardClient final : public ShardClient {
+class LocalShardClient final : public ForwardingShard {
  public:
   LocalShardClient(std::shared_ptr<ShardClient> remote, std::shared_ptr<LocalLink> link)
-      : remote_(std::move(remote)), link_(std::move(link)) {}
+      : ForwardingShard(std::move(remote)), link_(std::move(link)) {}
   ~LocalShardClient() override { link_->Close(); }
 
   bool ReadsLentMemory() const override { return link_->ready(); }
   bool KeepsOrder() const override { return link_->ready() && *remote_pushes_ == 0; }
-  bool JoinsCalls() const override { return !link_->ready() && remote_->JoinsCalls(); }
+  bool JoinsCalls() const override { return !link_->ready() && remote()->JoinsCalls(); }
 
-  void Initialize(const InitializeRequest& request, absl::Time deadline,
-                  Done<InitializeReply> done) override {
-    remote_->Initialize(request, deadline, std::move(done));
-  }
-  void Push(const PushRequest& request, absl::Time deadline, Done<PushReply> done) override {
-    remote_->Push(request, deadline, std::move(done));
-  }
   void Complete(const CompleteRequest& request, absl::Time deadline,
                 Done<CompleteReply> done) override {
     // A verdict that is too large for the link.
-    Done<CompleteReply> local = [remote = remote_, request, deadline,
+    Done<CompleteReply> local = [remote = remote(), request, deadline,
                                  done](absl::StatusOr<CompleteReply> reply) {
       if (absl::IsUnimplemented(reply.status())) return remote->Complete(request, deadline, done);
       done(std::move(reply));
     };
     if (link_->Complete(request, deadline, local)) return;
-    remote_->Complete(request, deadline, std::move(done));
-  }
-  void Enter(const EnterRequest& request, absl::Time deadline, Done<EnterReply> done) override {
-    remote_->Enter(request, deadline, std::move(done));
-  }
-  void Close(const CloseRequest& request, absl::Time deadline, Done<CloseReply> done) override {
-    remote_->Close(request, deadline, std::move(done));
-  }
-  void Decide(const DecideRequest& request, absl::Time deadline, Done<DecideReply> done) override {
-    remote_->Decide(request, deadline, std::move(done));
-  }
-  void Advance(const AdvanceRequest& request, absl::Time deadline,
-               Done<AdvanceReply> done) override {
-    remote_->Advance(request, deadline, std::move(done));
-  }
-  void Pull(const PullRequest& request, absl::Time deadline, Done<PullReply> done) override {
-    remote_->Pull(request, deadline, std::move(done));
+    remote()->Complete(request, deadline, std::move(done));
   }
   void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
     if (link_->Push(push, deadline, done)) return;
     ++*remote_pushes_;
-    remote_->PushTensors(push, deadline,
-                         [open = remote_pushes_, done](absl::StatusOr<PushReply> reply) {
-                           --*open;
-                           done(std::move(reply));
-                         });
+    remote()->PushTensors(push, deadline,
+                          [open = remote_pushes_, done](absl::StatusOr<PushReply> reply) {
+                            --*open;
+                            done(std::move(reply));
+                          });
   }
   void PullTensors(const PullRequest& request, absl::Time deadline,
                    Done<TensorPull> done) override {
-    Done<TensorPull> local = [remote = remote_, request, deadline,
+    Done<TensorPull> local = [remote = remote(), request, deadline,
                               done](absl::StatusOr<TensorPull> pulled) {
       // Some of the values lie where the shard cannot show them.
       if (absl::IsUnimplemented(pulled.status())) {
@@ -77,15 +55,10 @@ class LocalShardClient final : public ShardClient {
       done(std::move(pulled));
     };
     if (link_->Pull(request, deadline, local)) return;
-    remote_->PullTensors(request, deadline, std::move(done));
-  }
-  void WhyFailed(const WhyFailedRequest& request, absl::Time deadline,
-                 Done<WhyFailedReply> done) override {
-    remote_->WhyFailed(request, deadline, std::move(done));
+    remote()->PullTensors(request, deadline, std::move(done));
   }
 
  private:
-  const std::shared_ptr<ShardClient> remote_;
   const std::shared_ptr<LocalLink> link_;
   // That go by gRPC and have no answer; shared with these.
   const std::shared_ptr<std::atomic<int>> remote_pushes_ = std::make_shared<std::atomic<int>>(0);

@@ -237,13 +237,16 @@ PushWindow::Outcomes PushWindow::outcomes() const {
 }
 
 void PushWindow::Abandon() {
-  absl::MutexLock lock(&mu_);
-  for (Lane& lane : lanes_) {
-    lane.waiting.clear();
-    lane.waiting_bytes = 0;
+  {
+    absl::MutexLock lock(&mu_);
+    for (Lane& lane : lanes_) {
+      lane.waiting.clear();
+      lane.waiting_bytes = 0;
+    }
+    // They are encoding their last message.
+    mu_.Await(absl::Condition(this, &PushWindow::NobodyPumps));
   }
-  // They are encoding their last message.
-  mu_.Await(absl::Condition(this, &PushWindow::NobodyPumps));
+  calls_.DropUnsent();
 }
 
 bool PushWindow::NobodyPumps() const {

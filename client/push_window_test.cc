@@ -99,6 +99,16 @@ TEST_F(PushWindowTest, OfAShardThatKeepsOrderItIsEnoughThatAllIsSent) {
   EXPECT_FALSE(window->AllAcknowledged(1));
 }
 
+TEST_F(PushWindowTest, WhatIsGivenUpIsNotSentAnyMore) {
+  const auto window = MakeWindow();
+  window->Begin(1, 0, 1);
+  for (size_t tensor = 0; tensor < 40; ++tensor) window->Add(tensor);
+  const int drops = shards_.drops(1);
+  window->Abandon();  // the gradients may be written again
+  EXPECT_GT(shards_.drops(0), 0);
+  EXPECT_GT(shards_.drops(1), drops);
+}
+
 class LargeSlicesTest : public PushWindowTest {
  protected:
   LargeSlicesTest() : PushWindowTest(2000) {}  // twice the window

@@ -44,7 +44,10 @@ class ServiceCalls {
         queue_(std::move(queue)),
         timers_(std::move(timers)),
         caller_(timers_, seed) {}
-  ~ServiceCalls() { *gone_ = true; }
+  ~ServiceCalls() {
+    *gone_ = true;
+    DropUnsent();
+  }
 
   // Not thread-safe with the calls below: before the first one to a shard, once. host:port by
   // ordinal.
@@ -60,6 +63,11 @@ class ServiceCalls {
 
   // Whether small slices should go with the Complete (ShardClient::JoinsCalls).
   bool JoinsCalls(uint32_t shard) const { return shards_[shard]->JoinsCalls(); }
+
+  // The tensors of pushes that were begun may be written again (ShardClient::DropUnsent).
+  void DropUnsent() {
+    for (const auto& shard : shards_) shard->DropUnsent();
+  }
 
   // The answer, on the training thread in AnswerQueue::RunUntil.
   template <class Reply>

@@ -51,6 +51,10 @@ class ShardClient {
   // Whether a call costs so much that what is small of a step should travel with its Complete
   // (CompleteRequest.pushed and pulled).
   virtual bool JoinsCalls() const { return false; }
+  // What was called before may be given up, and the tensors of its pushes written again when this
+  // returns: what has not been sent yet is not sent any more (these attempts fail), where it might
+  // else be followed by a Complete that was called before, too.
+  virtual void DropUnsent() {}
   virtual void WhyFailed(const WhyFailedRequest&, absl::Time deadline, Done<WhyFailedReply>) = 0;
 };
 

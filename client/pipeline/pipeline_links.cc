@@ -44,6 +44,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   std::unique_ptr<PipelineLinks> links = absl::WrapUnique(new PipelineLinks(options, session));
   RemoteAgent::Options agent;
   agent.job = options.job;
+  agent.listen = options.listen;
   agent.advertise = options.address;
   agent.service = options.service;
   // Who is dead the coordinator says; whoever is slow is to be waited for.

@@ -30,7 +30,8 @@ class PipelineLinks {
  public:
   struct Options {
     std::string job;
-    std::string address;                          // host:port at which `service` is served
+    std::string listen;                           // host:port at which `service` is served
+    std::string address;                          // the same as others know it
     ReferenceService* service = nullptr;          // outlives the links
     absl::Duration liveness = absl::Seconds(10);  // of the job
     absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet

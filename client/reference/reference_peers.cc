@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/clock.h"
+#include "client/reference/direct_references.h"
 #include "client/reference/value_wire.h"
 #include "common/rpc/tensor_wire.h"
 
@@ -16,6 +17,9 @@ namespace {
 
 constexpr char kCallMethod[] = "/parley.RemoteReferences/Call";
 constexpr char kFetchMethod[] = "/parley.RemoteReferences/Fetch";
+constexpr char kFindMethod[] = "/parley.RemoteReferences/FindDirect";
+// Fetched values that wait to be used again as memory for others.
+constexpr size_t kKeptBytes = 256 << 20;
 
 template <class Reply>
 Done<Reply> AsFromOwner(const Done<FromOwner>& done) {
@@ -70,13 +74,22 @@ struct Sender {
 
 }  // namespace
 
+ReferencePeers::ReferencePeers(bool takes_direct)
+    : buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {
+  if (!takes_direct) return;
+  absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
+  if (loop.ok()) loop_ = *std::move(loop);  // else all goes by gRPC
+}
+
 void ReferencePeers::Send(const ToOwner& message, absl::Duration patience, Done<FromOwner> done) {
   if (std::holds_alternative<OpenSessionRequest>(message.request)) OpenLink(message.address);
   if (const auto* const call = std::get_if<OutgoingCall>(&message.request); call != nullptr) {
     const std::shared_ptr<LocalReferenceLink> link = LinkTo(message.address);
     if (link != nullptr && link->Call(*call, absl::Now() + patience, done)) return;
   }
-  std::visit(Sender{PeerAt(message.address), absl::Now() + patience, done}, message.request);
+  const absl::Time deadline = absl::Now() + patience;
+  if (SendDirectly(message, deadline, done)) return;
+  std::visit(Sender{PeerAt(message.address), deadline, done}, message.request);
 }
 
 std::shared_ptr<LocalReferenceLink> ReferencePeers::LinkTo(const std::string& address) {
@@ -95,20 +108,57 @@ void ReferencePeers::OpenLink(const std::string& address) {
     links_.erase(found);
   }
   absl::StatusOr<std::shared_ptr<LocalReferenceLink>> link = LocalReferenceLink::Open(address);
-  if (link.ok()) links_[address] = *std::move(link);
+  if (link.ok()) {
+    links_[address] = *std::move(link);
+  } else if (loop_ != nullptr && !direct_.contains(address)) {
+    direct_[address] = std::make_shared<DirectLink>(
+        address, *loop_, buffers_, [this, address](absl::Time deadline, auto peer, auto done) {
+          FindDirect(address, deadline, std::move(peer), std::move(done));
+        });
+  }
+}
+
+void ReferencePeers::FindDirect(const std::string& address, absl::Time deadline,
+                                std::shared_ptr<std::string> peer, Done<FindDirectReply> done) {
+  PeerAt(address).CallBytes(kFindMethod, EncodeMessage(FindDirectRequest()), deadline,
+                            ParsingBytes(std::move(done)), std::move(peer));
+}
+
+std::shared_ptr<DirectLink> ReferencePeers::DirectTo(const std::string& address) {
+  absl::MutexLock lock(&mu_);
+  const auto found = direct_.find(address);
+  return found == direct_.end() ? nullptr : found->second;
+}
+
+bool ReferencePeers::SendDirectly(const ToOwner& message, absl::Time deadline,
+                                  Done<FromOwner>& done) {
+  const auto* const call = std::get_if<OutgoingCall>(&message.request);
+  const auto* const fetch = std::get_if<FetchRequest>(&message.request);
+  const bool opens = std::holds_alternative<OpenSessionRequest>(message.request);
+  if (call == nullptr && fetch == nullptr && !opens) return false;
+  const std::shared_ptr<DirectLink> link = DirectTo(message.address);
+  if (link == nullptr) return false;
+  if (call != nullptr) return CallDirectly(*link, *call, deadline, done);
+  if (fetch != nullptr) return FetchDirectly(*link, *fetch, deadline, done);
+  link->Open();  // with the session, which goes by gRPC
+  return false;
 }
 
 void ReferencePeers::Close(absl::Duration patience) {
   calls_->AwaitNone(patience);
   std::vector<std::shared_ptr<LocalReferenceLink>> links;
+  std::map<std::string, std::shared_ptr<DirectLink>> direct;
   {
     absl::MutexLock lock(&mu_);
     closed_ = true;
     links.swap(former_);
     for (auto& [address, link] : links_) links.push_back(std::move(link));
     links_.clear();
+    direct.swap(direct_);
   }
   for (const auto& link : links) link->Join();
+  for (const auto& [address, link] : direct) link->Close();
+  loop_.reset();
   calls_->Close(absl::Seconds(5));
 }
 

@@ -9,19 +9,25 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "client/direct_link.h"
 #include "client/grpc_peer.h"
 #include "client/open_calls.h"
 #include "client/reference/local_reference_link.h"
 #include "client/reference/reference_holder.h"
+#include "common/direct/direct_loop.h"
+#include "common/direct/receive_buffers.h"
 #include "common/replies.h"
 #include "proto/remote_reference.grpc.pb.h"
 
 namespace parley {
 
-// The processes that this one sends messages of references to: by gRPC, and calls to those on this
-// machine through shared memory. Thread-safe.
+// The processes that this one sends messages of references to: by gRPC; calls to those on this
+// machine through shared memory, and what carries values to others over direct connections.
+// Thread-safe.
 class ReferencePeers {
  public:
+  // takes_direct: false where all but what goes through shared memory is to go by gRPC.
+  explicit ReferencePeers(bool takes_direct);
   ~ReferencePeers() { Close(absl::ZeroDuration()); }
 
   // One attempt. `done` runs on a thread of gRPC, or here if this process is ending.
@@ -39,6 +45,12 @@ class ReferencePeers {
   std::shared_ptr<LocalReferenceLink> LinkTo(const std::string& address);
   // With each session, so that a process that was started again is found.
   void OpenLink(const std::string& address);
+  // nullptr: there is none, as for a process on this machine.
+  std::shared_ptr<DirectLink> DirectTo(const std::string& address);
+  void FindDirect(const std::string& address, absl::Time deadline,
+                  std::shared_ptr<std::string> peer, Done<FindDirectReply> done);
+  // False: not begun.
+  bool SendDirectly(const ToOwner& message, absl::Time deadline, Done<FromOwner>& done);
 
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   absl::Mutex mu_;
@@ -49,6 +61,9 @@ class ReferencePeers {
   std::map<std::string, std::shared_ptr<LocalReferenceLink>> links_ ABSL_GUARDED_BY(mu_);
   // Links that are over: their threads may be the ones that found it out, and so end with this.
   std::vector<std::shared_ptr<LocalReferenceLink>> former_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::shared_ptr<DirectLink>> direct_ ABSL_GUARDED_BY(mu_);
+  const std::shared_ptr<ReceiveBuffers> buffers_;
+  std::unique_ptr<DirectLoop> loop_;  // nullptr: no direct connections
 };
 
 }  // namespace parley

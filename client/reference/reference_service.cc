@@ -12,9 +12,22 @@
 
 namespace parley {
 
-void ReferenceService::Serve(std::shared_ptr<ReferenceHost> host) {
+void ReferenceService::Serve(std::shared_ptr<ReferenceHost> host, const FindDirectReply& direct) {
   absl::MutexLock lock(&mu_);
   host_ = std::move(host);
+  direct_ = direct;
+}
+
+grpc::ServerUnaryReactor* ReferenceService::FindDirect(grpc::CallbackServerContext* context,
+                                                       const FindDirectRequest* /*request*/,
+                                                       FindDirectReply* reply) {
+  {
+    absl::MutexLock lock(&mu_);
+    *reply = direct_;
+  }
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 template <class Body>

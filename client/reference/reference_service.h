@@ -14,11 +14,11 @@
 namespace parley {
 
 // All methods by callbacks, those that carry values on bytes.
-using CallbackRemoteReferences =
-    RemoteReferences::WithRawCallbackMethod_Call<RemoteReferences::WithRawCallbackMethod_Fetch<
+using CallbackRemoteReferences = RemoteReferences::WithRawCallbackMethod_Call<
+    RemoteReferences::WithRawCallbackMethod_Fetch<RemoteReferences::WithCallbackMethod_FindDirect<
         RemoteReferences::WithCallbackMethod_Open<RemoteReferences::WithCallbackMethod_Renew<
             RemoteReferences::WithCallbackMethod_Leave<RemoteReferences::WithCallbackMethod_Fork<
-                RemoteReferences::WithCallbackMethod_Drop<RemoteReferences::Service>>>>>>>;
+                RemoteReferences::WithCallbackMethod_Drop<RemoteReferences::Service>>>>>>>>;
 
 // The RemoteReferences service over a ReferenceHost: decodes, calls, encodes. Runs on gRPC's
 // threads, none of which waits.
@@ -26,8 +26,12 @@ class ReferenceService final : public CallbackRemoteReferences {
  public:
   // Refuses all (Unavailable) until it has a host: a server's own address is known only when it
   // serves.
-  void Serve(std::shared_ptr<ReferenceHost> host);
+  // direct: where direct connections are taken, if they are.
+  void Serve(std::shared_ptr<ReferenceHost> host, const FindDirectReply& direct);
 
+  grpc::ServerUnaryReactor* FindDirect(grpc::CallbackServerContext* context,
+                                       const FindDirectRequest* request,
+                                       FindDirectReply* reply) override;
   grpc::ServerUnaryReactor* Open(grpc::CallbackServerContext* context,
                                  const OpenSessionRequest* request,
                                  OpenSessionReply* reply) override;
@@ -55,6 +59,7 @@ class ReferenceService final : public CallbackRemoteReferences {
 
   absl::Mutex mu_;
   std::shared_ptr<ReferenceHost> host_ ABSL_GUARDED_BY(mu_);
+  FindDirectReply direct_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -19,6 +19,7 @@
 #include "client/reference/reference_service.h"
 #include "client/reference/remote_reference.h"
 #include "client/reference/remote_value.h"
+#include "common/direct/direct_server.h"
 #include "common/replies.h"
 #include "common/rpc/server.h"
 #include "common/shared_memory/local_door.h"
@@ -66,8 +67,10 @@ class RemoteAgent {
     std::set<std::string> at_once;
     // Whether values of processes on this machine may come through shared memory.
     bool shares_memory = true;
-    // In place of all that is about listening: a service that another server has at `advertise`,
-    // and that outlives the agent.
+    // Whether values may go and come over direct connections.
+    bool direct = true;
+    // In place of a server of its own: a service that another one has, which listens at `listen`
+    // and is known as `advertise`. It outlives the agent.
     ReferenceService* service = nullptr;
   };
 
@@ -105,6 +108,7 @@ class RemoteAgent {
     size_t values = 0;    // that live here
     size_t held = 0;      // of other processes'
     size_t sessions = 0;  // that others have here
+    size_t direct = 0;    // calls that came over direct connections, until now
   };
   Counts counts() const;
 
@@ -117,14 +121,15 @@ class RemoteAgent {
 
   const std::map<std::string, RemoteFunction> functions_;
   const std::set<std::string> at_once_;
-  const std::shared_ptr<ReferencePeers> peers_ = std::make_shared<ReferencePeers>();
+  const std::shared_ptr<ReferencePeers> peers_;
   ReferenceService own_service_;
   WorkerThreads threads_;
   std::string address_;
   std::shared_ptr<ReferenceHost> host_;
   // Last: they call the rest.
-  std::unique_ptr<LocalDoor> door_;    // null: the name was taken
-  std::unique_ptr<RpcServer> server_;  // null: it is another's
+  std::unique_ptr<LocalDoor> door_;       // null: the name was taken
+  std::unique_ptr<DirectServer> direct_;  // null: not to be had
+  std::unique_ptr<RpcServer> server_;     // null: it is another's
 };
 
 }  // namespace parley

@@ -26,8 +26,20 @@ using ::testing::HasSubstr;
 
 constexpr absl::Duration kLease = absl::Seconds(2);
 
+// How values go.
+enum class Way { kShared, kDirect, kGrpc };
+
+RemoteAgent::Options OptionsFor(Way way) {
+  RemoteAgent::Options options;
+  options.job = "test";
+  options.listen = "127.0.0.1:0";
+  options.shares_memory = way == Way::kShared;
+  options.direct = way != Way::kGrpc;
+  return options;
+}
+
 // Agents a, b and c of one job, each with the functions of the test, all connected.
-class RemoteAgentTest : public ::testing::Test {
+class RemoteAgentTest : public ::testing::TestWithParam<Way> {
  protected:
   RemoteAgentTest() {
     for (auto& agent : agents_) agent = Start();
@@ -40,9 +52,7 @@ class RemoteAgentTest : public ::testing::Test {
   }
 
   std::unique_ptr<RemoteAgent> Start() {
-    RemoteAgent::Options options;
-    options.job = "test";
-    options.listen = "127.0.0.1:0";
+    RemoteAgent::Options options = OptionsFor(GetParam());
     options.lease = kLease;
     auto agent = RemoteAgent::Start(
         options, {{"add", Add},
@@ -88,7 +98,7 @@ class RemoteAgentTest : public ::testing::Test {
   std::unique_ptr<RemoteAgent> agents_[3];
 };
 
-TEST_F(RemoteAgentTest, AFunctionRunsElsewhereOnValuesFromHere) {
+TEST_P(RemoteAgentTest, AFunctionRunsElsewhereOnValuesFromHere) {
   {
     const auto sum =
         a().Call(b().address(), "add", {a().Make(Numbers({1, 2})), a().Make(Numbers({10, 20}))});
@@ -98,7 +108,7 @@ TEST_F(RemoteAgentTest, AFunctionRunsElsewhereOnValuesFromHere) {
   ExpectAllEmpty();
 }
 
-TEST_F(RemoteAgentTest, AResultIsPassedOnBeforeItIsThere) {
+TEST_P(RemoteAgentTest, AResultIsPassedOnBeforeItIsThere) {
   {
     const auto first = a().Call(b().address(), "add", {a().Make(Numbers({1}))});
     ASSERT_TRUE(first.ok());
@@ -113,13 +123,13 @@ TEST_F(RemoteAgentTest, AResultIsPassedOnBeforeItIsThere) {
   ExpectAllEmpty();
 }
 
-TEST_F(RemoteAgentTest, AProcessMayCallItself) {
+TEST_P(RemoteAgentTest, AProcessMayCallItself) {
   const auto sum = a().Call(a().address(), "add", {a().Make(Numbers({1})), a().Make(Numbers({2}))});
   ASSERT_TRUE(sum.ok()) << sum.status();
   EXPECT_EQ(Fetched(*sum), (std::vector<float>{3}));
 }
 
-TEST_F(RemoteAgentTest, LargeValuesComeWhole) {
+TEST_P(RemoteAgentTest, LargeValuesComeWhole) {
   std::vector<float> numbers(3 << 20);
   for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 1000);
   const auto sum = a().Call(b().address(), "add", {a().Make(Numbers(numbers))});
@@ -127,7 +137,7 @@ TEST_F(RemoteAgentTest, LargeValuesComeWhole) {
   EXPECT_TRUE(Fetched(*sum) == numbers);
 }
 
-TEST_F(RemoteAgentTest, AnErrorStandsInPlaceOfTheValue) {
+TEST_P(RemoteAgentTest, AnErrorStandsInPlaceOfTheValue) {
   const auto failed = a().Call(b().address(), "fail", {});
   ASSERT_TRUE(failed.ok());
   const absl::Status error = failed->Fetch(Soon()).status();
@@ -149,7 +159,7 @@ TEST_F(RemoteAgentTest, AnErrorStandsInPlaceOfTheValue) {
   EXPECT_EQ(after->Fetch(Soon()).status().code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(RemoteAgentTest, WhoeverIsNotThereIsNamed) {
+TEST_P(RemoteAgentTest, WhoeverIsNotThereIsNamed) {
   const std::string nobody = "127.0.0.1:1";
   EXPECT_EQ(a().Call(nobody, "add", {}).status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(a().Connect(nobody, absl::Now() + absl::Milliseconds(300)).code(),
@@ -160,7 +170,7 @@ TEST_F(RemoteAgentTest, WhoeverIsNotThereIsNamed) {
             absl::StatusCode::kInvalidArgument);
 }
 
-TEST_F(RemoteAgentTest, AFetchEndsByItsDeadline) {
+TEST_P(RemoteAgentTest, AFetchEndsByItsDeadline) {
   const auto slow = a().Call(b().address(), "wait", {});
   ASSERT_TRUE(slow.ok());
   EXPECT_EQ(slow->Fetch(absl::Now() + absl::Milliseconds(100)).status().code(),
@@ -169,7 +179,7 @@ TEST_F(RemoteAgentTest, AFetchEndsByItsDeadline) {
   EXPECT_EQ(Fetched(*slow), (std::vector<float>{1}));
 }
 
-TEST_F(RemoteAgentTest, AnOwnerThatEndsIsNoticedByAllWhoHold) {
+TEST_P(RemoteAgentTest, AnOwnerThatEndsIsNoticedByAllWhoHold) {
   const auto slow = a().Call(b().address(), "wait", {});
   ASSERT_TRUE(slow.ok());
   const auto waits = c().Make(Numbers({1}));
@@ -184,7 +194,7 @@ TEST_F(RemoteAgentTest, AnOwnerThatEndsIsNoticedByAllWhoHold) {
   EXPECT_EQ(Fetched(waits), (std::vector<float>{1}));
 }
 
-TEST_F(RemoteAgentTest, WhatWhoEndsHasHeldIsFreed) {
+TEST_P(RemoteAgentTest, WhatWhoEndsHasHeldIsFreed) {
   const auto made = a().Call(b().address(), "add", {a().Make(Numbers({1}))});
   ASSERT_TRUE(made.ok());
   EXPECT_EQ(Fetched(*made), (std::vector<float>{1}));
@@ -193,7 +203,7 @@ TEST_F(RemoteAgentTest, WhatWhoEndsHasHeldIsFreed) {
   ExpectAllEmpty();
 }
 
-TEST_F(RemoteAgentTest, AStepEndsWithAllItsValues) {
+TEST_P(RemoteAgentTest, AStepEndsWithAllItsValues) {
   ReferenceScope scope;
   scope.set_step(3);
   {
@@ -208,32 +218,40 @@ TEST_F(RemoteAgentTest, AStepEndsWithAllItsValues) {
   ExpectAllEmpty();
 }
 
+INSTANTIATE_TEST_SUITE_P(All, RemoteAgentTest,
+                         ::testing::Values(Way::kShared, Way::kDirect, Way::kGrpc),
+                         [](const auto& way) {
+                           return way.param == Way::kShared   ? "SharedMemory"
+                                  : way.param == Way::kDirect ? "Direct"
+                                                              : "Grpc";
+                         });
+
 // What one process sends to another, as the other one's function gets it.
-class SharedMemoryTest : public ::testing::Test {
+class ValuesTest : public ::testing::Test {
  protected:
-  SharedMemoryTest() {
+  explicit ValuesTest(Way way) {
     for (auto& agent : agents_) {
-      RemoteAgent::Options options;
-      options.job = "test";
-      options.listen = "127.0.0.1:0";
+      RemoteAgent::Options options = OptionsFor(way);
       options.at_once = {"keep"};
       auto started = RemoteAgent::Start(
-          options, {{"keep", [this](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
+          options, {{"keep",
+                     [this](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
                        absl::StatusOr<ValuePtr> value = call.arguments.at(0).Fetch(Soon());
                        if (!value.ok()) return value.status();
                        absl::MutexLock lock(&mu_);
                        kept_ = *std::move(value);
                        return RemoteValue();
+                     }},
+                    {"echo", [](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
+                       absl::StatusOr<ValuePtr> value = call.arguments.at(0).Fetch(Soon());
+                       if (!value.ok()) return value.status();
+                       return **value;
                      }}});
       EXPECT_TRUE(started.ok()) << started.status();
       agent = *std::move(started);
     }
     const absl::Status connected = from().Connect(to().address(), Soon());
     EXPECT_TRUE(connected.ok()) << connected;
-    // The link is asked for with the session, and ready a moment later.
-    const absl::Time deadline = Soon();
-    while (!IsShared(*Sent(std::vector<float>(8192, 1))) && absl::Now() < deadline) {
-    }
   }
 
   RemoteAgent& from() { return *agents_[0]; }
@@ -256,15 +274,26 @@ class SharedMemoryTest : public ::testing::Test {
   static const std::byte* Begin(const RemoteValue& value) {
     return value.tensors.at(0).bytes.pieces().front().data();
   }
+
+  std::unique_ptr<RemoteAgent> agents_[2];
+  absl::Mutex mu_;
+  ValuePtr kept_ ABSL_GUARDED_BY(mu_);
+};
+
+class SharedMemoryTest : public ValuesTest {
+ protected:
+  SharedMemoryTest() : ValuesTest(Way::kShared) {
+    // The link is asked for with the session, and ready a moment later.
+    const absl::Time deadline = Soon();
+    while (!IsShared(*Sent(std::vector<float>(8192, 1))) && absl::Now() < deadline) {
+    }
+  }
+
   // Blocks begin with a page; what gRPC receives does not.
   static bool IsShared(const RemoteValue& value) {
     return value.tensors.at(0).bytes.pieces().size() == 1 &&
            reinterpret_cast<uintptr_t>(Begin(value)) % 4096 == 0;
   }
-
-  std::unique_ptr<RemoteAgent> agents_[2];
-  absl::Mutex mu_;
-  ValuePtr kept_ ABSL_GUARDED_BY(mu_);
 };
 
 TEST_F(SharedMemoryTest, ALargeValueStandsWhereItsSenderPutItAndItsBlockIsUsedAgain) {
@@ -329,6 +358,44 @@ TEST_F(SharedMemoryTest, WhatIsWrongCostsItsSenderTheConnectionAlone) {
     EXPECT_TRUE(absl::IsUnavailable(end)) << end;
   }
   EXPECT_TRUE(IsShared(*Sent(std::vector<float>(100'000, 1.5F))));
+}
+
+class DirectValuesTest : public ValuesTest {
+ protected:
+  DirectValuesTest() : ValuesTest(Way::kDirect) {
+    const absl::Time deadline = Soon();
+    while (to().counts().direct == 0 && absl::Now() < deadline) Sent({1});
+  }
+};
+
+TEST_F(DirectValuesTest, AValueComesInOnePieceWhereLibTorchCanUseItAndItsMemoryIsUsedAgain) {
+  ValuePtr first = Sent(std::vector<float>(100'000, 1.5F));
+  EXPECT_EQ(first->tensors.at(0).bytes.pieces().size(), 1u);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(Begin(*first)) % 64, 0u);
+  const ValuePtr second = Sent(std::vector<float>(100'000, 2.5F));
+  EXPECT_EQ(NumbersOf(*first), std::vector<float>(100'000, 1.5F));
+  EXPECT_EQ(NumbersOf(*second), std::vector<float>(100'000, 2.5F));
+  const std::byte* const place = Begin(*first);
+  first = nullptr;
+  const ValuePtr third = Sent(std::vector<float>(100'000, 3.5F));
+  EXPECT_EQ(Begin(*third), place);
+  EXPECT_EQ(NumbersOf(*third), std::vector<float>(100'000, 3.5F));
+}
+
+TEST_F(DirectValuesTest, WhatIsFetchedComesSoToo) {
+  const auto echo = from().Call(to().address(), "echo", {from().Make(Numbers({6, 7}))});
+  ASSERT_TRUE(echo.ok()) << echo.status();
+  const size_t calls = to().counts().direct;
+  const absl::StatusOr<ValuePtr> value = echo->Fetch(Soon());
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_EQ(NumbersOf(**value), std::vector<float>({6, 7}));
+  EXPECT_GT(to().counts().direct, calls) << "besides the call";
+}
+
+TEST_F(DirectValuesTest, ValuesStayWhenTheirSenderHasEnded) {
+  const ValuePtr value = Sent(std::vector<float>(50'000, 7));
+  agents_[0].reset();
+  EXPECT_EQ(NumbersOf(*value), std::vector<float>(50'000, 7));
 }
 
 TEST(ValueBlocksTest, NeverHasMoreThanItMay) {

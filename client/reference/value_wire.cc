@@ -112,40 +112,47 @@ absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes) {
   return AssembleCall(std::move(described));
 }
 
-grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched) {
-  FetchReply head;
-  std::vector<TensorSlice> data;
+DescribedFetch DescribeFetched(const FetchedValue& fetched, uint64_t most_bytes) {
+  DescribedFetch described;
   absl::Status status = fetched.value.status();
-  if (status.ok() && BytesOf(**fetched.value) > kMostValueBytes) {
+  if (status.ok() && BytesOf(**fetched.value) > most_bytes) {
     status = absl::ResourceExhaustedError(absl::StrCat("a value of ", BytesOf(**fetched.value),
                                                        " bytes is larger than a message, ",
-                                                       kMostValueBytes, " bytes"));
+                                                       most_bytes, " bytes"));
   }
   if (status.ok()) {
-    Describe(**fetched.value, *head.mutable_value(), data);
+    Describe(**fetched.value, *described.head.mutable_value(), described.data);
   } else {
-    head.set_error(static_cast<int>(status.code()));
-    head.set_message(std::string(status.message()));
+    described.head.set_error(static_cast<int>(status.code()));
+    described.head.set_message(std::string(status.message()));
   }
-  return EncodeTensors(head, kDataField, data);
+  return described;
 }
 
-absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes) {
-  const auto here = std::make_shared<grpc::ByteBuffer>(bytes);
-  FetchReply head;
-  std::vector<TensorSlice> data;
-  if (absl::Status status = DecodeTensors(*here, kDataField, head, data); !status.ok()) {
-    return status;
-  }
+absl::StatusOr<FetchedValue> AssembleFetched(DescribedFetch described) {
+  const FetchReply& head = described.head;
   if (head.error() != 0) {
     return FetchedValue{absl::Status(static_cast<absl::StatusCode>(head.error()), head.message())};
   }
-  for (TensorSlice& slice : data) slice.owner = here;
-  absl::Span<const TensorSlice> left = data;
+  absl::Span<const TensorSlice> left = described.data;
   absl::StatusOr<ValuePtr> value = Assemble(head.value(), left);
   if (!value.ok()) return value.status();
   if (!left.empty()) return absl::InvalidArgumentError("a value with more tensors than it names");
   return FetchedValue{*std::move(value)};
+}
+
+grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched) {
+  const DescribedFetch described = DescribeFetched(fetched, kMostValueBytes);
+  return EncodeTensors(described.head, kDataField, described.data);
+}
+
+absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes) {
+  const auto here = std::make_shared<grpc::ByteBuffer>(bytes);
+  DescribedFetch described;
+  absl::Status status = DecodeTensors(*here, kDataField, described.head, described.data);
+  if (!status.ok()) return status;
+  for (TensorSlice& slice : described.data) slice.owner = here;
+  return AssembleFetched(std::move(described));
 }
 
 }  // namespace parley

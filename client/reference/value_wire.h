@@ -34,6 +34,14 @@ absl::StatusOr<OutgoingCall> AssembleCall(DescribedCall described);
 grpc::ByteBuffer EncodeCall(const OutgoingCall& call);
 absl::StatusOr<OutgoingCall> DecodeCall(const grpc::ByteBuffer& bytes);
 
+// The same of a fetched value. One beyond so many bytes is an error that says so.
+struct DescribedFetch {
+  FetchReply head;  // without data
+  std::vector<TensorSlice> data;
+};
+DescribedFetch DescribeFetched(const FetchedValue& fetched, uint64_t most_bytes);
+absl::StatusOr<FetchedValue> AssembleFetched(DescribedFetch described);
+
 grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched);
 absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes);
 

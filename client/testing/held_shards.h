@@ -83,6 +83,8 @@ class HeldShards {
     return bytes;
   }
   int pushes(uint32_t shard) const { return connector_.shards[shard]->pushes(); }
+  // How often it was told to send no more of what was called before.
+  int drops(uint32_t shard) const { return connector_.shards[shard]->drops; }
   void KeepOrder(bool keeps) {
     for (const auto& shard : connector_.shards) shard->keeps_order = keeps;
   }
@@ -99,6 +101,8 @@ class HeldShards {
    public:
     std::atomic<bool> keeps_order = false;
     bool KeepsOrder() const override { return keeps_order; }
+    std::atomic<int> drops = 0;
+    void DropUnsent() override { ++drops; }
     void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
       Held held;
       for (const SliceData& slice : request.slices()) {

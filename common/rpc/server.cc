@@ -14,9 +14,7 @@
 #include "common/rpc/observing_interceptor.h"
 
 namespace parley {
-namespace {
 
-// The host of "host:port"; empty where it is none.
 std::string HostOf(const std::string& address) {
   const size_t colon = address.rfind(':');
   int port = -1;
@@ -24,8 +22,6 @@ std::string HostOf(const std::string& address) {
   if (!absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 || port > 65535) return "";
   return address.substr(0, colon);
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
     const std::string& listen, const std::vector<grpc::Service*>& services, RpcObserver observer) {

@@ -18,6 +18,9 @@ namespace parley {
 using RpcObserver =
     std::function<void(const std::string& method, int code, absl::Duration duration)>;
 
+// The host of "host:port", as it is to listen; empty where it is none.
+std::string HostOf(const std::string& address);
+
 // A gRPC server on one address, with the standard health service and reflection. Services must
 // outlive it.
 class RpcServer {

@@ -54,10 +54,6 @@ absl::Status Seal(const FileDescriptor& fd) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
 absl::StatusOr<std::shared_ptr<MemorySegment>> MemorySegment::Create(size_t bytes) {
   const size_t whole = (bytes + kPage - 1) / kPage * kPage + (bytes == 0 ? kPage : 0);
   absl::StatusOr<FileDescriptor> fd = MakeFile(whole);

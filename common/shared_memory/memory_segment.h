@@ -6,27 +6,9 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "common/file_descriptor.h"
 
 namespace parley {
-
-// A file descriptor that is closed with it; -1: none.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor();
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 // Memory that processes of one machine have in common: an anonymous file (memfd), sealed so that it
 // never shrinks under a reader (which would end that one by SIGBUS) and nobody but its maker can

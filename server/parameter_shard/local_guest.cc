@@ -5,15 +5,10 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/parameter_shard/parked_time.h"
 
 namespace parley {
 namespace {
-
-// A little less than the caller waits, so that it learns who is missing and not only that it
-// waited.
-absl::Duration Parked(absl::Duration patience) {
-  return patience - std::min(absl::Milliseconds(500), patience / 5);
-}
 
 constexpr absl::Duration kMostPatience = absl::Hours(1);
 

@@ -14,11 +14,14 @@
 #include "client/membership.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon.h"
+#include "common/direct/direct_server.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
 #include "common/loop_threads.h"
+#include "common/rpc/server.h"
 #include "common/shared_memory/local_door.h"
 #include "common/shared_memory/segment_heap.h"
+#include "server/parameter_shard/direct_methods.h"
 #include "server/parameter_shard/local_guest.h"
 #include "server/parameter_shard/service.h"
 #include "server/parameter_shard/shard_process.h"
@@ -28,6 +31,9 @@ namespace {
 
 // More do not help: the memory is what the optimizer waits for.
 constexpr size_t kMostThreads = 8;
+
+// For direct connections: two receive what a link of 50 Gbit/s brings.
+constexpr size_t kMostDirectThreads = 2;
 
 constexpr size_t kSegmentBytes = 256 << 20;
 
@@ -87,19 +93,26 @@ int main(int argc, char** argv) {
          RealRuntime(),
          {[&](size_t count, const std::function<void(size_t)>& body) { threads.Run(count, body); },
           &values}});
-    ShardService service(&process.shard());
+    const auto observe = [&](const std::string& method, int code, absl::Duration duration) {
+      daemon.metrics().ObserveRpc(method, code, duration);
+    };
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
+        DirectServer::Start(HostOf(flags.listen), std::min<size_t>(cores, kMostDirectThreads),
+                            DirectShardMethods(&process.shard(), observe));
+    ShardService service(&process.shard(), direct.ok() ? (*direct)->Found() : FindDirectReply());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);
     }
     // Before any worker hears of this address.
     absl::StatusOr<std::unique_ptr<LocalDoor>> door =
-        LocalGuest::OpenDoor({daemon.address(), &process.shard(), &values,
-                              [&](const std::string& method, int code, absl::Duration duration) {
-                                daemon.metrics().ObserveRpc(method, code, duration);
-                              }});
+        LocalGuest::OpenDoor({daemon.address(), &process.shard(), &values, observe});
     if (!door.ok()) {
       daemon.log().Info("workers on this machine have to use gRPC",
                         {{"why", std::string(door.status().message())}});
+    }
+    if (!direct.ok()) {
+      daemon.log().Info("workers on other machines have to use gRPC",
+                        {{"why", std::string(direct.status().message())}});
     }
     daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
     daemon.TellWaits([&](WaitsReply& reply) { process.TellWaits(reply); });
@@ -117,6 +130,7 @@ int main(int argc, char** argv) {
     // No call and no answer may reach the process when it goes.
     daemon.server().Shutdown(absl::Milliseconds(500));
     if (door.ok()) door->reset();
+    if (direct.ok()) direct->reset();
     connector.reset();
   }
   return daemon.Exit(end.code, end.last_line);

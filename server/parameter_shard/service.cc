@@ -2,7 +2,6 @@
 
 #include <grpcpp/impl/codegen/proto_utils.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,16 +9,14 @@
 #include "common/rpc/reply.h"
 #include "common/rpc/status.h"
 #include "common/rpc/tensor_wire.h"
+#include "server/parameter_shard/parked_time.h"
 
 namespace parley {
 namespace {
 
-// Of a parked call: a little before the caller's own deadline, so that the caller learns who is
-// missing and not only that it waited.
 CallTime ParkedTimeOf(const grpc::CallbackServerContext& context) {
   CallTime time = TimeOf(context);
-  const absl::Duration rest = time.deadline - time.now;
-  time.deadline -= std::min(absl::Milliseconds(500), rest / 5);
+  time.deadline = time.now + Parked(time.deadline - time.now);
   return time;
 }
 
@@ -133,6 +130,15 @@ grpc::ServerUnaryReactor* ShardService::Pull(grpc::CallbackServerContext* contex
       reactor->Finish(ToGrpc(pulled.status()));
     });
   });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* ShardService::FindDirect(grpc::CallbackServerContext* context,
+                                                   const FindDirectRequest* /*request*/,
+                                                   FindDirectReply* reply) {
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  *reply = direct_;
+  reactor->Finish(grpc::Status::OK);
   return reactor;
 }
 

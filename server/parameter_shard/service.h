@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <functional>
+#include <utility>
 
 #include "common/worker_threads.h"
 #include "proto/parameter_shard.grpc.pb.h"
@@ -19,7 +20,9 @@ using CallbackParameterShard = ParameterShard::WithRawCallbackMethod_Pull<
         ParameterShard::WithCallbackMethod_Complete<ParameterShard::WithCallbackMethod_Enter<
             ParameterShard::WithCallbackMethod_Close<ParameterShard::WithCallbackMethod_Decide<
                 ParameterShard::WithCallbackMethod_Advance<
-                    ParameterShard::WithCallbackMethod_WhyFailed<ParameterShard::Service>>>>>>>>>;
+                    ParameterShard::WithCallbackMethod_WhyFailed<
+                        ParameterShard::WithCallbackMethod_FindDirect<
+                            ParameterShard::Service>>>>>>>>>>;
 
 // The ParameterShard service over a LockedShard: decodes, calls, encodes. Runs on gRPC's threads,
 // none of which waits: there are as few as two, heartbeats need them too, and a shard that carries
@@ -29,7 +32,9 @@ using CallbackParameterShard = ParameterShard::WithRawCallbackMethod_Pull<
 class ShardService final : public CallbackParameterShard {
  public:
   // `shard` must outlive the server, and the server's shutdown come before this object's end.
-  explicit ShardService(LockedShard* shard) : shard_(shard) {}
+  // direct: where direct connections are taken, if they are.
+  explicit ShardService(LockedShard* shard, FindDirectReply direct = {})
+      : shard_(shard), direct_(std::move(direct)) {}
 
   grpc::ServerUnaryReactor* Initialize(grpc::CallbackServerContext* context,
                                        const InitializeRequest* request,
@@ -51,6 +56,9 @@ class ShardService final : public CallbackParameterShard {
   grpc::ServerUnaryReactor* WhyFailed(grpc::CallbackServerContext* context,
                                       const WhyFailedRequest* request,
                                       WhyFailedReply* reply) override;
+  grpc::ServerUnaryReactor* FindDirect(grpc::CallbackServerContext* context,
+                                       const FindDirectRequest* request,
+                                       FindDirectReply* reply) override;
 
  private:
   // Calls the shard: now, or where it is busy as soon as it is not. `call` may look at request and
@@ -58,6 +66,7 @@ class ShardService final : public CallbackParameterShard {
   void WhenFree(std::function<void()> call);
 
   LockedShard* const shard_;
+  const FindDirectReply direct_;
   std::atomic<int> waiting_ = 0;  // for the thread, or in its hands
   WorkerThreads thread_{1};
 };

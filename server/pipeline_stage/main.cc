@@ -50,7 +50,8 @@ int main(int argc, char** argv) {
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) -> absl::Status {
     auto links = PipelineLinks::Start(
-        {job.name(), daemon.address(), &references, Liveness(job), StallTimeout(job)}, session);
+        {job.name(), flags.listen, daemon.address(), &references, Liveness(job), StallTimeout(job)},
+        session);
     if (!links.ok()) return links.status();
     auto compute =
         StageCompute::Make(job, *model, session.member_ordinal() % job.cluster().stages());

@@ -4,7 +4,7 @@
 //   memcpy  of as many bytes, warm; the limit on one machine is 2 * memcpy + 50 us
 //   TCP     the same bytes to and fro over one raw loopback connection, received in place
 //
-//   bazel run -c opt //tests/benchmarks:hop_benchmark -- [--tcp] [--kib=4,64,1024,16384]
+//   bazel run -c opt //tests/benchmarks:hop_benchmark -- [--tcp | --grpc] [--kib=4,64,1024,16384]
 //     [--rounds=300]
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -83,15 +83,19 @@ void ConnectedPair(int& near, int& far) {
   }
 }
 
+// How tensors go.
+enum class Way { kSharedMemory, kDirect, kGrpc };
+
 // One of the two processes.
 class Stage {
  public:
-  explicit Stage(bool shares_memory) {
+  explicit Stage(Way way) {
     RemoteAgent::Options options;
     options.job = "hop";
     options.listen = "127.0.0.1:0";
     options.at_once = {"deliver"};
-    options.shares_memory = shares_memory;
+    options.shares_memory = way == Way::kSharedMemory;
+    options.direct = way != Way::kGrpc;
     auto agent = RemoteAgent::Start(
         options, {{"deliver", [this](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
                      absl::StatusOr<ValuePtr> value =
@@ -143,8 +147,8 @@ class Stage {
 };
 
 // The other process: gives back as much as it gets.
-int Echo(int socket, bool shares_memory, const std::vector<size_t>& sizes, int rounds) {
-  Stage stage(shares_memory);
+int Echo(int socket, Way way, const std::vector<size_t>& sizes, int rounds) {
+  Stage stage(way);
   char address[64] = {};
   std::snprintf(address, sizeof(address), "%s", stage.address().c_str());
   char peer[64] = {};
@@ -173,13 +177,17 @@ int Echo(int socket, bool shares_memory, const std::vector<size_t>& sizes, int r
 int Main(int argc, char** argv) {
   CLI::App app("What a hop between two stages takes.", "hop_benchmark");
   bool tcp = false;
+  bool grpc = false;
   std::vector<size_t> sizes = {4, 64, 1024, 16384};
   int rounds = 300;
-  app.add_flag("--tcp", tcp, "As between hosts: no shared memory");
+  app.add_flag("--tcp", tcp, "As between hosts: direct connections, no shared memory");
+  app.add_flag("--grpc", grpc, "As where there are no direct connections either");
   app.add_option("--kib", sizes, "Of the tensor")->delimiter(',');
   app.add_option("--rounds", rounds, "Of each size; medians are told")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   for (size_t& size : sizes) size <<= 10;
+
+  const Way way = grpc ? Way::kGrpc : tcp ? Way::kDirect : Way::kSharedMemory;
 
   int near = -1;
   int far = -1;
@@ -187,10 +195,10 @@ int Main(int argc, char** argv) {
   const pid_t child = ::fork();  // before anything has threads
   if (child == 0) {
     ::close(near);
-    std::_Exit(Echo(far, !tcp, sizes, rounds));
+    std::_Exit(Echo(far, way, sizes, rounds));
   }
   ::close(far);
-  Stage stage(!tcp);
+  Stage stage(way);
   char peer[64] = {};
   char address[64] = {};
   std::snprintf(address, sizeof(address), "%s", stage.address().c_str());

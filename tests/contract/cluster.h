@@ -35,6 +35,7 @@ class Transport {
 std::unique_ptr<Transport> MakeInProcessTransport();
 std::unique_ptr<Transport> MakeGrpcTransport();
 // Shared memory where that can be, else gRPC.
+std::unique_ptr<Transport> MakeDirectTransport();
 std::unique_ptr<Transport> MakeLocalTransport();
 
 // The text of a job file (proto/job.proto) that the contract's tests run; `more` is added to it.

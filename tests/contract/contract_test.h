@@ -20,6 +20,7 @@ class ContractTest : public testing::TestWithParam<const char*> {
   std::unique_ptr<Transport> MakeTransport() const {
     const std::string_view name = GetParam();
     if (name == "Local") return MakeLocalTransport();
+    if (name == "Direct") return MakeDirectTransport();
     return name == "Grpc" ? MakeGrpcTransport() : MakeInProcessTransport();
   }
   std::unique_ptr<LocalCluster> MakeCluster(int workers, int shards,
@@ -28,9 +29,9 @@ class ContractTest : public testing::TestWithParam<const char*> {
   }
 };
 
-#define PARLEY_OVER_ALL_TRANSPORTS(Suite)                         \
-  INSTANTIATE_TEST_SUITE_P(                                       \
-      Over, Suite, testing::Values("InProcess", "Grpc", "Local"), \
+#define PARLEY_OVER_ALL_TRANSPORTS(Suite)                                   \
+  INSTANTIATE_TEST_SUITE_P(                                                 \
+      Over, Suite, testing::Values("InProcess", "Grpc", "Direct", "Local"), \
       [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); })
 
 // A call of a client interface, waited for: WaitFor<PullReply>([&](auto done) { client.Pull(...,

@@ -4,10 +4,12 @@
 
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
+#include "common/direct/direct_server.h"
 #include "common/rpc/server.h"
 #include "common/shared_memory/local_door.h"
 #include "common/shared_memory/segment_heap.h"
 #include "server/coordinator/service.h"
+#include "server/parameter_shard/direct_methods.h"
 #include "server/parameter_shard/local_guest.h"
 #include "server/parameter_shard/service.h"
 #include "tests/contract/cluster.h"
@@ -15,16 +17,20 @@
 namespace parley {
 namespace {
 
-// Each service on a server of its own, on loopback; and, with `local`, each shard's local door.
+enum class Way { kGrpc, kDirect, kLocal };
+
+// Each service on a server of its own, on loopback; and each shard's direct connections or local
+// door.
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(bool local) : local_(local) {
-    connector_ = MakeGrpcConnector();
-    if (local) connector_ = MakeLocalConnector(std::move(connector_));
+  explicit GrpcTransport(Way way) : way_(way) {
+    connector_ = MakeGrpcConnector(way == Way::kDirect);
+    if (way == Way::kLocal) connector_ = MakeLocalConnector(std::move(connector_));
   }
   ~GrpcTransport() override {
     connector_.reset();  // ends the calls, so that the servers need not wait for them
     doors_.clear();
+    direct_.clear();
     coordinator_server_.reset();
     shard_servers_.clear();
   }
@@ -34,16 +40,25 @@ class GrpcTransport final : public Transport {
     return Start(*coordinator_, coordinator_server_);
   }
   std::string Serve(LockedShard& shard) override {
-    shards_.push_back(std::make_unique<ShardService>(&shard));
+    FindDirectReply found;
+    if (way_ == Way::kDirect) {
+      auto direct = DirectServer::Start("127.0.0.1", 2, DirectShardMethods(&shard, nullptr));
+      EXPECT_TRUE(direct.ok()) << direct.status();
+      found = (*direct)->Found();
+      direct_.push_back(*std::move(direct));
+    }
+    shards_.push_back(std::make_unique<ShardService>(&shard, found));
     std::string address = Start(*shards_.back(), shard_servers_.emplace_back());
-    if (local_) {
+    if (way_ == Way::kLocal) {
       auto door = LocalGuest::OpenDoor({address, &shard, values_.get(), nullptr});
       EXPECT_TRUE(door.ok()) << door.status();
       doors_.push_back(*std::move(door));
     }
     return address;
   }
-  std::shared_ptr<MemorySource> shard_memory() override { return local_ ? values_ : nullptr; }
+  std::shared_ptr<MemorySource> shard_memory() override {
+    return way_ == Way::kLocal ? values_ : nullptr;
+  }
   void CutCoordinator() override { coordinator_server_->Shutdown(absl::ZeroDuration()); }
   Connector& connector() override { return *connector_; }
 
@@ -55,7 +70,7 @@ class GrpcTransport final : public Transport {
     return server->address();
   }
 
-  const bool local_;
+  const Way way_;
   const std::shared_ptr<SegmentHeap> values_ = std::make_shared<SegmentHeap>(64 << 20);
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<CoordinatorService> coordinator_;
@@ -63,11 +78,19 @@ class GrpcTransport final : public Transport {
   std::unique_ptr<RpcServer> coordinator_server_;
   std::vector<std::unique_ptr<RpcServer>> shard_servers_;
   std::vector<std::unique_ptr<LocalDoor>> doors_;
+  std::vector<std::unique_ptr<DirectServer>> direct_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> MakeGrpcTransport() { return std::make_unique<GrpcTransport>(false); }
-std::unique_ptr<Transport> MakeLocalTransport() { return std::make_unique<GrpcTransport>(true); }
+std::unique_ptr<Transport> MakeGrpcTransport() {
+  return std::make_unique<GrpcTransport>(Way::kGrpc);
+}
+std::unique_ptr<Transport> MakeDirectTransport() {
+  return std::make_unique<GrpcTransport>(Way::kDirect);
+}
+std::unique_ptr<Transport> MakeLocalTransport() {
+  return std::make_unique<GrpcTransport>(Way::kLocal);
+}
 
 }  // namespace parley

@@ -1,0 +1,344 @@
+#include "client/direct_link.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/direct/direct_server.h"
+#include "common/direct/tcp_socket.h"
+
+namespace parley {
+namespace {
+
+using ::testing::HasSubstr;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+TensorSlice SliceOf(const std::shared_ptr<const std::string>& bytes) {
+  TensorSlice slice;
+  slice.slice = 3;
+  slice.dtype = U8;
+  slice.bytes = std::string_view(*bytes);
+  slice.owner = bytes;
+  return slice;
+}
+
+TensorSlice SliceOf(const std::string& bytes) {
+  return SliceOf(std::make_shared<const std::string>(bytes));
+}
+
+std::string TextOf(const TensorSlice& slice) {
+  std::string text(slice.bytes.size(), '\0');
+  slice.bytes.CopyTo(reinterpret_cast<std::byte*>(text.data()));
+  return text;
+}
+
+// A server with the methods of the test, and a link to it.
+class DirectLinkTest : public ::testing::Test {
+ protected:
+  DirectLinkTest() {
+    server_ = Start();
+    auto loop = DirectLoop::Start();
+    EXPECT_TRUE(loop.ok()) << loop.status();
+    loop_ = *std::move(loop);
+    link_ = Link();
+    AwaitReady(*link_);
+  }
+  ~DirectLinkTest() override {
+    link_->Close();
+    loop_.reset();
+  }
+
+  std::unique_ptr<DirectServer> Start() {
+    DirectServer::Methods methods;
+    // Gives back the message, and the slices.
+    methods["Echo"] = [](DirectServer::Call call) {
+      DirectRequest reply;
+      reply.set_message(call.message);
+      call.answer(absl::OkStatus(), reply, std::move(call.slices));
+      return absl::OkStatus();
+    };
+    methods["Refuse"] = [](const DirectServer::Call& call) {
+      call.answer(absl::AbortedError("not now"), DirectRequest(), {});
+      return absl::OkStatus();
+    };
+    methods["Keep"] = [this](DirectServer::Call call) {
+      absl::MutexLock lock(&mu_);
+      kept_.push_back(std::move(call));
+      return absl::OkStatus();
+    };
+    methods["Stop"] = [this](const DirectServer::Call&) {
+      go_on_.WaitForNotification();
+      return absl::OkStatus();
+    };
+    methods["Hate"] = [](const DirectServer::Call&) {
+      return absl::InvalidArgumentError("no such thing");
+    };
+    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods));
+    EXPECT_TRUE(server.ok()) << server.status();
+    return *std::move(server);
+  }
+
+  // One that finds the server as it is then.
+  std::shared_ptr<DirectLink> Link(uint64_t wrong = 0) {
+    return std::make_shared<DirectLink>(
+        "host:1", *loop_, std::make_shared<ReceiveBuffers>(1 << 20),
+        [this, wrong](absl::Time, const std::shared_ptr<std::string>& peer,
+                      const Done<FindDirectReply>& done) {
+          ++finds_;
+          if (server_ == nullptr) return done(absl::UnavailableError("nobody"));
+          *peer = "ipv4:127.0.0.1:1";
+          FindDirectReply found = server_->Found();
+          found.set_token(found.token() ^ wrong);
+          done(found);
+        });
+  }
+
+  void AwaitReady(DirectLink& link) {
+    const absl::Time deadline = Soon();
+    while (!link.ready() && absl::Now() < deadline) {
+      link.Open();
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    EXPECT_TRUE(link.ready());
+  }
+
+  // The answer; Unimplemented: not begun.
+  absl::StatusOr<DirectLink::Reply> Call(const char* method, const std::string& message,
+                                         std::vector<TensorSlice> slices,
+                                         absl::Time deadline = Soon()) {
+    struct Waiting {
+      absl::Notification came;
+      absl::StatusOr<DirectLink::Reply> reply;
+    };
+    const auto waiting = std::make_shared<Waiting>();
+    Done<DirectLink::Reply> done = [waiting](absl::StatusOr<DirectLink::Reply> reply) {
+      waiting->reply = std::move(reply);
+      waiting->came.Notify();
+    };
+    if (!link_->Call(method, MessageOf(message), std::move(slices), deadline, done)) {
+      EXPECT_NE(done, nullptr) << "given back";
+      return absl::UnimplementedError("not begun");
+    }
+    EXPECT_TRUE(waiting->came.WaitForNotificationWithTimeout(absl::Seconds(60)));
+    return waiting->reply;
+  }
+
+  static DirectRequest MessageOf(const std::string& text) {
+    DirectRequest message;
+    message.set_message(text);
+    return message;
+  }
+
+  absl::Notification go_on_;
+  absl::Mutex mu_;
+  std::vector<DirectServer::Call> kept_ ABSL_GUARDED_BY(mu_);
+  std::atomic<int> finds_ = 0;
+  std::unique_ptr<DirectServer> server_;
+  std::unique_ptr<DirectLoop> loop_;
+  std::shared_ptr<DirectLink> link_;
+};
+
+TEST_F(DirectLinkTest, ACallAndItsTensorsGoAndComeBack) {
+  const std::string large(5 << 20, 'x');
+  const auto reply = Call("Echo", "words", {SliceOf("small"), SliceOf(large), SliceOf("")});
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  // The message that came is the reply's whole message, once more.
+  DirectRequest outer, inner;
+  ASSERT_TRUE(outer.ParseFromString(reply->message));
+  ASSERT_TRUE(inner.ParseFromString(outer.message()));
+  EXPECT_EQ(inner.message(), "words");
+  ASSERT_EQ(reply->slices.size(), 3u);
+  EXPECT_EQ(TextOf(reply->slices[0]), "small");
+  EXPECT_TRUE(TextOf(reply->slices[1]) == large);
+  EXPECT_EQ(TextOf(reply->slices[2]), "");
+  EXPECT_EQ(reply->slices[0].slice, 3u);
+  EXPECT_EQ(reply->slices[0].dtype, U8);
+}
+
+TEST_F(DirectLinkTest, AnErrorComesAsItWas) {
+  const absl::Status refused = Call("Refuse", "", {}).status();
+  EXPECT_TRUE(absl::IsAborted(refused));
+  EXPECT_EQ(refused.message(), "not now");
+}
+
+TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
+  constexpr size_t kCalls = 200;
+  std::atomic<size_t> answered = 0;
+  for (size_t i = 0; i < kCalls; ++i) {
+    Done<DirectLink::Reply> done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
+      EXPECT_TRUE(reply.ok()) << reply.status();
+      ++answered;
+    };
+    const std::string body(i % 7 == 0 ? 300000 : 10, 'b');
+    ASSERT_TRUE(link_->Call("Keep", MessageOf(absl::StrCat(i)), {SliceOf(body)}, Soon(), done));
+  }
+  absl::MutexLock lock(&mu_);
+  mu_.Await(absl::Condition(
+      +[](std::vector<DirectServer::Call>* kept) { return kept->size() == kCalls; }, &kept_));
+  for (size_t i = 0; i < kCalls; ++i) {
+    DirectRequest message;
+    ASSERT_TRUE(message.ParseFromString(kept_[i].message));
+    EXPECT_EQ(message.message(), absl::StrCat(i));
+    kept_[i].answer(absl::OkStatus(), DirectRequest(), {});
+  }
+  const absl::Time deadline = Soon();
+  while (answered < kCalls && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  EXPECT_EQ(answered, kCalls);
+}
+
+TEST_F(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {
+  const absl::Status late = Call("Keep", "", {}, absl::Now() + absl::Milliseconds(50)).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  EXPECT_THAT(std::string(late.message()), HasSubstr("host:1"));
+  EXPECT_TRUE(link_->ready()) << "others may be answered";
+  // It comes after all, and nobody minds.
+  {
+    absl::MutexLock lock(&mu_);
+    kept_.at(0).answer(absl::OkStatus(), DirectRequest(), {});
+  }
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+}
+
+TEST_F(DirectLinkTest, BytesThatHaveNotGoneAtTheDeadlineNeverGo) {
+  Done<DirectLink::Reply> stops = [](const absl::StatusOr<DirectLink::Reply>&) {};
+  ASSERT_TRUE(link_->Call("Stop", MessageOf(""), {}, Soon(), stops));
+  // The server does not read: most of these stay here.
+  const auto bytes = std::make_shared<const std::string>(size_t{60} << 20, 'x');
+  const std::weak_ptr<const std::string> alive = bytes;
+  std::vector<TensorSlice> slices(4, SliceOf(bytes));
+  const absl::Status late =
+      Call("Echo", "", std::move(slices), absl::Now() + absl::Milliseconds(200)).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
+  EXPECT_EQ(bytes.use_count(), 1) << "somebody may still read them";
+  go_on_.Notify();
+  AwaitReady(*link_);
+  EXPECT_TRUE(Call("Echo", "", {}).ok()) << "over another connection";
+}
+
+TEST_F(DirectLinkTest, WhatIsGivenUpBeforeItWasSentNeverGoes) {
+  Done<DirectLink::Reply> done = [](const absl::StatusOr<DirectLink::Reply>&) {};
+  ASSERT_TRUE(link_->Call("Stop", MessageOf(""), {}, Soon(), done));
+  const auto bytes = std::make_shared<const std::string>(size_t{60} << 20, 'x');
+  absl::Notification ended;
+  done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
+    EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+    ended.Notify();
+  };
+  ASSERT_TRUE(link_->Call("Echo", MessageOf(""), {SliceOf(bytes), SliceOf(bytes)}, Soon(), done));
+  // The one that stands for "these tensors count".
+  Done<DirectLink::Reply> last = [](const absl::StatusOr<DirectLink::Reply>&) {};
+  ASSERT_TRUE(link_->Call("Keep", MessageOf(""), {}, Soon(), last));
+  link_->DropUnsent();
+  EXPECT_EQ(bytes.use_count(), 1) << "somebody may still read them";
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  go_on_.Notify();
+  AwaitReady(*link_);
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+  absl::MutexLock lock(&mu_);
+  EXPECT_TRUE(kept_.empty());
+}
+
+TEST_F(DirectLinkTest, WhatWasSentIsNotGivenUp) {
+  Done<DirectLink::Reply> done = [](const absl::StatusOr<DirectLink::Reply>&) {};
+  ASSERT_TRUE(link_->Call("Keep", MessageOf(""), {}, Soon(), done));
+  link_->DropUnsent();
+  EXPECT_TRUE(Call("Echo", "", {}).ok()) << "over the same connection";
+  EXPECT_EQ(finds_, 1);
+}
+
+TEST_F(DirectLinkTest, WhatIsLargerThanAFrameMayBeIsNotBegun) {
+  const auto bytes = std::make_shared<const std::string>(kMostTensorBytes / 2 + 1, 'x');
+  EXPECT_TRUE(absl::IsUnimplemented(Call("Echo", "", {SliceOf(bytes), SliceOf(bytes)}).status()));
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+}
+
+TEST_F(DirectLinkTest, AServerThatGoesAndComesIsFoundAgain) {
+  Done<DirectLink::Reply> done;
+  absl::Notification lost;
+  done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
+    EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+    lost.Notify();
+  };
+  ASSERT_TRUE(link_->Call("Keep", MessageOf(""), {}, Soon(), done));
+  server_.reset();
+  EXPECT_TRUE(lost.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_TRUE(absl::IsUnimplemented(Call("Echo", "", {}).status()));
+  // An answer that comes too late.
+  {
+    absl::MutexLock lock(&mu_);
+    for (DirectServer::Call& call : kept_) call.answer(absl::OkStatus(), DirectRequest(), {});
+  }
+  server_ = Start();
+  AwaitReady(*link_);
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+}
+
+TEST_F(DirectLinkTest, AnotherProcessThanWasFoundIsNotCalled) {
+  const std::shared_ptr<DirectLink> wrong = Link(/*wrong=*/1);
+  wrong->Open();
+  const int finds = finds_;
+  const absl::Time deadline = Soon();
+  while (finds_ == finds && absl::Now() < deadline) {
+    EXPECT_FALSE(wrong->ready());
+    wrong->Open();  // again, when it has rested
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  EXPECT_GT(finds_, finds);
+  wrong->Close();
+}
+
+TEST_F(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
+  EXPECT_TRUE(absl::IsUnavailable(Call("Hate", "", {}).status()));
+  AwaitReady(*link_);
+  EXPECT_TRUE(absl::IsUnavailable(Call("no such", "", {}).status()));
+  AwaitReady(*link_);
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+}
+
+TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
+  const auto fd = ConnectTcp("ipv4:127.0.0.1:1", static_cast<uint16_t>(server_->Found().port()));
+  ASSERT_TRUE(fd.ok()) << fd.status();
+  DirectFrame frame;
+  frame.mutable_request()->set_method("Keep");
+  OutgoingFrame outgoing(frame, {});
+  iovec part;
+  ASSERT_EQ(outgoing.Parts(absl::MakeSpan(&part, 1)), 1u);
+  const absl::Time deadline = Soon();
+  while (::send(fd->get(), part.iov_base, part.iov_len, MSG_NOSIGNAL) < 0 &&
+         absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));  // it is not connected yet
+  }
+  char byte = 0;
+  ssize_t got = -1;
+  while ((got = ::recv(fd->get(), &byte, 1, 0)) < 0 && errno == EAGAIN && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << got << ": it is not over";
+  absl::MutexLock lock(&mu_);
+  EXPECT_TRUE(kept_.empty());
+}
+
+TEST_F(DirectLinkTest, OpenCallsEndWithTheLoop) {
+  absl::Notification ended;
+  Done<DirectLink::Reply> done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
+    EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
+    ended.Notify();
+  };
+  ASSERT_TRUE(link_->Call("Keep", MessageOf(""), {}, Soon(), done));
+  link_->Close();
+  loop_.reset();
+  EXPECT_TRUE(ended.HasBeenNotified());
+  EXPECT_TRUE(absl::IsUnimplemented(Call("Echo", "", {}).status()));
+}
+
+}  // namespace
+}  // namespace parley

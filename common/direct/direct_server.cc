@@ -1,0 +1,156 @@
+#include "common/direct/direct_server.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/seed.h"
+
+namespace parley {
+namespace {
+
+constexpr absl::Duration kMostPatience = absl::Hours(1);
+// How long one who has come may take to say whom it means.
+constexpr absl::Duration kHello = absl::Seconds(10);
+constexpr size_t kKeptBytes = 256 << 20;
+
+}  // namespace
+
+// The server's end of a connection.
+class DirectServer::Guest final : public DirectConnection::Reader {
+ public:
+  Guest(DirectServer& server, absl::Time came) : server_(server), came_(came) {}
+
+  absl::Status OnFrame(DirectConnection& connection, ReceivedFrame frame) override {
+    if (!welcome_) {
+      if (frame.what.what_case() != DirectFrame::kHello || frame.what.hello() != server_.token_) {
+        return absl::InvalidArgumentError("no hello, or another process is meant");
+      }
+      welcome_ = true;
+      Respond(connection, frame.what.call(), absl::OkStatus(), DirectFrame(), {});
+      return absl::OkStatus();
+    }
+    const auto method = server_.methods_.find(frame.what.request().method());
+    if (!frame.what.has_request() || method == server_.methods_.end()) {
+      return absl::InvalidArgumentError("no call of a method that is served so");
+    }
+    DirectRequest& request = *frame.what.mutable_request();
+    Call call;
+    call.message = std::move(*request.mutable_message());
+    call.slices = std::move(frame.slices);
+    call.patience =
+        std::clamp(absl::Microseconds(request.patience_us()), absl::ZeroDuration(), kMostPatience);
+    call.answer = [to = connection.weak_from_this(), number = frame.what.call()](
+                      const absl::Status& status, const google::protobuf::MessageLite& reply,
+                      std::vector<TensorSlice> slices) {
+      if (const auto here = to.lock()) Respond(*here, number, status, reply, std::move(slices));
+    };
+    ++server_.calls_;
+    return method->second(std::move(call));
+  }
+
+  void OnTick(DirectConnection& connection, absl::Time now) override {
+    if (!welcome_ && now > came_ + kHello) connection.Close(absl::UnavailableError("no hello"));
+  }
+
+  void OnEnd(DirectConnection& /*connection*/, const absl::Status& /*why*/) override {}
+
+ private:
+  static void Respond(DirectConnection& connection, uint64_t call, const absl::Status& status,
+                      const google::protobuf::MessageLite& reply, std::vector<TensorSlice> slices) {
+    DirectFrame frame;
+    frame.set_call(call);
+    DirectAnswer& answer = *frame.mutable_answer();
+    answer.set_code(static_cast<int>(status.code()));
+    if (status.ok()) {
+      answer.set_message(reply.SerializeAsString());
+    } else {
+      answer.set_text(std::string(status.message()));
+      slices.clear();
+    }
+    // One who does not read its answers has to come again.
+    const auto sent = connection.Send(std::move(frame), std::move(slices));
+    if (!sent.ok()) connection.Close(sent.status());
+  }
+
+  DirectServer& server_;
+  const absl::Time came_;
+  bool welcome_ = false;  // the loop's
+};
+
+// The listening socket.
+class DirectServer::Door final : public DirectLoop::Watched {
+ public:
+  // loops: the server's; this is watched by the first one, whose end is the first.
+  Door(DirectServer& server, std::vector<DirectLoop*> loops, FileDescriptor fd)
+      : server_(server), loops_(std::move(loops)), fd_(std::move(fd)) {}
+
+  int fd() const override { return fd_.get(); }
+
+  bool OnReady(uint32_t /*ready*/) override {
+    while (true) {
+      absl::StatusOr<FileDescriptor> fd = AcceptTcp(fd_);
+      if (absl::IsNotFound(fd.status())) return true;
+      if (absl::IsResourceExhausted(fd.status())) {
+        closed_ = true;
+        loops_.front()->Want(*this, 0);  // until files may have been closed
+        return true;
+      }
+      if (!fd.ok()) continue;
+      (void)DirectConnection::Start(*loops_[next_++ % loops_.size()], *std::move(fd),
+                                    server_.buffers_,
+                                    std::make_shared<Guest>(server_, absl::Now()));
+    }
+  }
+  void OnTick(absl::Time /*now*/) override {
+    if (std::exchange(closed_, false)) loops_.front()->Want(*this, EPOLLIN);
+  }
+  void OnStop() override {}
+
+ private:
+  DirectServer& server_;
+  const std::vector<DirectLoop*> loops_;
+  const FileDescriptor fd_;
+  bool closed_ = false;
+  size_t next_ = 0;
+};
+
+absl::StatusOr<std::unique_ptr<DirectServer>> DirectServer::Start(const std::string& host,
+                                                                  size_t threads, Methods methods) {
+  absl::StatusOr<TcpListener> listener = ListenTcp(host);
+  if (!listener.ok()) return listener.status();
+  std::unique_ptr<DirectServer> server(new DirectServer(listener->port, std::move(methods)));
+  std::vector<DirectLoop*> loops;
+  for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) {
+    absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
+    if (!loop.ok()) return loop.status();
+    loops.push_back(server->loops_.emplace_back(*std::move(loop)).get());
+  }
+  if (!loops.front()->Watch(std::make_shared<Door>(*server, loops, std::move(listener->fd)))) {
+    return absl::UnavailableError(absl::StrCat(host, ": cannot listen for direct connections"));
+  }
+  return server;
+}
+
+DirectServer::DirectServer(uint16_t port, Methods methods)
+    : port_(port),
+      token_(RandomIncarnation()),
+      methods_(std::move(methods)),
+      buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {}
+
+DirectServer::~DirectServer() {
+  // The first one's thread gives connections to the others.
+  for (auto& loop : loops_) loop.reset();
+}
+
+FindDirectReply DirectServer::Found() const {
+  FindDirectReply found;
+  found.set_port(port_);
+  found.set_token(token_);
+  return found;
+}
+
+}  // namespace parley
