@@ -23,7 +23,6 @@ class DirectShardClient final : public ForwardingShard {
   void PullTensors(const PullRequest& request, absl::Time deadline, Done<TensorPull> done) override;
   void DropUnsent() override { link_->DropUnsent(); }
   bool KeepsOrder() const override { return link_->ready() && *remote_pushes_ == 0; }
-  bool JoinsCalls() const override { return !link_->ready() && remote()->JoinsCalls(); }
 
  private:
   const std::shared_ptr<DirectLink> link_;

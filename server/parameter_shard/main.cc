@@ -96,9 +96,15 @@ int main(int argc, char** argv) {
     const auto observe = [&](const std::string& method, int code, absl::Duration duration) {
       daemon.metrics().ObserveRpc(method, code, duration);
     };
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
-        DirectServer::Start(HostOf(flags.listen), std::min<size_t>(cores, kMostDirectThreads),
-                            DirectShardMethods(&process.shard(), observe));
+    prometheus::Counter& direct_calls = daemon.metrics().Counter(
+        "parley_direct_calls_total", "Calls that came over direct connections.");
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
+        HostOf(flags.listen), std::min<size_t>(cores, kMostDirectThreads),
+        DirectShardMethods(&process.shard(),
+                           [&](const std::string& method, int code, absl::Duration duration) {
+                             direct_calls.Increment();
+                             observe(method, code, duration);
+                           }));
     ShardService service(&process.shard(), direct.ok() ? (*direct)->Found() : FindDirectReply());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);

@@ -22,7 +22,9 @@ Stage::Stage(const Parts& parts)
                                      "process holds.")),
       activation_bytes_(parts.served.Gauge(
           "parley_stage_activation_bytes",
-          "Inputs and outputs of this stage's parts that are kept for their backward.")) {}
+          "Inputs and outputs of this stage's parts that are kept for their backward.")),
+      direct_calls_(parts.served.Counter("parley_direct_calls_total",
+                                         "Calls that came over direct connections.")) {}
 
 absl::Status Stage::Run() {
   absl::Status status = Train();
@@ -67,6 +69,7 @@ void Stage::Show() {
   const RemoteAgent::Counts counts = parts_.links.counts();
   references_.Set(static_cast<double>(counts.values + counts.held));
   activation_bytes_.Set(static_cast<double>(parts_.compute.kept_bytes()));
+  direct_calls_.Increment(static_cast<double>(counts.direct) - direct_calls_.Value());
 }
 
 absl::StatusOr<PipelineWork> Stage::NextWork() {

@@ -87,6 +87,7 @@ class Stage {
   std::map<std::pair<uint32_t, uint32_t>, LayerFlow> gradients_;
   prometheus::Gauge& references_;
   prometheus::Gauge& activation_bytes_;
+  prometheus::Counter& direct_calls_;
 };
 
 }  // namespace parley

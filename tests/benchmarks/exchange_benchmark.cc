@@ -6,9 +6,10 @@
 //          the parameters out
 //   TCP    the same bytes there and back over one raw loopback connection, received in place
 //
-//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp] [--adam] [--outside]
+//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp | --grpc] [--adam] [--outside]
 //     [--mib=4,16,64] [--rounds=30]
 //
+// --tcp: as between machines, over a direct connection. --grpc: as where none can be had.
 // --outside: the training loop's tensors lie elsewhere: it copies its gradient into the session's
 // before it pushes, and the parameters out of the session's after it has pulled.
 //
@@ -51,6 +52,7 @@ void Require(const absl::Status& status) {
 
 struct Kind {
   bool tcp = false;
+  bool grpc = false;
   bool adam = false;
   bool outside = false;
 };
@@ -190,8 +192,8 @@ class Exchange {
  public:
   Exchange(const LoopbackCluster& cluster, size_t tensors, size_t elements, uint64_t steps,
            const Kind& kind, size_t worker = 0)
-      : kind_(kind),
-        connector_(kind.tcp ? MakeGrpcConnector() : MakeLocalConnector(MakeGrpcConnector())) {
+      : kind_(kind), connector_(MakeGrpcConnector(/*direct=*/!kind.grpc)) {
+    if (!kind.tcp && !kind.grpc) connector_ = MakeLocalConnector(std::move(connector_));
     Session::Options options;
     options.job = cluster.job();
     options.coordinator = cluster.coordinator();
@@ -244,7 +246,7 @@ class Exchange {
 
  private:
   const Kind kind_;
-  const std::unique_ptr<Connector> connector_;
+  std::unique_ptr<Connector> connector_;
   std::unique_ptr<Session> session_;
   size_t tensors_ = 0;
   std::vector<std::vector<float>> own_;  // outside: gradients, then parameters
@@ -282,7 +284,8 @@ int Main(int argc, char** argv) {
   app.add_option("--mib", sizes, "Of parameters")->delimiter(',');
   app.add_option("--rounds", rounds, "Of each measurement; medians are told");
   Kind kind;
-  app.add_flag("--tcp", kind.tcp, "As between hosts: no shared memory");
+  app.add_flag("--tcp", kind.tcp, "As between hosts: direct connections, no shared memory");
+  app.add_flag("--grpc", kind.grpc, "All calls by gRPC");
   app.add_flag("--adam", kind.adam, "Instead of SGD");
   app.add_flag("--outside", kind.outside, "The training loop's tensors are its own");
   CLI11_PARSE(app, argc, argv);

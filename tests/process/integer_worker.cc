@@ -137,15 +137,16 @@ int Main(int argc, char** argv) {
   app.add_option("--pause", pause, "In each step");
   Session::Options options;
   app.add_option("--push_window", options.push_window_bytes, "Bytes, for each shard");
-  bool grpc_only = false;
-  app.add_flag("--grpc_only", grpc_only, "No shared memory");
+  std::string transport = "local";
+  app.add_option("--transport", transport, "What calls with tensors go by")
+      ->check(CLI::IsMember({"local", "direct", "grpc"}));
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
 
   Daemon daemon(WORKER, flags);
   if (auto status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   if (auto status = daemon.Serve({}); !status.ok()) return daemon.Exit(kWrongUsage, status);
-  std::unique_ptr<Connector> connector = MakeGrpcConnector();
-  if (!grpc_only) connector = MakeLocalConnector(std::move(connector));
+  std::unique_ptr<Connector> connector = MakeGrpcConnector(/*direct=*/transport != "grpc");
+  if (transport == "local") connector = MakeLocalConnector(std::move(connector));
   options.job = daemon.job();
   options.coordinator = daemon.flags().coordinator;
   options.address = daemon.address();

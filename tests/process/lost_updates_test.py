@@ -10,7 +10,7 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
-from support.integer_job import IntegerJob
+from support.integer_job import TRANSPORTS, IntegerJob
 from support.jobs import main, wait_for
 
 WORKERS = 4
@@ -111,7 +111,7 @@ def sums_are_exact(seed):
     def test(where, runs):
         print(f"seed {seed}")
         job = IntegerJob(where, workers=WORKERS, shards=2, min_workers=1, epochs=15, liveness="2s", pause="20ms",
-                         elements="70000,1000,7", grpc_only=seed % 2 == 0, extra='autonomy: "30s"')
+                         elements="70000,1000,7", transport=TRANSPORTS[seed % 3], extra='autonomy: "30s"')
         runs.append(job)
         round_ = Round(job, random.Random(seed))
         round_.disturb()
@@ -129,8 +129,21 @@ def sums_are_exact(seed):
     return test
 
 
+def each_transport_is_taken(where, runs):
+    """What a worker is to send its tensors by is what it sends them by."""
+    for transport in TRANSPORTS:
+        job = IntegerJob(where / transport, workers=1, shards=1, epochs=15, pause="20ms", transport=transport)
+        runs.append(job)
+        job.wait_for_step(20)
+        if transport == "direct":
+            wait_for("direct calls", lambda job=job: job.metric("shard-0", "parley_direct_calls_total") > 0, 30)
+        else:
+            assert job.metric("shard-0", "parley_direct_calls_total") == 0, transport
+        job.wait_for_end(list(job.processes))
+
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=10)
 parser.add_argument("--seed", type=int, default=20261121)
 options = parser.parse_args()
-main(*[sums_are_exact(options.seed + i) for i in range(options.rounds)], at_once=AT_ONCE)
+main(each_transport_is_taken, *[sums_are_exact(options.seed + i) for i in range(options.rounds)], at_once=AT_ONCE)

@@ -30,7 +30,7 @@ steps: 2
 
 def stubs(where):
     """Modules made from proto/ by protoc."""
-    names = ["types", "job", "checkpoint", "coordinator", "parameter_shard"]
+    names = ["types", "job", "checkpoint", "direct", "coordinator", "parameter_shard"]
     subprocess.run(
         ["protoc", "-I.", f"--python_out={where}", f"--grpc_out={where}", "--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin"]
         + [f"proto/{name}.proto" for name in names],

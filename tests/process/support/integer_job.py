@@ -24,12 +24,15 @@ epochs: {epochs}
 {extra}
 """
 
+# Shared memory (of the machine's processes), a TCP connection of our own, gRPC.
+TRANSPORTS = ("local", "direct", "grpc")
+
 
 class IntegerJob:
-    """One job. `proxy`: a FaultProxy through which all processes reach each other."""
+    """One job. `proxy`: a FaultProxy through which all processes reach each other. `transport`: of tensors; TRANSPORTS."""
 
     def __init__(self, where, workers=2, shards=2, min_workers=None, epochs=10, samples=240, batch=10, liveness="10s",
-                 pause="0s", elements="300000,1000,7", window=None, proxy=None, grpc_only=False, extra=""):
+                 pause="0s", elements="300000,1000,7", window=None, proxy=None, transport="local", extra=""):
         self.out = pathlib.Path(where) / "out"
         self.logs_folder = pathlib.Path(where) / "logs"
         self.logs_folder.mkdir(parents=True)
@@ -39,8 +42,8 @@ class IntegerJob:
         self.epochs, self.samples, self.proxy = epochs, samples, proxy
         self.elements = [int(n) for n in elements.split(",")]
         self.worker_flags = [f"--samples={samples}", f"--pause={pause}", f"--elements={elements}"]
-        if proxy or grpc_only:  # else through shared memory
-            self.worker_flags.append("--grpc_only")
+        # The other ways go past a proxy.
+        self.worker_flags.append(f"--transport={'grpc' if proxy else transport}")
         if window:
             self.worker_flags.append(f"--push_window={window}")
         self.processes = {}  # name ("worker-1": the second that was started) to Popen
@@ -102,11 +105,15 @@ class IntegerJob:
 
     def step(self, name=None):
         """The last decided step, as the coordinator (or another process) knows it; -1 where it does not answer."""
+        return self.metric(name or self.ruler, "parley_step")
+
+    def metric(self, name, metric):
+        """A process's whole number; -1 where it does not answer."""
         try:
-            text = scrape(self.serving(name or self.ruler)["metrics"])
+            text = scrape(self.serving(name)["metrics"])
         except (OSError, KeyError):
             return -1
-        found = re.search(r"^parley_step\{[^}]*\} (\d+)", text, re.M)
+        found = re.search(rf"^{metric}\{{[^}}]*\}} (\d+)", text, re.M)
         return int(found.group(1)) if found else -1
 
     def wait_for_step(self, step, seconds=120):
