@@ -117,7 +117,7 @@ absl::Status FrameReader::Begin() {
   Prefix prefix;
   std::memcpy(&prefix, head_.data(), sizeof(prefix));
   if (prefix.magic != kMagic || prefix.frame_bytes == 0 || prefix.frame_bytes > kMostFrameBytes ||
-      prefix.tensor_bytes > kMostTensorBytes) {
+      prefix.tensor_bytes > kMostTensorBytes || prefix.tensor_bytes % kPiece != 0) {
     return absl::InvalidArgumentError("not the beginning of a direct frame");
   }
   frame_bytes_ = prefix.frame_bytes;
@@ -131,8 +131,8 @@ absl::Status FrameReader::Parse() {
   head_.clear();
   size_t left = tensor_bytes_;
   for (const DirectSlice& described : frame_.what.slices()) {
-    if (described.bytes() > left || Padded(described.bytes()) > left) break;
-    left -= Padded(described.bytes());
+    if (described.bytes() > left) break;
+    left -= Padded(described.bytes());  // not more than left, which is whole pieces
     TensorSlice& slice = frame_.slices.emplace_back();
     slice.slice = described.slice();
     slice.dtype = described.dtype();

@@ -148,6 +148,20 @@ std::string OneSlice() {
   return Written(outgoing, random);
 }
 
+// The bytes of a frame that says that it has such slices, and so many bytes of tensors.
+std::string Described(const std::vector<uint64_t>& slices, uint64_t tensor_bytes) {
+  DirectFrame frame;
+  frame.set_call(7);
+  frame.mutable_answer();
+  for (const uint64_t bytes : slices) frame.add_slices()->set_bytes(bytes);
+  std::string head = frame.SerializeAsString();
+  std::string bytes = OneSlice().substr(0, 4);
+  const auto frame_bytes = static_cast<uint32_t>(head.size());
+  bytes.append(reinterpret_cast<const char*>(&frame_bytes), sizeof(frame_bytes));
+  bytes.append(reinterpret_cast<const char*>(&tensor_bytes), sizeof(tensor_bytes));
+  return bytes + head + std::string(tensor_bytes, '\0');
+}
+
 absl::Status Read(std::string_view bytes) {
   FrameReader reader(std::make_shared<ReceiveBuffers>(0));
   std::vector<ReceivedFrame> whole;
@@ -174,8 +188,19 @@ TEST(FrameTest, WhatIsNoFrameIsRefused) {
   other[9] = 1;  // and of which it has less
   EXPECT_TRUE(absl::IsInvalidArgument(Read(other)));
   other = OneSlice();
+  other[8] = static_cast<char>(other[8] + 1);  // not filled up
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(other)));
+  other = OneSlice();
   for (size_t i = 16; i < 24; ++i) other[i] = static_cast<char>(0xff);  // no protobuf
   EXPECT_TRUE(absl::IsInvalidArgument(Read(other)));
+}
+
+TEST(FrameTest, SlicesBeyondTheTensorsAreRefused) {
+  // Behind one that takes all: it would lie outside.
+  EXPECT_TRUE(Read(Described({64, 64}, 128)).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(Described({64, 64}, 64))));
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(Described({64, ~uint64_t{0}}, 64))));
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(Described({1, 64}, 65))));
 }
 
 TEST(FrameTest, TensorsLiveAsLongAsTheirOwner) {
