@@ -4,17 +4,15 @@
 #include <cstdint>
 
 #include "client/step_plan.h"
-#include "common/seed.h"
 #include "proto/job.pb.h"
 
 namespace parley {
 
-// Of whatever the forward of a microbatch draws (dropout): the same whenever, and in whichever
-// process, it is computed.
-inline uint64_t MicrobatchSeed(const JobConfig& job, const StepPlan& plan, uint64_t microbatch,
-                               uint32_t contributor) {
-  return DeriveSeed(job.seed(), "step", {plan.data_epoch, plan.step, microbatch, contributor});
-}
+// Of whatever the forward of a microbatch draws (dropout). It follows from the samples that it has:
+// the data epoch, and the position of the first one in its order. So the same is drawn whenever,
+// and in whichever process, they are computed, and a step of two workers with four microbatches
+// each draws what one worker's step of eight does. `microbatch` counts within the plan, from 0.
+uint64_t MicrobatchSeed(const JobConfig& job, const StepPlan& plan, uint64_t microbatch);
 
 }  // namespace parley
 

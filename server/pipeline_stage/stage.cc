@@ -212,8 +212,7 @@ absl::Status Stage::Forward(const Stretch& stretch, const Action& action) {
   }
   if (absl::Status weights = UseWeights(stretch, k); !weights.ok()) return weights;
   const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
-  const uint64_t seed =
-      MicrobatchSeed(parts_.job, plan, k - step * stretch.of_a_step, parts_.session.ordinal());
+  const uint64_t seed = MicrobatchSeed(parts_.job, plan, k - step * stretch.of_a_step);
   absl::Status status = parts_.compute.Forward(part, k, inputs, seed,
                                                parts_.compute.is_last(part) ? &target : nullptr);
   if (!status.ok() || !parts_.compute.is_last(part)) return status;

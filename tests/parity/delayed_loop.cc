@@ -90,7 +90,7 @@ class DelayedLoop {
     for (size_t k = 0; k < microbatches.size(); ++k) {
       const size_t samples = microbatches[k].size();
       const std::unique_ptr<Batch> batch = *batches.Take(plan, microbatches[k]);
-      network_.Seed(MicrobatchSeed(job_, plan, k, 0));
+      network_.Seed(MicrobatchSeed(job_, plan, k));
       const at::Tensor x = BatchTensor(data_.train->x(), samples, batch->x.span());
       const at::Tensor y = BatchTensor(data_.train->y(), samples, batch->y.span());
       at::Tensor loss = ComputeLoss(LossOf(job_), network_.Forward(x), y);
