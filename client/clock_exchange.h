@@ -57,7 +57,7 @@ class ClockExchange {
                                            uint64_t data_epoch);
 
   // Bytes pushed since the last call.
-  uint64_t TakePushedBytes() { return window_->TakeAddedBytes(); }
+  uint64_t TakePushedBytes() { return window_->TakeSentBytes(); }
 
  private:
   // scale: of the whole gradient, beside its weight.

@@ -19,6 +19,14 @@ void WeighAs(absl::Span<const std::byte> gradient, std::string* out, Product pro
   }
 }
 
+template <class Round>
+void NarrowBy(absl::Span<const std::byte> gradient, float factor, std::string* out, Round round) {
+  const auto* const from = reinterpret_cast<const float*>(gradient.data());
+  auto* const to = reinterpret_cast<uint16_t*>(out->data());  // aligned: a string of many bytes
+  const size_t count = gradient.size() / sizeof(float);
+  for (size_t i = 0; i < count; ++i) to[i] = round(from[i] * factor);
+}
+
 }  // namespace
 
 void Weigh(DataType dtype, absl::Span<const std::byte> gradient, double weight, std::string* out) {
@@ -41,6 +49,25 @@ void Weigh(DataType dtype, absl::Span<const std::byte> gradient, double weight, 
         return FloatToBFloat16(BFloat16ToFloat(g) * factor);
       });
   }
+}
+
+DataType OnWire(const JobConfig& job) {
+  switch (job.gradients_on_wire()) {
+    case WIRE_BFLOAT16:
+      return BF16;
+    case WIRE_FLOAT16:
+      return F16;
+    default:
+      return DATA_TYPE_UNSPECIFIED;
+  }
+}
+
+void Narrow(DataType narrow, absl::Span<const std::byte> gradient, double weight,
+            std::string* out) {
+  out->resize(gradient.size() / 2);
+  const float factor = static_cast<float>(weight);
+  if (narrow == F16) return NarrowBy(gradient, factor, out, FloatToHalf);
+  NarrowBy(gradient, factor, out, [](float x) { return FloatToBFloat16(x); });
 }
 
 }  // namespace parley

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <limits>
 #include <random>
 #include <vector>
 
@@ -46,6 +48,33 @@ TEST(Weigh, AWeightOfOneAndIntegersKeepTheBytes) {
   EXPECT_EQ(Weighed<uint32_t>(F32, nans, 1), nans);
   const std::vector<int64_t> counts = {-1, 1'000'000'007};
   EXPECT_EQ(Weighed<int64_t>(I64, counts, 0.5), counts);
+}
+
+TEST(Narrow, RoundsEachProductOnceToTheWireType) {
+  std::mt19937 random(6);
+  std::normal_distribution<float> normal;
+  std::vector<float> gradient(1003);
+  for (float& g : gradient) g = normal(random) * std::exp2(static_cast<float>(random() % 40) - 20);
+  gradient[0] = std::numeric_limits<float>::quiet_NaN();
+  gradient[1] = -std::numeric_limits<float>::infinity();
+  gradient[2] = std::numeric_limits<float>::max();  // rounds to infinity
+  gradient[3] = 1.00390625F;                        // half-way between two numbers of BF16
+  gradient[4] = -0.0F;
+  const auto bytes = absl::MakeSpan(reinterpret_cast<const std::byte*>(gradient.data()),
+                                    gradient.size() * sizeof(float));
+  for (const double weight : {1.0, 0.25, 0.3}) {
+    for (const DataType narrow : {BF16, F16}) {
+      std::string out = "what was there before";
+      Narrow(narrow, bytes, weight, &out);
+      ASSERT_EQ(out.size(), gradient.size() * 2);
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        uint16_t element = 0;
+        std::memcpy(&element, out.data() + 2 * i, 2);
+        const float product = gradient[i] * static_cast<float>(weight);
+        EXPECT_EQ(element, narrow == BF16 ? FloatToBFloat16(product) : FloatToHalf(product)) << i;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -46,7 +46,6 @@ void PushWindow::Add(size_t tensor) {
       Lane& lane = lanes_[placed.shard];
       lane.waiting.push_back({tensor, &placed});
       lane.waiting_bytes += placed.bytes;
-      added_bytes_ += placed.bytes;
       if (std::find(shards.begin(), shards.end(), placed.shard) == shards.end()) {
         shards.push_back(placed.shard);
       }
@@ -78,7 +77,8 @@ std::vector<SliceData> PushWindow::TakeRest(uint32_t shard, size_t most_bytes) {
     attempt = attempt_;
   }
   std::vector<SliceData> rest(items.size());
-  const std::shared_ptr<TensorPush> push = Encode(items, attempt, /*lend=*/false);
+  const std::shared_ptr<TensorPush> push =
+      Encode(items, attempt, calls_.ReadsLentMemory(shard) ? Way::kSentNear : Way::kSent);
   for (size_t i = 0; i < items.size(); ++i) CopyTo(push->slices[i], rest[i]);
   return rest;
 }
@@ -123,14 +123,16 @@ void PushWindow::Pump(uint32_t shard) {
       }
       attempt = attempt_;
     }
-    const bool lend = gradients_.lends() && calls_.ReadsLentMemory(shard);
-    if (lend) {
+    const Way way = !calls_.ReadsLentMemory(shard) ? Way::kSent
+                    : gradients_.lends()           ? Way::kLent
+                                                   : Way::kSentNear;
+    if (way == Way::kLent) {
       absl::MutexLock lock(&mu_);
       lanes_[shard].borrows = true;
     }
     // Not under the lock: it copies.
     calls_.Push(
-        shard, Encode(items, attempt, lend),
+        shard, Encode(items, attempt, way),
         [acks = attempt.acks, shard](const absl::StatusOr<PushReply>& reply) {
           // All outcomes are well: added now or before, or too late, of which the verdict will
           // tell, or in async too stale.
@@ -154,7 +156,7 @@ void PushWindow::Pump(uint32_t shard) {
 }
 
 std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
-                                               const Attempt& attempt, bool lend) const {
+                                               const Attempt& attempt, Way way) {
   auto push = std::make_shared<TensorPush>();
   PushRequest& head = push->head;
   head.set_step(attempt.step);
@@ -163,29 +165,44 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   head.set_part(layout_.part());
   head.set_composition(options_.composition);
   const std::vector<uint64_t>& seen = *attempt.seen;
+  uint64_t bytes = 0;
   for (const Item& item : items) {
     if (!seen.empty()) {
       head.add_seen(item.placed->slice < seen.size() ? seen[item.placed->slice] : 0);
     }
-    const TensorSpec& spec = tensors_[item.tensor];
-    const TensorBytes::Piece gradient =
-        gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes);
-    const double weight = spec.buffer() ? 1 : attempt.weight;
-    TensorSlice& slice = push->slices.emplace_back();
-    slice.slice = item.placed->slice;
-    slice.dtype = spec.dtype();
-    if (weight == 1 && seen.empty()) {
-      slice.bytes = gradient;
-      slice.owner = gradients_.owner();
-      if (lend) slice.loan = gradients_.Lend();
-    } else {
-      const auto weighed = std::make_shared<std::string>();
-      Weigh(spec.dtype(), gradient, weight, weighed.get());
-      slice.bytes = std::string_view(*weighed);
-      slice.owner = weighed;
-    }
+    push->slices.push_back(EncodeSlice(item, attempt.weight, /*copy=*/!seen.empty(), way));
+    bytes += push->slices.back().bytes.size();
   }
+  absl::MutexLock lock(&mu_);
+  sent_bytes_ += bytes;
   return push;
+}
+
+TensorSlice PushWindow::EncodeSlice(const Item& item, double weight, bool copy, Way way) const {
+  const TensorSpec& spec = tensors_[item.tensor];
+  const TensorBytes::Piece gradient =
+      gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes);
+  if (spec.buffer()) weight = 1;
+  const bool narrow = way == Way::kSent && options_.narrow != DATA_TYPE_UNSPECIFIED &&
+                      spec.dtype() == F32 && !spec.buffer();
+  TensorSlice slice;
+  slice.slice = item.placed->slice;
+  slice.dtype = narrow ? options_.narrow : spec.dtype();
+  if (weight == 1 && !copy && !narrow) {
+    slice.bytes = gradient;
+    slice.owner = gradients_.owner();
+    if (way == Way::kLent) slice.loan = gradients_.Lend();
+    return slice;
+  }
+  const auto made = std::make_shared<std::string>();
+  if (narrow) {
+    Narrow(options_.narrow, gradient, weight, made.get());
+  } else {
+    Weigh(spec.dtype(), gradient, weight, made.get());
+  }
+  slice.bytes = std::string_view(*made);
+  slice.owner = made;
+  return slice;
 }
 
 bool PushWindow::AllAcknowledged(std::optional<uint32_t> in_order) const {
@@ -226,9 +243,9 @@ std::vector<uint32_t> PushWindow::TakeBorrowers() {
   return shards;
 }
 
-uint64_t PushWindow::TakeAddedBytes() {
+uint64_t PushWindow::TakeSentBytes() {
   absl::MutexLock lock(&mu_);
-  return std::exchange(added_bytes_, 0);
+  return std::exchange(sent_bytes_, 0);
 }
 
 PushWindow::Outcomes PushWindow::outcomes() const {

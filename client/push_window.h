@@ -39,6 +39,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     // Of pushes that a shard has not acknowledged, for each shard; a slice that is larger travels
     // alone.
     size_t window_bytes = 64 << 20;
+    // F16 or BF16: gradients that are F32 go so to shards that do not read them where they lie.
+    DataType narrow = DATA_TYPE_UNSPECIFIED;
   };
 
   // All must outlive the object's last Abandon.
@@ -75,8 +77,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   // Shards to which something was lent since the last call: they may read it until the step is
   // decided.
   std::vector<uint32_t> TakeBorrowers();
-  // Bytes of what was added since the last call.
-  uint64_t TakeAddedBytes();
+  // Bytes of gradients and buffers that were sent, or lent, since the last call.
+  uint64_t TakeSentBytes();
   // Nothing more of this attempt is sent, and no thread of ours reads gradients any more when it
   // returns. gRPC may: what it has not sent yet of this attempt, or of a repetition, then arrives
   // as whatever the gradients are by that time. No shard counts it: an attempt that was given up is
@@ -122,9 +124,15 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   void Pump(uint32_t shard);
   // The next message, empty where it has to wait. Its bytes count as open from here.
   std::vector<Item> TakeGroup(Lane& lane, size_t& bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // lend: what needs no weighing.
+  // What becomes of a gradient on its way.
+  enum class Way : uint8_t {
+    kSent,      // to a shard that is far: narrowed, where asked for
+    kSentNear,  // to a shard on this machine, but in a message
+    kLent,      // read where it lies, if it needs no weighing
+  };
   std::shared_ptr<TensorPush> Encode(const std::vector<Item>& items, const Attempt& attempt,
-                                     bool lend) const;
+                                     Way way);
+  TensorSlice EncodeSlice(const Item& item, double weight, bool copy, Way way) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
@@ -137,7 +145,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   mutable absl::Mutex mu_;
   Attempt attempt_ ABSL_GUARDED_BY(mu_);
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t added_bytes_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -66,6 +66,30 @@ TEST_F(PushWindowTest, UsesTheWholeWindowAndASlowShardHoldsUpNoOther) {
   EXPECT_FALSE(window->AllAcknowledged());
 }
 
+TEST_F(PushWindowTest, GradientsAreNarrowedOnTheirWayToAFarShardOnly) {
+  PushWindow::Options options;
+  options.window_bytes = kWindow;
+  options.narrow = BF16;
+  const auto window = PushWindow::Make(options, shards_.tensors(), shards_.layout(),
+                                       shards_.arena(), shards_.calls());
+  window->Begin(1, 0, 0.5);
+  window->Add(0);
+  window->Flush();
+  ASSERT_EQ(shards_.held(0).size(), 1u);
+  EXPECT_EQ(shards_.held(0)[0].dtype, BF16);
+  EXPECT_EQ(shards_.held(0)[0].bytes, 200u);
+  EXPECT_EQ(window->TakeSentBytes(), 200u);
+  shards_.AnswerFirst(0);
+  shards_.ReadLent(true);
+  window->Add(2);
+  ASSERT_EQ(shards_.held(0).size(), 1u);
+  EXPECT_EQ(shards_.held(0)[0].dtype, F32);
+  EXPECT_EQ(shards_.held(0)[0].bytes, 400u);
+  EXPECT_EQ(window->TakeSentBytes(), 400u);
+  shards_.AnswerFirst(0);
+  EXPECT_TRUE(Await(*window).ok());
+}
+
 TEST_F(PushWindowTest, SmallSlicesWaitForEachOtherUntilItIsFlushed) {
   const auto window = MakeWindow();
   window->Begin(1, 0, 1);

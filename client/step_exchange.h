@@ -69,7 +69,7 @@ class StepExchange {
   absl::Status AwaitReaders(const AnswerQueue::Wait& wait);
 
   // Bytes pushed since the last call.
-  uint64_t TakePushedBytes() { return window_->TakeAddedBytes(); }
+  uint64_t TakePushedBytes() { return window_->TakeSentBytes(); }
 
  private:
   void Begin();

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/contribution.h"
 #include "client/worker_session.h"
 #include "common/job/consistency.h"
 #include "common/job/data_division.h"
@@ -17,6 +18,7 @@ void WorkerSession::AdoptClocks() {
   exchange.window.contributor = ordinal();
   exchange.step_leader = view().step_leader();
   exchange.window.window_bytes = options_.push_window_bytes;
+  exchange.window.narrow = OnWire(options_.job);
   exchange.sum = SumsContributions(options_.job);
   exchange.clip_norm = options_.job.optimizer().clip_norm();
   exchange.skip_nonfinite = options_.job.optimizer().skip_nonfinite();

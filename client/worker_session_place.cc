@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/contribution.h"
 #include "client/worker_session.h"
 #include "common/job/consistency.h"
 #include "common/job/job_file.h"
@@ -145,6 +146,7 @@ absl::Status WorkerSession::AdoptView() {
   exchange.window.composition = pipeline_.composition;
   exchange.step_leader = view().step_leader();
   exchange.window.window_bytes = options_.push_window_bytes;
+  exchange.window.narrow = OnWire(options_.job);
   exchange.sum = SumsContributions(options_.job);
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
   AdoptClocks();

@@ -80,10 +80,6 @@ float HalfToFloat(uint16_t half) {
   return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
 }
 
-float BFloat16ToFloat(uint16_t bfloat16) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
-}
-
 uint16_t FloatToHalf(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const auto sign = static_cast<uint16_t>((bits >> 16) & 0x8000);
@@ -97,12 +93,6 @@ uint16_t FloatToHalf(float value) {
   }
   const uint32_t round = 0xfff + ((magnitude >> 13) & 1);
   return sign | static_cast<uint16_t>((magnitude - 0x38000000 + round) >> 13);
-}
-
-uint16_t FloatToBFloat16(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>((bits >> 16) | 0x40);
-  return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
 }  // namespace parley

@@ -1,6 +1,7 @@
 #ifndef PARLEY_COMMON_TENSOR_H_
 #define PARLEY_COMMON_TENSOR_H_
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -35,9 +36,17 @@ uint64_t ByteCount(const TensorSpec& tensor);
 // Element conversions; sizes as element counts, the spans' byte sizes must fit. IEEE
 // round-to-nearest-even.
 float HalfToFloat(uint16_t half);
-float BFloat16ToFloat(uint16_t bfloat16);
 uint16_t FloatToHalf(float value);
-uint16_t FloatToBFloat16(float value);
+// Inline, without branches: loops over them become vectors.
+inline float BFloat16ToFloat(uint16_t bfloat16) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bfloat16) << 16);
+}
+inline uint16_t FloatToBFloat16(float value) {
+  const uint32_t bits = std::bit_cast<uint32_t>(value);
+  const uint32_t rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  const bool is_nan = (bits & 0x7fffffff) > 0x7f800000;
+  return static_cast<uint16_t>((is_nan ? bits | 0x400000 : rounded) >> 16);
+}
 
 }  // namespace parley
 

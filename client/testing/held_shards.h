@@ -29,7 +29,8 @@ namespace parley {
 class HeldShards {
  public:
   struct Held {
-    size_t bytes = 0;  // of its slices
+    size_t bytes = 0;                        // of its slices
+    DataType dtype = DATA_TYPE_UNSPECIFIED;  // of the last one that was pushed
     std::vector<uint32_t> slices;
     std::function<void(absl::Status)> answer;  // OK: with what was asked for
   };
@@ -88,6 +89,10 @@ class HeldShards {
   void KeepOrder(bool keeps) {
     for (const auto& shard : connector_.shards) shard->keeps_order = keeps;
   }
+  // Whether they are on this machine.
+  void ReadLent(bool reads) {
+    for (const auto& shard : connector_.shards) shard->reads_lent = reads;
+  }
   // Answers the oldest; returns its slices.
   std::vector<uint32_t> AnswerFirst(uint32_t shard) { return RefuseFirst(shard, absl::OkStatus()); }
   std::vector<uint32_t> RefuseFirst(uint32_t shard, const absl::Status& status) {
@@ -101,6 +106,8 @@ class HeldShards {
    public:
     std::atomic<bool> keeps_order = false;
     bool KeepsOrder() const override { return keeps_order; }
+    std::atomic<bool> reads_lent = false;
+    bool ReadsLentMemory() const override { return reads_lent; }
     std::atomic<int> drops = 0;
     void DropUnsent() override { ++drops; }
     void Push(const PushRequest& request, absl::Time, Done<PushReply> done) override {
@@ -108,6 +115,7 @@ class HeldShards {
       for (const SliceData& slice : request.slices()) {
         held.slices.push_back(slice.slice());
         held.bytes += slice.data().size();
+        held.dtype = slice.dtype();
       }
       held.answer = [done = std::move(done)](const absl::Status& status) {
         done(status.ok() ? absl::StatusOr<PushReply>(PushReply()) : status);

@@ -420,6 +420,14 @@ class Checker {
     Require(job_.device() == CPU, "device", "must be CPU: others are not in this release");
     Require(job_.precision() == FLOAT32, "precision",
             "must be FLOAT32: others are not in this release");
+    Require(job_.gradients_on_wire() == AS_COMPUTED || job_.gradients_on_wire() == WIRE_BFLOAT16 ||
+                job_.gradients_on_wire() == WIRE_FLOAT16,
+            "gradients_on_wire", "must be AS_COMPUTED, WIRE_BFLOAT16 or WIRE_FLOAT16");
+    Require(
+        job_.gradients_on_wire() == AS_COMPUTED || !job_.consistency().sync().deterministic(),
+        "gradients_on_wire",
+        "rounds what goes to other machines, so that the result hangs on where the shards are, but "
+        "the job is deterministic: must be AS_COMPUTED or left out");
   }
 
   // A finite duration within bounds.

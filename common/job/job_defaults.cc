@@ -194,6 +194,9 @@ void FillInDefaults(JobConfig& job) {
   PARLEY_DEFAULT(job, accumulate, 1);
   if (job.device() == DEVICE_UNSPECIFIED) job.set_device(CPU);
   if (job.precision() == PRECISION_UNSPECIFIED) job.set_precision(FLOAT32);
+  if (job.gradients_on_wire() == GRADIENTS_ON_WIRE_UNSPECIFIED) {
+    job.set_gradients_on_wire(AS_COMPUTED);
+  }
   PARLEY_DEFAULT(job, liveness, "10s");
   PARLEY_DEFAULT(job, stall_timeout, "10m");
   absl::Duration liveness;

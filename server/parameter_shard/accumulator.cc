@@ -66,7 +66,7 @@ void Transfer(DataType dtype, const TensorBytes& bytes, bool add, float* out) {
     case F16:
       return Transfer<uint16_t>(bytes, add, out, HalfToFloat);
     case BF16:
-      return Transfer<uint16_t>(bytes, add, out, BFloat16ToFloat);
+      return Transfer<uint16_t>(bytes, add, out, [](uint16_t x) { return BFloat16ToFloat(x); });
     default:
       return;  // refused before it came here
   }

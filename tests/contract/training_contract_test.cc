@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <mutex>
 #include <random>
+#include <string_view>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
 
@@ -69,6 +71,19 @@ TEST_P(TrainingContract, IntegerGradientsOfTwoContributorsSumExactly) {
   auto cluster = MakeCluster(2, 2, kSum);
   cluster->RunWorkers(2, [](Session& session) { TrainExactly(session, 2); });
   for (uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
+}
+
+TEST_P(TrainingContract, NarrowGradientsAreAddedUpAsFloatsAndAreHalfOfTheBytes) {
+  // These integers are numbers of either type, and their sums are of neither.
+  for (const char* narrow : {"WIRE_BFLOAT16", "WIRE_FLOAT16"}) {
+    auto cluster = MakeCluster(2, 2, absl::StrCat(kSum, " gradients_on_wire: ", narrow));
+    cluster->RunWorkers(2, [](Session& session) {
+      TrainExactly(session, 2);
+      if (std::string_view(GetParam()) != "Grpc" && std::string_view(GetParam()) != "Direct")
+        return;
+      EXPECT_EQ(session.traffic().pushed_bytes, 6 * (2 * (kBigRows * 800 + 7) + sizeof(int64_t)));
+    });
+  }
 }
 
 TEST_P(TrainingContract, SumsStayExactWhereMessagesAreLostAndDoubled) {
