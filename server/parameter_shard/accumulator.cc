@@ -6,8 +6,10 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/tensor.h"
+#include "server/parameter_shard/sum_kernels.h"
 
 namespace parley {
 namespace {
@@ -70,10 +72,6 @@ void Transfer(DataType dtype, const TensorBytes& bytes, bool add, float* out) {
     default:
       return;  // refused before it came here
   }
-}
-
-void Add(absl::Span<const float> values, float* __restrict out) {
-  for (size_t i = 0; i < values.size(); ++i) out[i] += values[i];
 }
 
 // As floats that can be read where they lie, for as long as the step needs them.
@@ -144,16 +142,41 @@ absl::Status GradientAccumulator::WasWritten(const Contribution& contribution) {
 absl::StatusOr<absl::Span<float>> GradientAccumulator::Sum(
     absl::Span<const uint32_t> contributors) {
   Sort();
-  float* const sum = Cleared();
-  for (const Contribution& contribution : contributions_) {
-    const PartRange& range = contribution.range;
-    if (!Counts(contribution, contributors)) continue;
-    parley::Add({contribution.values, range.end - range.begin}, sum + range.begin);
-    if (!contribution.loan.Stands()) return WasWritten(contribution);
-  }
+  if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
+  const absl::Span<float> sum(sum_->as<float>().data(), elements_);
+  const bool fresh = !std::exchange(started_, true);
+  if (absl::Status added = AddTo(contributors, 0, fresh, sum); !added.ok()) return added;
   contributions_.clear();
   lent_ = 0;
-  return absl::Span<float>(sum, elements_);
+  return sum;
+}
+
+absl::Status GradientAccumulator::AddTo(absl::Span<const uint32_t> contributors, uint64_t begin,
+                                        bool fresh, absl::Span<float> out) const {
+  const uint64_t end = begin + out.size();
+  absl::InlinedVector<const float*, 16> addends;  // in order, that cover all of `out`
+  const auto add = [&] {
+    if (addends.empty()) return;
+    AddInOrder(addends, std::exchange(fresh, false), out);
+    addends.clear();
+  };
+  for (const Contribution& contribution : contributions_) {
+    const PartRange& range = contribution.range;
+    if (!Counts(contribution, contributors) || range.begin >= end || range.end <= begin) continue;
+    if (range.begin <= begin && range.end >= end) {
+      addends.push_back(contribution.values + (begin - range.begin));
+      continue;
+    }
+    add();
+    if (std::exchange(fresh, false)) AddInOrder({}, /*fresh=*/true, out);
+    const uint64_t from = std::max(begin, range.begin);
+    const float* const values = contribution.values + (from - range.begin);
+    AddInOrder({values}, /*fresh=*/false,
+               out.subspan(from - begin, std::min(end, range.end) - from));
+  }
+  add();
+  if (fresh) AddInOrder({}, /*fresh=*/true, out);
+  return LentStands(contributors);
 }
 
 const GradientAccumulator::Contribution* GradientAccumulator::OnlyOne(
@@ -185,23 +208,10 @@ absl::StatusOr<absl::Span<const float>> GradientAccumulator::SumOf(
     if (!only->loan.Stands()) return WasWritten(*only);
     return absl::Span<const float>(only->values + (begin - only->range.begin), out.size());
   }
-  // Whether `out` holds something; -0 as in Cleared.
-  bool filled = started_;
   if (started_) {
     std::memcpy(out.data(), sum_->as<float>().data() + begin, out.size() * sizeof(float));
   }
-  for (const Contribution& contribution : contributions_) {
-    const PartRange& range = contribution.range;
-    if (!Counts(contribution, contributors) || range.begin >= end || range.end <= begin) continue;
-    const uint64_t from = std::max(begin, range.begin);
-    const uint64_t to = std::min(end, range.end);
-    const float* const values = contribution.values + (from - range.begin);
-    if (!filled) std::fill(out.begin(), out.end(), -0.0f);
-    parley::Add({values, to - from}, out.data() + (from - begin));
-    filled = true;
-    if (!contribution.loan.Stands()) return WasWritten(contribution);
-  }
-  if (!filled) std::fill(out.begin(), out.end(), -0.0f);
+  if (absl::Status added = AddTo(contributors, begin, !started_, out); !added.ok()) return added;
   return out;
 }
 

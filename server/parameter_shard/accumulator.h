@@ -67,6 +67,10 @@ class GradientAccumulator {
   float* Cleared();
   void Sort();
   bool Counts(const Contribution& contribution, absl::Span<const uint32_t> contributors) const;
+  // What these contributors gave of elements begin .. begin + out.size(), added to `out`, or put
+  // there where `fresh`. Aborted as with Sum.
+  absl::Status AddTo(absl::Span<const uint32_t> contributors, uint64_t begin, bool fresh,
+                     absl::Span<float> out) const;
   // The one whose elements from..to are the sum's; nullptr where several are, or some of none.
   const Contribution* OnlyOne(absl::Span<const uint32_t> contributors, uint64_t from,
                               uint64_t to) const;

@@ -7,6 +7,7 @@
 #include "common/tensor.h"
 #include "server/parameter_shard/gradient_norm.h"
 #include "server/parameter_shard/optimizers.h"
+#include "server/parameter_shard/sum_kernels.h"
 
 namespace parley {
 namespace {
@@ -18,11 +19,6 @@ constexpr uint64_t kTile = 8192;
 // The same where they are added up first, into memory that stays in the nearest cache.
 constexpr uint64_t kLentTile = 1024;
 
-void Divide(absl::Span<float> values, float divisor) {
-  if (divisor == 1) return;
-  for (float& value : values) value /= divisor;
-}
-
 void Scale(absl::Span<float> values, float factor) {
   if (factor == 1) return;
   for (float& value : values) value *= factor;
@@ -33,12 +29,8 @@ void Scale(absl::Span<float> values, float factor) {
 absl::Span<const float> Finish(absl::Span<const float> gradient, float divisor, float factor,
                                absl::Span<float> scratch) {
   if (divisor == 1 && factor == 1) return gradient;
-  if (gradient.data() != scratch.data()) {
-    const float* __restrict const in = gradient.data();
-    float* __restrict const out = scratch.data();
-    for (size_t i = 0; i < scratch.size(); ++i) out[i] = in[i] / divisor;
-  } else {
-    Divide(scratch, divisor);
+  if (divisor != 1 || gradient.data() != scratch.data()) {
+    DivideBy(divisor, gradient.data(), scratch);
   }
   Scale(scratch, factor);
   return scratch;
@@ -146,7 +138,7 @@ absl::Status TableSlice::Reduce(absl::Span<const uint32_t> contributors, float d
   norms.set_slice(id_);
   for (uint64_t begin = 0; begin < elements_; begin += kBlockElements) {
     absl::Span<float> block = sum->subspan(begin, std::min(kBlockElements, elements_ - begin));
-    if (!reduced_) Divide(block, divisor);
+    if (!reduced_ && divisor != 1) DivideBy(divisor, block.data(), block);
     norms.add_blocks(SumOfSquares(block));
     finite = AllFinite(block) && finite;
   }

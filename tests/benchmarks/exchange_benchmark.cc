@@ -4,12 +4,14 @@
 //   plain  one thread's `p -= rate * g`, or Adam's loads and stores, over the same bytes in one
 //          process, compiled for vectors (-O3); with --outside it also copies the gradient in and
 //          the parameters out
-//   TCP    the same bytes there and back over one raw loopback connection, received in place
+//   TCP    with --tcp or --grpc: the same bytes there and back over one raw loopback connection,
+//          received in place
 //
 //   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp | --grpc] [--adam] [--outside]
-//     [--mib=4,16,64] [--rounds=30]
+//     [--mib=4,16,64] [--rounds=30] [--rest=MS]
 //
-// --tcp: as between machines, over a direct connection. --grpc: as where none can be had.
+// --tcp: as between machines, over a direct connection. --grpc: as where none can be had. --rest:
+// all threads sleep so long before each round, so that it begins with waking the shard.
 // --outside: the training loop's tensors lie elsewhere: it copies its gradient into the session's
 // before it pushes, and the parameters out of the session's after it has pulled.
 //
@@ -28,11 +30,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
@@ -279,10 +283,12 @@ int Main(int argc, char** argv) {
   std::string shard;
   std::vector<size_t> sizes = {4, 16, 64};
   size_t rounds = 30;
+  double rest = 0;
   app.add_option("coordinator", coordinator, "The program")->required();
   app.add_option("shard", shard, "The program")->required();
   app.add_option("--mib", sizes, "Of parameters")->delimiter(',');
   app.add_option("--rounds", rounds, "Of each measurement; medians are told");
+  app.add_option("--rest", rest, "Milliseconds of sleep before each round");
   Kind kind;
   app.add_flag("--tcp", kind.tcp, "As between hosts: direct connections, no shared memory");
   app.add_flag("--grpc", kind.grpc, "All calls by gRPC");
@@ -291,15 +297,22 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   const uint64_t steps = rounds + 3;
-  std::printf("%6s %10s %10s %10s %10s %10s %10s %12s %12s %12s %12s\n", "MiB", "push ms",
-              "pull ms", "round ms", "plain ms", "TCP push", "TCP pull", "x plain", "push of TCP",
-              "pull of TCP", "of TCP");
+  const bool over_tcp = kind.tcp || kind.grpc;
+  const auto sleep = [&] { absl::SleepFor(absl::Milliseconds(rest)); };
+  std::printf("%6s %10s %10s %10s %10s %10s", "MiB", "push ms", "pull ms", "round ms", "plain ms",
+              "x plain");
+  if (over_tcp) {
+    std::printf(" %10s %10s %12s %12s %12s", "TCP push", "TCP pull", "push of TCP", "pull of TCP",
+                "of TCP");
+  }
+  std::printf("\n");
   for (const size_t mib : sizes) {
     const size_t bytes = mib << 20;
     const LoopbackCluster cluster(coordinator, shard, JobText(kind, 1, steps));
     Exchange exchange(cluster, 1, bytes / sizeof(float), steps, kind);
     PlainLoop plain(bytes / sizeof(float), kind);
-    RawTcp tcp(bytes);
+    std::optional<RawTcp> tcp;
+    if (over_tcp) tcp.emplace(bytes);
     std::vector<double> push;
     std::vector<double> pull;
     std::vector<double> both;
@@ -308,10 +321,12 @@ int Main(int argc, char** argv) {
     std::vector<double> raw_pull;
     std::vector<double> raw;
     for (size_t round = 0; round < rounds + 2; ++round) {
+      sleep();
       const auto [pushed, pulled] = exchange.Round();
+      sleep();
       const double looped = SecondsOf([&] { plain.Round(); });
-      const double moved_there = SecondsOf([&] { tcp.Push(); });
-      const double moved_back = SecondsOf([&] { tcp.Pull(); });
+      const double moved_there = over_tcp ? SecondsOf([&] { tcp->Push(); }) : 0;
+      const double moved_back = over_tcp ? SecondsOf([&] { tcp->Pull(); }) : 0;
       if (round < 2) continue;  // memory is touched for the first time
       push.push_back(pushed);
       pull.push_back(pulled);
@@ -321,11 +336,15 @@ int Main(int argc, char** argv) {
       raw_pull.push_back(moved_back);
       raw.push_back(moved_there + moved_back);
     }
-    std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f %12.2f %12.2f\n", mib,
-                1e3 * Median(push), 1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop),
-                1e3 * Median(raw_push), 1e3 * Median(raw_pull), Median(both) / Median(loop),
-                Median(raw_push) / Median(push), Median(raw_pull) / Median(pull),
-                Median(raw) / Median(both));
+    std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.2f", mib, 1e3 * Median(push),
+                1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop),
+                Median(both) / Median(loop));
+    if (over_tcp) {
+      std::printf(" %10.3f %10.3f %12.2f %12.2f %12.2f", 1e3 * Median(raw_push),
+                  1e3 * Median(raw_pull), Median(raw_push) / Median(push),
+                  Median(raw_pull) / Median(pull), Median(raw) / Median(both));
+    }
+    std::printf("\n");
     std::fflush(stdout);
   }
   std::printf("\n%20s %10s %10s %10s\n", "small ones", "push ms", "pull ms", "round ms");
@@ -336,6 +355,7 @@ int Main(int argc, char** argv) {
     std::vector<double> pull;
     std::vector<double> both;
     for (size_t round = 0; round < rounds + 2; ++round) {
+      sleep();
       const auto [pushed, pulled] = exchange.Round();
       push.push_back(pushed);
       pull.push_back(pulled);
