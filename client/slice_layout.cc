@@ -81,6 +81,7 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
   SliceLayout layout;
   layout.part_ = PartOf(view, contributor, member);
   layout.pushes_.resize(tensors.size());
+  layout.parts_.resize(tensors.size());
   for (const Member& each : view.members()) {
     if (each.role() != SHARD) continue;
     if (each.ordinal() > 100'000) return Misfit("a shard's ordinal");
@@ -113,11 +114,14 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
       continue;
     }
     for (const SlicePart& part : slice.parts()) {
-      if (part.contributor() != contributor || part.part() != layout.part_) continue;
+      if (part.contributor() != contributor) continue;
       if (part.begin() < slice.begin() || part.end() > slice.end() || part.begin() >= part.end()) {
         return Misfit(absl::StrCat("a part of slice ", slice.id()));
       }
-      layout.pushes_[tensor].push_back(place(part.begin(), part.end()));
+      layout.parts_[tensor].push_back({part.part(), place(part.begin(), part.end())});
+      if (part.part() == layout.part_) {
+        layout.pushes_[tensor].push_back(place(part.begin(), part.end()));
+      }
     }
   }
   // What is pulled: buffers first (they are small, and copied whole), then in the order in which

@@ -34,6 +34,12 @@ class SliceLayout {
   const std::vector<std::vector<PlacedSlice>>& by_shard() const { return by_shard_; }
   // What this member pushes of a tensor.
   const std::vector<PlacedSlice>& pushes(size_t tensor) const { return pushes_[tensor]; }
+  // What each part of the contributor pushes of a tensor, where the view names parts.
+  struct PartSlice {
+    uint32_t part = 0;
+    PlacedSlice slice;
+  };
+  const std::vector<PartSlice>& parts(size_t tensor) const { return parts_[tensor]; }
   size_t tensors() const { return pushes_.size(); }
   // The part of the contributor that this member sends.
   uint32_t part() const { return part_; }
@@ -43,6 +49,7 @@ class SliceLayout {
  private:
   std::vector<std::vector<PlacedSlice>> by_shard_;
   std::vector<std::vector<PlacedSlice>> pushes_;
+  std::vector<std::vector<PartSlice>> parts_;
   std::vector<std::string> shard_addresses_;
   uint32_t part_ = 0;
 };

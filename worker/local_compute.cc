@@ -48,7 +48,8 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
     const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       // Dropout leaves out the same elements whenever this microbatch is computed.
-      parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch, parts_.session.ordinal()));
+      parts_.network.Seed(
+          MicrobatchSeed(parts_.job, plan, microbatch, parts_.session.member_ordinal()));
       const at::Tensor x = BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span());
       const at::Tensor y = BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span());
       loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);

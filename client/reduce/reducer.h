@@ -1,0 +1,108 @@
+#ifndef PARLEY_CLIENT_REDUCE_REDUCER_H_
+#define PARLEY_CLIENT_REDUCE_REDUCER_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/types.pb.h"
+
+namespace parley {
+
+// Adds up the gradients of the ranks of a node group (docs/node_groups.md): a reduce-scatter of one
+// tensor after the other, each as soon as all ranks have its gradient. Each range of a tensor has a
+// rank that owns it; when the tensor is reduced, the sum of that range lies in the owner's gradient
+// memory, over its own gradient, and the owner pushes it to the shards.
+//
+//   Form -> { Open -> Offer... -> Close -> done() } ... -> Abort -> Form ...
+//
+// The sum is that of each rank's gradient times its weight (rounded to the tensor's type), in
+// float32 and, where an implementation says that it is ordered, in the order of ranks: then it is
+// bitwise what a shard makes of the contributions of single workers. Ranks without a gradient are
+// left out.
+//
+// Memory. Gradients belong to the session, which made the reducer and outlives it. Between Offer
+// and the end of the step (the next Open, or Abort's return) the reducer and the other ranks read a
+// gradient, and the reducer writes the ranges of it that this rank owns. The caller must not call
+// Open before all ranks have ended the step, or one of the two sides has aborted; a verdict that
+// decides the step says so, since each rank completes it after it has read what it needs. An
+// implementation finds out where that is not so, and reports it rather than a mixture.
+//
+// Threads. Form, Open, Close, Abort and Missing are the training thread's. Offer is called by the
+// threads of backward, and does not wait. The listener is called on a thread of the reducer's,
+// which holds none of its locks that the caller's methods could want but those of Open and Abort.
+//
+// Nothing here waits for another process: the caller waits for done(), until its own deadline or
+// until it hears that the composition has changed, and Abort ends what is under way. Another rank
+// that does not come is therefore no error here; Missing says which it is.
+//
+// For an implementation with NCCL: Form begins ncclCommInitRankConfig (not blocking), Offer and
+// Close become the groups of ncclReduce, or ncclReduceScatter, on a stream, and Abort
+// ncclCommAbort; tensors have to be reduced in the same order by all ranks there, which Offer's
+// order is not.
+class Reducer {
+ public:
+  // A range of a tensor's bytes, and who adds it up.
+  struct Range {
+    size_t begin = 0;
+    size_t bytes = 0;
+    uint32_t rank = 0;
+  };
+
+  // A composition: the ranks that are a node group until one of them has another process.
+  struct Group {
+    std::string job;
+    uint64_t job_epoch = 0;
+    uint32_t contributor = 0;
+    uint64_t composition = 0;
+    uint32_t rank = 0;            // of this process
+    std::vector<Member> members;  // by rank
+    // By tensor; a tensor without any is not reduced, and neither offered nor waited for.
+    std::vector<std::vector<Range>> ranges;
+  };
+
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    // Once for each tensor and step. any: some rank has a gradient of it, and this rank's ranges
+    // have the sum; else nothing was written.
+    virtual void OnReduced(size_t tensor, bool any) = 0;
+    // After the last OnReduced of a step: done() is true.
+    virtual void OnAllReduced() = 0;
+    // What the other ranks give cannot be used, and this composition reduces nothing any more.
+    // Aborted: one of them has given up the step, of which the coordinator will tell. Internal: it
+    // is none that runs this program.
+    virtual void OnBroken(const absl::Status& why) = 0;
+  };
+
+  virtual ~Reducer() = default;
+
+  // Leaves the former composition, and begins to find the other ranks of this one. `listener` must
+  // outlive the next Abort. FailedPrecondition, Unavailable or ResourceExhausted where this process
+  // cannot be reached by others, with what to do.
+  virtual absl::Status Form(Group group, Listener* listener) = 0;
+
+  // A step begins, in which this rank's gradients have this weight; they may be written from here
+  // on. The former step is over.
+  virtual void Open(uint64_t step, double weight) = 0;
+  // This rank's gradient of the tensor is complete. Once a step; any thread.
+  virtual void Offer(size_t tensor) = 0;
+  // Those not offered have none in this step. May be repeated.
+  virtual void Close() = 0;
+  // Whether all tensors are reduced, and the listener has been told. Any thread.
+  virtual bool done() const = 0;
+
+  // Whom the reducer waits for now, and what for: "rank 2 (worker 6 at HOST:PORT, pid P) has not
+  // ..."; empty: for nobody.
+  virtual std::string Missing() const = 0;
+
+  // Ends the composition, wherever it is. When it returns no thread of the reducer reads or writes
+  // gradients or calls the listener, and no other rank takes what it has not taken whole.
+  virtual void Abort() = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_REDUCE_REDUCER_H_
