@@ -67,7 +67,7 @@ TEST(PlanText, ShowsTheNodeGroupsAndWhatTheirWorkersSend) {
   // Four slices of 1 MiB, one of 4 KiB, and a buffer of 1 MiB, which is rank 0's.
   ExpectWords(
       *PlanText(job, Model()),
-      {"node groups          2 of 2 workers, each on one host; a worker sends 2.0 MiB to 3.0 "
+      {"node groups          2 of 2 workers, each on one host; a worker sends 2.00 MiB to 3.00 "
        "MiB in a step",
        "samples of a step    240 (4 workers"});
   // A contribution of each group is kept apart, not of each worker.

@@ -12,14 +12,15 @@ uint32_t ContributorsOf(const Cluster& cluster) {
   return std::max(cluster.workers() / ShapeOf(cluster).group, uint32_t{1});
 }
 
-PartPlace PartPlaceOf(Role role, uint32_t ordinal, const ContributorShape& shape) {
+ContributorPart PartPlaceOf(Role role, uint32_t ordinal, const ContributorShape& shape) {
   if (role == STAGE && shape.stages != 0) {
     return {ordinal / shape.stages, 1 + ordinal % shape.stages};
   }
   return {ordinal / shape.group, ordinal % shape.group};
 }
 
-std::pair<Role, uint32_t> MemberPlaceOf(const PartPlace& place, const ContributorShape& shape) {
+std::pair<Role, uint32_t> MemberPlaceOf(const ContributorPart& place,
+                                        const ContributorShape& shape) {
   if (shape.stages != 0 && place.part != 0) {
     return {STAGE, place.contributor * shape.stages + place.part - 1};
   }

@@ -30,16 +30,17 @@ ContributorShape ShapeOf(const Cluster& cluster);
 uint32_t ContributorsOf(const Cluster& cluster);
 
 // A contributor and a part of it.
-struct PartPlace {
+struct ContributorPart {
   uint32_t contributor = 0;
   uint32_t part = 0;
 };
 
 // Of a worker or stage.
-PartPlace PartPlaceOf(Role role, uint32_t ordinal, const ContributorShape& shape);
+ContributorPart PartPlaceOf(Role role, uint32_t ordinal, const ContributorShape& shape);
 
 // Role and ordinal of who sends the part.
-std::pair<Role, uint32_t> MemberPlaceOf(const PartPlace& place, const ContributorShape& shape);
+std::pair<Role, uint32_t> MemberPlaceOf(const ContributorPart& place,
+                                        const ContributorShape& shape);
 
 }  // namespace parley
 

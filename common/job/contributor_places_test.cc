@@ -6,16 +6,16 @@ namespace parley {
 namespace {
 
 TEST(ContributorPlacesTest, OfAPipelinePartZeroIsTheWorkerAndTheOthersAreItsStagesInOrder) {
-  const PartPlace worker = PartPlaceOf(WORKER, 2, {.stages = 3});
+  const ContributorPart worker = PartPlaceOf(WORKER, 2, {.stages = 3});
   EXPECT_EQ(worker.contributor, 2u);
   EXPECT_EQ(worker.part, 0u);
-  const PartPlace stage = PartPlaceOf(STAGE, 7, {.stages = 3});
+  const ContributorPart stage = PartPlaceOf(STAGE, 7, {.stages = 3});
   EXPECT_EQ(stage.contributor, 2u);
   EXPECT_EQ(stage.part, 2u);
 }
 
 TEST(ContributorPlacesTest, OfANodeGroupTheRanksAreWorkersInOrder) {
-  const PartPlace rank = PartPlaceOf(WORKER, 7, {.group = 4});
+  const ContributorPart rank = PartPlaceOf(WORKER, 7, {.group = 4});
   EXPECT_EQ(rank.contributor, 1u);
   EXPECT_EQ(rank.part, 3u);
 }

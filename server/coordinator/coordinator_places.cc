@@ -14,7 +14,7 @@ void CoordinatorCore::FillPlaces(absl::Time now) {
     for (uint32_t part = 0; part < shape().parts(); ++part) {
       const Contributor& contributor = view_.contributors(i);
       if (contributor.part_members(static_cast<int>(part)) != 0) continue;
-      const PartPlace place = {contributor.ordinal(), part};
+      const ContributorPart place = {contributor.ordinal(), part};
       const std::pair<Role, uint32_t> at = MemberPlaceOf(place, shape());
       if (at.first == STAGE && finished_.has(contributor.part_members(0))) {
         // The stages of a worker that has finished have nothing left to do.

@@ -116,7 +116,7 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   }
   for (const Member& member : members) {
     if (member.role() == SHARD) continue;
-    const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), shape);
+    const ContributorPart place = PartPlaceOf(member.role(), member.ordinal(), shape);
     view.mutable_contributors(static_cast<int>(place.contributor))
         ->set_part_members(static_cast<int>(place.part), member.id());
   }

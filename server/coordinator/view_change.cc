@@ -77,7 +77,7 @@ ClusterView WithMember(const ClusterView& view, const Member& member, const Cont
   ClusterView next = Next(view, first_step);
   *next.add_members() = member;
   SortMembers(next);
-  const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), shape);
+  const ContributorPart place = PartPlaceOf(member.role(), member.ordinal(), shape);
   Contributor* contributor = nullptr;
   for (Contributor& one : *next.mutable_contributors()) {
     if (one.ordinal() == place.contributor) contributor = &one;
