@@ -4,19 +4,22 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "proto/types.pb.h"
 
 namespace parley {
 
-// Adds up the gradients of the ranks of a node group (docs/node_groups.md): a reduce-scatter of one
-// tensor after the other, each as soon as all ranks have its gradient. Each range of a tensor has a
-// rank that owns it; when the tensor is reduced, the sum of that range lies in the owner's gradient
-// memory, over its own gradient, and the owner pushes it to the shards.
+// Adds up the gradients of the ranks of a node group, and hands round what each of them has pulled
+// (docs/node_groups.md). A reduce-scatter of one tensor after the other, each as soon as all ranks
+// have its gradient: each range of a tensor has a rank that owns it; when the tensor is reduced, the
+// sum of that range lies in the owner's gradient memory, over its own gradient, and the owner pushes
+// it to the shards. And an all-gather of the same ranges' values, each as soon as its owner has it.
 //
-//   Form -> { Open -> Offer... -> Close -> done() } ... -> Abort -> Form ...
+//   Form -> { Open -> Offer... -> Close -> done() -> Share..., Take... } ... -> Abort -> Form ...
 //
 // The sum is that of each rank's gradient times its weight (rounded to the tensor's type), in
 // float32 and, where an implementation says that it is ordered, in the order of ranks: then it is
@@ -30,7 +33,13 @@ namespace parley {
 // decides the step says so, since each rank completes it after it has read what it needs. An
 // implementation finds out where that is not so, and reports it rather than a mixture.
 //
-// Threads. Form, Open, Close, Abort and Missing are the training thread's. Offer is called by the
+// Values. A rank that needs a range which is not its own asks Take until it is there, or asks the
+// shards itself: the all-gather saves bytes, and nothing depends on it. Values of one version are
+// shared once in a composition, and those of another one only when all ranks have what they need of
+// the former: their Complete says so.
+//
+// Threads. Form, Open, Close, Abort, Missing, Share, Withhold, Take and Await are the training
+// thread's. Offer is called by the
 // threads of backward, and does not wait. The listener is called on a thread of the reducer's,
 // which holds none of its locks that the caller's methods could want but those of Open and Abort.
 //
@@ -61,6 +70,16 @@ class Reducer {
     std::vector<Member> members;  // by rank
     // By tensor; a tensor without any is not reduced, and neither offered nor waited for.
     std::vector<std::vector<Range>> ranges;
+    // Of what is handed round, by slice: bytes, and the owner.
+    std::vector<std::pair<uint64_t, uint32_t>> values;
+  };
+
+  // Of one range at one version. slice: a number of the range's, as in the view.
+  struct Values {
+    uint32_t slice = 0;
+    uint32_t rank = 0;  // the owner
+    uint64_t version = 0;
+    uint64_t bytes = 0;
   };
 
   class Listener {
@@ -71,6 +90,8 @@ class Reducer {
     virtual void OnReduced(size_t tensor, bool any) = 0;
     // After the last OnReduced of a step: done() is true.
     virtual void OnAllReduced() = 0;
+    // Some of what Await has named may be there.
+    virtual void OnShared() = 0;
     // What the other ranks give cannot be used, and this composition reduces nothing any more.
     // Aborted: one of them has given up the step, of which the coordinator will tell. Internal: it
     // is none that runs this program.
@@ -97,6 +118,17 @@ class Reducer {
   // Whom the reducer waits for now, and what for: "rank 2 (worker 6 at HOST:PORT, pid P) has not
   // ..."; empty: for nobody.
   virtual std::string Missing() const = 0;
+
+  // This rank has the values of a range of its own at this version: the others may copy them.
+  virtual void Share(const Values& values, absl::Span<const std::byte> bytes) = 0;
+  // The others are to ask the shards for them.
+  virtual void Withhold(const Values& values) = 0;
+  enum class Taken { kPending, kTaken, kWithheld };
+  // Copies what the owner has shared. kPending: it has not yet; kWithheld: it never will, or this
+  // composition hands nothing round (any more).
+  virtual Taken Take(const Values& values, absl::Span<std::byte> to) = 0;
+  // OnShared is called when the owner of these may have shared them; the last call counts.
+  virtual void Await(const Values& values) = 0;
 
   // Ends the composition, wherever it is. When it returns no thread of the reducer reads or writes
   // gradients or calls the listener, and no other rank takes what it has not taken whole.

@@ -66,8 +66,10 @@ def pushed_bytes(run, steps):
 def a_group_computes_what_its_workers_do_alone(where, runs):
     """Bar 3: the same bits, a quarter of the bytes."""
     steps = 16  # two epochs of eight: each worker has a full batch in each of them
-    alone, group = start(where, "alone", runs), start(where, "group", runs, f"group: {WORKERS}")
-    from_alone, from_group = pushed_bytes(alone, steps), pushed_bytes(group, steps)
+    alone = start(where, "alone", runs)
+    from_alone = pushed_bytes(alone, steps)
+    group = start(where, "group", runs, f"group: {WORKERS}")
+    from_group = pushed_bytes(group, steps)
     print(f"bytes pushed, as shards and workers count them: {from_alone} by {WORKERS} workers, {from_group} by one group")
     assert from_alone[0] == from_alone[1] and from_group[0] == from_group[1], (from_alone, from_group)
     assert from_group[0] * WORKERS == from_alone[0], (from_group, from_alone)
