@@ -89,6 +89,7 @@ class StepExchange : private Reducer::Listener {
   // Of the reducer, on its thread.
   void OnReduced(size_t tensor, bool any) override;
   void OnAllReduced() override { options_.wake(); }
+  void OnShared() override { options_.wake(); }
   void OnBroken(const absl::Status& why) override;
   absl::Status AwaitReduced(const AnswerQueue::Wait& wait);
   bool Reduces(size_t tensor) const;

@@ -121,6 +121,10 @@ class FakeReducer final : public Reducer {
   void Close() override { ++closes; }
   bool done() const override { return open == 0; }
   std::string Missing() const override { return "rank 1 has not given its gradient"; }
+  void Share(const Values&, absl::Span<const std::byte>) override {}
+  void Withhold(const Values&) override {}
+  Taken Take(const Values&, absl::Span<std::byte>) override { return Taken::kWithheld; }
+  void Watch(std::optional<uint32_t>) override {}
   void Abort() override { ++aborts; }
 
   void Reduced(size_t tensor, bool any) {

@@ -50,7 +50,8 @@ class GroupDoor::Visit final : public LocalVisit {
       *answer.mutable_group() = shown->group;
       answer.set_rank(shown->rank);
       if (Same(shown->group, question.group())) {
-        files = {shown->segments.words->fd().get(), shown->segments.gradients->fd().get()};
+        files = {shown->segments.words->fd().get(), shown->segments.gradients->fd().get(),
+                 shown->segments.values->fd().get()};
       }
     }
     socket_->Send(answer.SerializeAsString(), files).IgnoreError();
@@ -96,7 +97,7 @@ absl::StatusOr<GroupSegments> GroupDoor::Ask(const std::string& address,
   if (!answer.ParseFromString(message->bytes)) {
     return absl::InternalError(absl::StrCat("what answers at ", address, " is no worker"));
   }
-  if (!Same(answer.group(), group) || message->files.size() != 2) {
+  if (!Same(answer.group(), group) || message->files.size() != 3) {
     return absl::UnavailableError("it is of another composition of the node group");
   }
   if (answer.rank() != asked_rank) {
@@ -104,10 +105,10 @@ absl::StatusOr<GroupSegments> GroupDoor::Ask(const std::string& address,
                                             " of the node group and not rank ", asked_rank));
   }
   GroupSegments segments;
-  for (auto* const segment : {&segments.words, &segments.gradients}) {
-    const size_t file = segment == &segments.words ? 0 : 1;
+  size_t file = 0;
+  for (auto* const segment : {&segments.words, &segments.gradients, &segments.values}) {
     absl::StatusOr<std::shared_ptr<const MemorySegment>> mapped =
-        MemorySegment::OfPeer(message->files[file]);
+        MemorySegment::OfPeer(message->files[file++]);
     if (!mapped.ok()) {
       return absl::InternalError(
           absl::StrCat("of the worker at ", address, ": ", mapped.status().message()));

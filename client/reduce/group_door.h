@@ -20,6 +20,7 @@ namespace parley {
 struct GroupSegments {
   std::shared_ptr<const MemorySegment> words;      // group_words.h
   std::shared_ptr<const MemorySegment> gradients;  // sealed, as all that a peer is shown
+  std::shared_ptr<const MemorySegment> values;     // group_values.h
 };
 
 // Where the ranks of a node group find each other: each listens by the local name

@@ -37,7 +37,7 @@ TEST(GroupDoorTest, WhoAsksForTheSameCompositionIsShownTheSegments) {
   std::memcpy(words->data(), "words", 6);
   std::memcpy(gradients->data(), "gradients", 10);
   EXPECT_EQ(Ask(Address(1), Composition(4)).status().code(), absl::StatusCode::kUnavailable);
-  door->Show(Composition(4), 1, {words, gradients});
+  door->Show(Composition(4), 1, {words, gradients, words});
   const auto seen = Ask(Address(1), Composition(4));
   ASSERT_TRUE(seen.ok()) << seen.status();
   EXPECT_STREQ(reinterpret_cast<const char*>(seen->words->data()), "words");
@@ -47,11 +47,11 @@ TEST(GroupDoorTest, WhoAsksForTheSameCompositionIsShownTheSegments) {
 TEST(GroupDoorTest, WhoIsOfAnotherCompositionAsksAgain) {
   const auto door = *GroupDoor::Open(Address(2));
   const auto segment = *MemorySegment::Create(100);
-  door->Show(Composition(4), 1, {segment, segment});
+  door->Show(Composition(4), 1, {segment, segment, segment});
   for (const auto& group : {Composition(3), Composition(5), Composition(4, /*job_epoch=*/2)}) {
     EXPECT_EQ(Ask(Address(2), group).status().code(), absl::StatusCode::kUnavailable);
   }
-  door->Show(Composition(5), 1, {segment, segment});
+  door->Show(Composition(5), 1, {segment, segment, segment});
   EXPECT_TRUE(Ask(Address(2), Composition(5)).ok());
   EXPECT_EQ(Ask(Address(2), Composition(4)).status().code(), absl::StatusCode::kUnavailable);
   door->Hide();
@@ -62,7 +62,7 @@ TEST(GroupDoorTest, NobodyThereAndAnotherRankAreToldApart) {
   EXPECT_EQ(Ask(Address(3), Composition(1)).status().code(), absl::StatusCode::kUnavailable);
   const auto door = *GroupDoor::Open(Address(3));
   const auto segment = *MemorySegment::Create(100);
-  door->Show(Composition(1), 2, {segment, segment});
+  door->Show(Composition(1), 2, {segment, segment, segment});
   EXPECT_EQ(Ask(Address(3), Composition(1), 1).status().code(), absl::StatusCode::kInternal);
   EXPECT_EQ(GroupDoor::Open(Address(3)).status().code(), absl::StatusCode::kUnavailable)
       << "the name is taken";
@@ -71,7 +71,7 @@ TEST(GroupDoorTest, NobodyThereAndAnotherRankAreToldApart) {
 TEST(GroupDoorTest, OneThatSaysNothingOrNonsenseHarmsNobody) {
   const auto door = *GroupDoor::Open(Address(4));
   const auto segment = *MemorySegment::Create(100);
-  door->Show(Composition(1), 1, {segment, segment});
+  door->Show(Composition(1), 1, {segment, segment, segment});
   const auto silent = *LocalSocket::Connect(absl::StrCat("parley-group ", Address(4)));
   const auto wrong = *LocalSocket::Connect(absl::StrCat("parley-group ", Address(4)));
   ASSERT_TRUE(wrong->Send("\xff\xff\xff\xff").ok());

@@ -54,10 +54,11 @@ class OwnWords {
   GradientState Get(size_t tensor) const;
   // What was shown counts no more.
   void End();
+  // The others, and this rank itself, look again.
+  void Ring();
 
  private:
   explicit OwnWords(std::shared_ptr<MemorySegment> segment);
-  void Ring();
 
   const std::shared_ptr<MemorySegment> segment_;
   GroupWords* const head_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,9 +16,10 @@ namespace parley {
 
 // Adds up the gradients of the ranks of a node group, and hands round what each of them has pulled
 // (docs/node_groups.md). A reduce-scatter of one tensor after the other, each as soon as all ranks
-// have its gradient: each range of a tensor has a rank that owns it; when the tensor is reduced, the
-// sum of that range lies in the owner's gradient memory, over its own gradient, and the owner pushes
-// it to the shards. And an all-gather of the same ranges' values, each as soon as its owner has it.
+// have its gradient: each range of a tensor has a rank that owns it; when the tensor is reduced,
+// the sum of that range lies in the owner's gradient memory, over its own gradient, and the owner
+// pushes it to the shards. And an all-gather of the same ranges' values, each as soon as its owner
+// has it.
 //
 //   Form -> { Open -> Offer... -> Close -> done() -> Share..., Take... } ... -> Abort -> Form ...
 //
@@ -38,7 +40,7 @@ namespace parley {
 // shared once in a composition, and those of another one only when all ranks have what they need of
 // the former: their Complete says so.
 //
-// Threads. Form, Open, Close, Abort, Missing, Share, Withhold, Take and Await are the training
+// Threads. Form, Open, Close, Abort, Missing, Share, Withhold, Take and Watch are the training
 // thread's. Offer is called by the
 // threads of backward, and does not wait. The listener is called on a thread of the reducer's,
 // which holds none of its locks that the caller's methods could want but those of Open and Abort.
@@ -90,7 +92,7 @@ class Reducer {
     virtual void OnReduced(size_t tensor, bool any) = 0;
     // After the last OnReduced of a step: done() is true.
     virtual void OnAllReduced() = 0;
-    // Some of what Await has named may be there.
+    // The rank that Watch has named may have shared something, or is not to be waited for any more.
     virtual void OnShared() = 0;
     // What the other ranks give cannot be used, and this composition reduces nothing any more.
     // Aborted: one of them has given up the step, of which the coordinator will tell. Internal: it
@@ -124,11 +126,11 @@ class Reducer {
   // The others are to ask the shards for them.
   virtual void Withhold(const Values& values) = 0;
   enum class Taken { kPending, kTaken, kWithheld };
-  // Copies what the owner has shared. kPending: it has not yet; kWithheld: it never will, or this
-  // composition hands nothing round (any more).
+  // Copies what the owner has shared. kPending: it has not yet; kWithheld: it never will, this
+  // composition hands nothing round (any more), or it takes longer than to ask the shards.
   virtual Taken Take(const Values& values, absl::Span<std::byte> to) = 0;
-  // OnShared is called when the owner of these may have shared them; the last call counts.
-  virtual void Await(const Values& values) = 0;
+  // OnShared is called whenever this rank may have shared something, until the next call.
+  virtual void Watch(std::optional<uint32_t> rank) = 0;
 
   // Ends the composition, wherever it is. When it returns no thread of the reducer reads or writes
   // gradients or calls the listener, and no other rank takes what it has not taken whole.

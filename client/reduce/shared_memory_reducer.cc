@@ -18,6 +18,9 @@ constexpr absl::Duration kAnswerTime = absl::Milliseconds(100);
 // So long the thread sleeps at most: it sleeps on one rank's bell, and another one may ring.
 constexpr absl::Duration kNap = absl::Milliseconds(10);
 constexpr absl::Duration kIdleNap = absl::Seconds(1);
+// Values that another rank has not shared for so long are asked of the shards: it may be
+// evaluating, or gone.
+constexpr absl::Duration kShareTime = absl::Milliseconds(250);
 
 }  // namespace
 
@@ -59,20 +62,30 @@ absl::Status SharedMemoryReducer::Form(Group group, Listener* listener) {
   }
   absl::StatusOr<std::unique_ptr<OwnWords>> words = OwnWords::Make(offsets);
   if (!words.ok()) return words.status();
+  absl::StatusOr<std::unique_ptr<OwnValues>> values =
+      OwnValues::Make(ValuesLayout(group.values, group.rank));
+  if (!values.ok()) return values.status();
 
   group_ = std::move(group);
   listener_ = listener;
   words_ = *std::move(words);
+  values_ = *std::move(values);
   stopping_ = false;
   {
     absl::MutexLock lock(&mu_);
     peers_.clear();
     peers_.resize(group_.members.size());
+    peer_values_.clear();
+    peer_values_.resize(group_.members.size());
+    watched_.reset();
+    tell_ = false;
+    heard_.assign(group_.members.size(), 0);
     step_ = 0;
     reduced_.assign(tensors_.size(), true);
   }
   open_tensors_ = 0;
-  door_->Show(Composition(), group_.rank, {words_->segment(), std::move(segment)});
+  door_->Show(Composition(), group_.rank,
+              {words_->segment(), std::move(segment), values_->segment()});
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }
@@ -112,12 +125,16 @@ void SharedMemoryReducer::Abort() {
   door_->Hide();
   stopping_ = true;
   // Before the thread has ended: whoever reads now finds out.
+  values_->End();
   words_->End();
   Wake();
   thread_.join();
   absl::MutexLock lock(&mu_);
   peers_.clear();
+  peer_values_.clear();
+  watched_.reset();
   words_.reset();
+  values_.reset();
   step_ = 0;
   open_tensors_ = 0;
 }
@@ -128,10 +145,14 @@ void SharedMemoryReducer::Wake() {
 }
 
 void SharedMemoryReducer::Run() {
-  while (!stopping_ && !FindPeers()) absl::SleepFor(kAskAgain);
+  while (!stopping_ && !FindPeers()) {
+    TellOfValues(HearBells());
+    absl::SleepFor(kAskAgain);
+  }
   while (!stopping_) {
     // Whatever rings after this is looked at again.
     const std::vector<uint32_t> heard = HearBells();
+    TellOfValues(heard);
     if (!ReduceReady()) Sleep(heard);
   }
 }
@@ -146,27 +167,82 @@ bool SharedMemoryReducer::FindPeers() {
       absl::MutexLock lock(&mu_);
       if (peers_[rank] != nullptr) continue;
     }
-    absl::StatusOr<GroupSegments> segments =
-        GroupDoor::Ask(group_.members[rank].address(), Composition(), group_.rank, rank,
-                       absl::Now() + kAnswerTime);
-    if (absl::IsInternal(segments.status()) || absl::IsPermissionDenied(segments.status())) {
-      Break(segments.status());
+    const absl::Status found = FindPeer(rank, bytes);
+    if (absl::IsInternal(found) || absl::IsPermissionDenied(found)) {
+      Break(found);
       return false;
     }
-    if (!segments.ok()) {
-      all = false;
-      continue;
-    }
-    absl::StatusOr<std::unique_ptr<PeerWords>> peer =
-        PeerWords::Make(segments->words, segments->gradients, bytes);
-    if (!peer.ok()) {
-      Break(peer.status());
-      return false;
-    }
-    absl::MutexLock lock(&mu_);
-    peers_[rank] = *std::move(peer);
+    all = all && found.ok();
   }
   return all;
+}
+
+absl::Status SharedMemoryReducer::FindPeer(uint32_t rank, absl::Span<const size_t> bytes) {
+  absl::StatusOr<GroupSegments> segments = GroupDoor::Ask(
+      group_.members[rank].address(), Composition(), group_.rank, rank, absl::Now() + kAnswerTime);
+  if (!segments.ok()) return segments.status();
+  absl::StatusOr<std::unique_ptr<PeerWords>> peer =
+      PeerWords::Make(segments->words, segments->gradients, bytes);
+  if (!peer.ok()) return peer.status();
+  absl::StatusOr<std::unique_ptr<PeerValues>> values =
+      PeerValues::Make(ValuesLayout(group_.values, rank), segments->values);
+  if (!values.ok()) return values.status();
+  absl::MutexLock lock(&mu_);
+  peers_[rank] = *std::move(peer);
+  peer_values_[rank] = *std::move(values);
+  tell_ = true;
+  return absl::OkStatus();
+}
+
+void SharedMemoryReducer::Share(const Values& values, absl::Span<const std::byte> bytes) {
+  if (values_ != nullptr && values_->Share(values, bytes)) words_->Ring();
+}
+
+void SharedMemoryReducer::Withhold(const Values& values) {
+  if (values_ != nullptr && values_->Withhold(values)) words_->Ring();
+}
+
+Reducer::Taken SharedMemoryReducer::Take(const Values& values, absl::Span<std::byte> to) {
+  if (words_ == nullptr || stopping_) return Taken::kWithheld;
+  const PeerValues* from = nullptr;
+  bool gives_up = false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (values.rank >= peer_values_.size() || values.rank == group_.rank) return Taken::kWithheld;
+    from = peer_values_[values.rank].get();
+    gives_up = watched_.has_value() && absl::Now() >= give_up_;
+  }
+  // Not under the lock: it copies. Nobody but Abort takes one away.
+  const Taken taken = from == nullptr ? Taken::kPending : from->Take(values, to);
+  return taken == Taken::kPending && gives_up ? Taken::kWithheld : taken;
+}
+
+void SharedMemoryReducer::Watch(std::optional<uint32_t> rank) {
+  if (words_ == nullptr) return;
+  {
+    absl::MutexLock lock(&mu_);
+    if (watched_ == rank || (rank.has_value() && *rank >= peers_.size())) return;
+    // Whoever waits for one rank after the other waits for the group.
+    if (!watched_.has_value()) give_up_ = absl::Now() + kShareTime;
+    watched_ = rank;
+    if (!rank.has_value()) return;
+    tell_ = true;
+  }
+  words_->Ring();
+  Wake();
+}
+
+void SharedMemoryReducer::TellOfValues(const std::vector<uint32_t>& heard) {
+  bool tell = false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (watched_.has_value()) {
+      tell = tell_ || heard[*watched_] != heard_[*watched_] || absl::Now() >= give_up_;
+    }
+    tell_ = false;
+    heard_ = heard;
+  }
+  if (tell && !stopping_) listener_->OnShared();
 }
 
 void SharedMemoryReducer::Break(const absl::Status& why) {
@@ -271,10 +347,15 @@ uint32_t SharedMemoryReducer::Slowest() const {
 void SharedMemoryReducer::Sleep(absl::Span<const uint32_t> heard) {
   const std::atomic<uint32_t>* word = nullptr;
   uint32_t rank = group_.rank;
-  const bool idle = open_tensors_ == 0;
+  bool idle = open_tensors_ == 0;
   {
     absl::MutexLock lock(&mu_);
-    if (!idle) rank = Slowest();
+    if (watched_.has_value()) {
+      rank = *watched_;
+      idle = false;
+    } else if (!idle) {
+      rank = Slowest();
+    }
     word = &BellOf(rank);
   }
   sleeps_on_ = word;

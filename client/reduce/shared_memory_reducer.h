@@ -13,8 +13,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/reduce/group_door.h"
+#include "client/reduce/group_values.h"
 #include "client/reduce/group_words.h"
 #include "client/reduce/rank_sum.h"
 #include "client/reduce/reducer.h"
@@ -32,6 +34,9 @@ namespace parley {
 // added one up it looks whether the words still say so: if not, what it has is a mixture, and the
 // composition is broken. It never writes to another rank's memory, and no two ranks read what one
 // of them writes: the ranges that a rank owns only it reads.
+//
+// Values that ranks hand round are copied twice: by the owner, into memory that the others see
+// (group_values.h), and by each of those. The thread calls OnShared.
 class SharedMemoryReducer final : public Reducer {
  public:
   // address: host:port by which others know this process. tensors: F32 or F64 where they are
@@ -46,6 +51,10 @@ class SharedMemoryReducer final : public Reducer {
   void Close() override;
   bool done() const override { return open_tensors_ == 0; }
   std::string Missing() const override;
+  void Share(const Values& values, absl::Span<const std::byte> bytes) override;
+  void Withhold(const Values& values) override;
+  Taken Take(const Values& values, absl::Span<std::byte> to) override;
+  void Watch(std::optional<uint32_t> rank) override;
   void Abort() override;
 
  private:
@@ -56,6 +65,9 @@ class SharedMemoryReducer final : public Reducer {
   void Run();
   // Asks those that have not answered yet. Whether all have.
   bool FindPeers();
+  absl::Status FindPeer(uint32_t rank, absl::Span<const size_t> bytes);
+  // Calls OnShared where there is reason to. heard: as now.
+  void TellOfValues(const std::vector<uint32_t>& heard);
   // Adds up what can be. Whether anything was.
   bool ReduceReady();
   // Whether all ranks have the tensor, or have said that they do not.
@@ -85,6 +97,7 @@ class SharedMemoryReducer final : public Reducer {
   Group group_;
   Listener* listener_ = nullptr;
   std::unique_ptr<OwnWords> words_;  // null: there is no composition
+  std::unique_ptr<OwnValues> values_;
   std::thread thread_;
 
   std::atomic<bool> stopping_ = false;
@@ -96,7 +109,12 @@ class SharedMemoryReducer final : public Reducer {
   mutable absl::Mutex mu_;
   // By rank; null: this process, or not found yet. The thread's to change.
   std::vector<std::unique_ptr<PeerWords>> peers_ ABSL_GUARDED_BY(mu_);
-  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none is open
+  std::vector<std::unique_ptr<PeerValues>> peer_values_ ABSL_GUARDED_BY(mu_);
+  std::optional<uint32_t> watched_ ABSL_GUARDED_BY(mu_);
+  absl::Time give_up_ ABSL_GUARDED_BY(mu_);           // waiting for the watched ranks
+  bool tell_ ABSL_GUARDED_BY(mu_) = false;            // at once
+  std::vector<uint32_t> heard_ ABSL_GUARDED_BY(mu_);  // when it was told last
+  uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;            // 0: none is open
   double weight_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<bool> reduced_ ABSL_GUARDED_BY(mu_);  // by tensor
 };

@@ -71,6 +71,10 @@ class Heard final : public Reducer::Listener {
     absl::MutexLock lock(&mu_);
     ++all_;
   }
+  void OnShared() override {
+    absl::MutexLock lock(&mu_);
+    ++shared_;
+  }
   void OnBroken(const absl::Status& why) override {
     absl::MutexLock lock(&mu_);
     broken_ = why;
@@ -84,6 +88,10 @@ class Heard final : public Reducer::Listener {
     absl::MutexLock lock(&mu_);
     return all_;
   }
+  int shared() {
+    absl::MutexLock lock(&mu_);
+    return shared_;
+  }
   absl::Status broken() {
     absl::MutexLock lock(&mu_);
     return broken_;
@@ -93,6 +101,7 @@ class Heard final : public Reducer::Listener {
   absl::Mutex mu_;
   std::vector<std::pair<size_t, bool>> reduced_ ABSL_GUARDED_BY(mu_);
   int all_ ABSL_GUARDED_BY(mu_) = 0;
+  int shared_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status broken_ ABSL_GUARDED_BY(mu_);
 };
 
@@ -143,12 +152,42 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     group.rank = rank;
     for (const auto& each : ranks_) group.members.push_back(each->member);
     group.ranges = Ranges(size());
+    for (uint32_t slice = 0; slice < 2 * size(); ++slice) group.values.push_back(ValuesOf(slice));
     return reducer(rank).Form(std::move(group), &ranks_[rank]->heard);
   }
   void FormAll() {
     for (uint32_t rank = 0; rank < size(); ++rank) {
       const absl::Status formed = Form(rank);
       ASSERT_TRUE(formed.ok()) << formed;
+    }
+  }
+
+  // Two slices of each rank, of uneven sizes.
+  std::pair<uint64_t, uint32_t> ValuesOf(uint32_t slice) const {
+    return {1 + slice * 7'000 + (slice % 3) * 100'000, slice % size()};
+  }
+  Reducer::Values Values(uint32_t slice, uint64_t version) const {
+    const auto [bytes, rank] = ValuesOf(slice);
+    return {.slice = slice, .rank = rank, .version = version, .bytes = bytes};
+  }
+  std::string Contents(uint32_t slice, uint64_t version) const {
+    std::string contents(ValuesOf(slice).first, '\0');
+    for (size_t i = 0; i < contents.size(); ++i) {
+      contents[i] = static_cast<char>(slice * 31 + version * 7 + i);
+    }
+    return contents;
+  }
+  static absl::Span<const std::byte> Bytes(const std::string& text) {
+    return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+  }
+  Reducer::Taken Take(uint32_t rank, uint32_t slice, uint64_t version, std::string& to) {
+    to.assign(ValuesOf(slice).first, ' ');
+    return reducer(rank).Take(Values(slice, version),
+                              {reinterpret_cast<std::byte*>(to.data()), to.size()});
+  }
+  void ShareAll(uint32_t rank, uint64_t version) {
+    for (const uint32_t slice : {rank, rank + size()}) {
+      reducer(rank).Share(Values(slice, version), Bytes(Contents(slice, version)));
     }
   }
 
@@ -446,6 +485,76 @@ TEST_P(ReducerContract, AMixtureOfTwoGradientsIsNeverTaken) {
     ranks_[size() - 1]->heard.TakeReduced();
   }
   std::printf("taken whole: %d\n", taken);
+}
+
+TEST_P(ReducerContract, WhatARankSharesAllOthersCanTake) {
+  FormAll();
+  for (uint64_t version = 0; version < 5; ++version) {
+    for (uint32_t rank = 0; rank < size(); ++rank) ShareAll(rank, version);
+    for (uint32_t rank = 0; rank < size(); ++rank) {
+      for (uint32_t slice = 0; slice < 2 * size(); ++slice) {
+        std::string got;
+        if (slice % size() == rank) {
+          EXPECT_EQ(Take(rank, slice, version, got), Reducer::Taken::kWithheld) << "its own";
+          continue;
+        }
+        EXPECT_TRUE(
+            Becomes([&] { return Take(rank, slice, version, got) == Reducer::Taken::kTaken; }));
+        ASSERT_EQ(got, Contents(slice, version)) << "slice " << slice;
+      }
+    }
+    DoStep(version + 1, version + 1);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(ReducerContract, WhoWatchesARankIsToldWhenItShares) {
+  FormAll();
+  std::string got;
+  const uint32_t slow = size() - 1;
+  ShareAll(0, 3);
+  ASSERT_TRUE(Becomes([&] { return Take(slow, 0, 3, got) == Reducer::Taken::kTaken; }));
+  EXPECT_EQ(Take(0, slow, 3, got), Reducer::Taken::kPending);
+  reducer(0).Watch(slow);
+  // Once to look, and then when there is something.
+  ASSERT_TRUE(Becomes([&] { return ranks_[0]->heard.shared() > 0; }));
+  const int before = ranks_[0]->heard.shared();
+  EXPECT_EQ(Take(0, slow, 3, got), Reducer::Taken::kPending);
+  ShareAll(slow, 3);
+  EXPECT_TRUE(Becomes([&] { return ranks_[0]->heard.shared() > before; }));
+  EXPECT_EQ(Take(0, slow, 3, got), Reducer::Taken::kTaken);
+  EXPECT_EQ(got, Contents(slow, 3));
+  reducer(0).Watch(std::nullopt);
+}
+
+TEST_P(ReducerContract, WhatDoesNotComeIsAskedOfTheShards) {
+  FormAll();
+  std::string got;
+  reducer(0).Withhold(Values(0, 3));
+  EXPECT_TRUE(Becomes([&] { return Take(1, 0, 3, got) == Reducer::Taken::kWithheld; }));
+  EXPECT_EQ(Take(0, 1, 3, got), Reducer::Taken::kPending);
+  reducer(0).Watch(1);
+  EXPECT_TRUE(Becomes([&] { return Take(0, 1, 3, got) == Reducer::Taken::kWithheld; }))
+      << "it takes too long";
+  const int before = ranks_[0]->heard.shared();
+  EXPECT_TRUE(Becomes([&] { return ranks_[0]->heard.shared() > before; }));
+  reducer(0).Watch(std::nullopt);
+  EXPECT_EQ(Take(0, 1, 3, got), Reducer::Taken::kPending) << "another pull";
+  reducer(0).Abort();
+  EXPECT_EQ(Take(0, 1, 3, got), Reducer::Taken::kWithheld);
+}
+
+TEST_P(ReducerContract, ValuesOfAFormerCompositionAreNotTaken) {
+  FormAll();
+  std::string got;
+  ShareAll(0, 3);
+  ASSERT_TRUE(Becomes([&] { return Take(1, 0, 3, got) == Reducer::Taken::kTaken; }));
+  ++composition_;
+  FormAll();
+  absl::SleepFor(absl::Milliseconds(50));
+  EXPECT_EQ(Take(1, 0, 3, got), Reducer::Taken::kPending);
+  ShareAll(0, 3);
+  EXPECT_TRUE(Becomes([&] { return Take(1, 0, 3, got) == Reducer::Taken::kTaken; }));
 }
 
 TEST_P(ReducerContract, AnAbortedOneIsQuietAndCanBeFormedAgain) {
