@@ -93,6 +93,7 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
   layout.by_shard_.resize(layout.shard_addresses_.size());
 
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> ranges(tensors.size());
+  layout.owners_.resize(view.slices_size());
   for (const Slice& slice : view.slices()) {
     if (slice.tensor() >= match->size() || slice.shard() >= layout.by_shard_.size() ||
         layout.shard_addresses_[slice.shard()].empty()) {
@@ -113,8 +114,15 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
       }
       continue;
     }
+    int own_parts = 0;
     for (const SlicePart& part : slice.parts()) {
       if (part.contributor() != contributor) continue;
+      const bool whole = part.begin() == slice.begin() && part.end() == slice.end();
+      if (slice.id() < layout.owners_.size()) {
+        std::optional<uint32_t>& owner = layout.owners_[slice.id()];
+        owner = whole && own_parts == 0 ? std::optional(part.part()) : std::nullopt;
+      }
+      ++own_parts;
       if (part.begin() < slice.begin() || part.end() > slice.end() || part.begin() >= part.end()) {
         return Misfit(absl::StrCat("a part of slice ", slice.id()));
       }

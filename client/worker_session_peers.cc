@@ -49,9 +49,11 @@ absl::Status WorkerSession::FormGroup() {
   group.rank = pipeline_.part;
   group.members = pipeline_.members;
   group.ranges.resize(tensors_.size());
+  group.values.resize(view().slices_size(), {0, UINT32_MAX});
   for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
-    if (tensors_[tensor].buffer()) continue;
     for (const SliceLayout::PartSlice& one : layout_->parts(tensor)) {
+      group.values[one.slice.slice] = {one.slice.bytes, one.part};
+      if (tensors_[tensor].buffer()) continue;
       group.ranges[tensor].push_back({one.slice.begin, one.slice.bytes, one.part});
     }
   }

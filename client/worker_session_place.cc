@@ -140,6 +140,7 @@ absl::Status WorkerSession::AdoptView() {
   if (std::exchange(job_epoch_, view().job_epoch()) != view().job_epoch()) ForgetEvaluations();
   data_.emplace(options_.job, view(), ordinal(), shape().group > 1 ? layout_->part() : 0);
   puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops());
+  puller_->ShareThrough(reducer_.get());
   StepExchange::Options exchange;
   exchange.window.contributor = ordinal();
   exchange.window.composition = pipeline_.composition;

@@ -43,6 +43,7 @@ struct End {
   std::vector<std::string> parameters;
   std::map<uint64_t, std::map<uint32_t, std::vector<uint64_t>>> samples;  // by step and worker
   uint64_t pushed_bytes = 0;
+  uint64_t pulled_bytes = 0;
 };
 
 End Train(LocalCluster& cluster, int workers, uint64_t samples) {
@@ -77,6 +78,7 @@ End Train(LocalCluster& cluster, int workers, uint64_t samples) {
     {
       absl::MutexLock lock(&mu);
       end.pushed_bytes += session.traffic().pushed_bytes;
+      end.pulled_bytes += session.traffic().pulled_bytes;
       std::vector<std::string> parameters;
       for (size_t tensor = 0; tensor < 3; ++tensor) {
         const absl::Span<const std::byte> bytes = session.parameter(tensor);
@@ -105,6 +107,20 @@ TEST_P(NodeGroupContract, AGroupPushesAQuarterOfWhatFourWorkersDo) {
   // One of four has no gradient of the small tensor, which the group has.
   const uint64_t small = 7 * sizeof(float);
   EXPECT_EQ((alone.pushed_bytes + group.samples.size() * small), 4 * group.pushed_bytes);
+}
+
+TEST_P(NodeGroupContract, AGroupPullsFromOtherMachinesOnceForAll) {
+  const End alone = Train(*MakeGroups(4, 1, kDeterministic), 4, 32);
+  const End group = Train(*MakeGroups(4, 4, kDeterministic), 4, 32);
+  std::printf("pulled: %g of what single workers do\n",
+              static_cast<double>(group.pulled_bytes) / static_cast<double>(alone.pulled_bytes));
+  if (std::string_view(GetParam()) == "Local") {
+    EXPECT_EQ(group.pulled_bytes, alone.pulled_bytes) << "all read where the shards have it";
+  } else {
+    // A quarter, unless a rank was so slow that the others did not wait for it.
+    EXPECT_LT(2 * group.pulled_bytes, alone.pulled_bytes);
+  }
+  EXPECT_TRUE(group.parameters == alone.parameters) << "other bits";
 }
 
 TEST_P(NodeGroupContract, SeveralGroupsTrainTheSameModel) {
