@@ -4,13 +4,24 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/contributor_places.h"
 #include "common/job/data_division.h"
 
 namespace parley {
+namespace {
 
-DataPlan::DataPlan(const JobConfig& job, const ClusterView& view, uint32_t contributor)
+double WeightOf(const std::vector<SampleRange>& ranges, uint64_t nominal) {
+  return nominal == 0 ? 0 : static_cast<double>(Count(ranges)) / nominal;
+}
+
+}  // namespace
+
+DataPlan::DataPlan(const JobConfig& job, const ClusterView& view, uint32_t contributor,
+                   uint32_t rank)
     : job_(job),
       contributor_(contributor),
+      group_(ShapeOf(job.cluster()).group),
+      rank_(rank),
       training_samples_(view.training_samples()),
       position_(view.data_position()),
       version_(view.start_version()) {
@@ -44,14 +55,24 @@ std::optional<StepPlan> DataPlan::Advance(DataPosition& position, uint64_t versi
   const uint64_t nominal = NominalSamples(job_);
   const std::vector<std::vector<SampleRange>> division =
       Divide(position, training_samples_,
-             static_cast<uint32_t>(std::max<size_t>(1, contributors_.size())), nominal);
+             static_cast<uint32_t>(std::max<size_t>(1, contributors_.size())) * group_, nominal);
   StepPlan plan;
   plan.step = version + 1;
   plan.data_epoch = position.epoch();
   // One that is not among them (its place was taken while it was away) has no data.
   const auto place = std::lower_bound(contributors_.begin(), contributors_.end(), contributor_);
   if (place != contributors_.end() && *place == contributor_) {
-    plan.ranges = division[static_cast<size_t>(place - contributors_.begin())];
+    const size_t first = static_cast<size_t>(place - contributors_.begin()) * group_;
+    for (size_t rank = 0; rank < group_; ++rank) {
+      const std::vector<SampleRange>& ranges = division[first + rank];
+      const double weight = WeightOf(ranges, nominal);
+      plan.contributor_ranges.insert(plan.contributor_ranges.end(), ranges.begin(), ranges.end());
+      // In the order of ranks, as the shards add the weights of single workers.
+      plan.contributor_weight += weight;
+      if (rank != rank_) continue;
+      plan.ranges = ranges;
+      plan.weight = weight;
+    }
   }
   if (!plan.ranges.empty()) {
     const Order& order = OrderOf(plan.data_epoch);
@@ -61,7 +82,6 @@ std::optional<StepPlan> DataPlan::Advance(DataPosition& position, uint64_t versi
       }
     }
   }
-  plan.weight = nominal == 0 ? 0 : static_cast<double>(Count(plan.ranges)) / nominal;
 
   std::vector<SampleRange> all;
   for (const auto& ranges : division) all.insert(all.end(), ranges.begin(), ranges.end());

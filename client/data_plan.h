@@ -15,13 +15,14 @@
 
 namespace parley {
 
-// What one contributor does in each step: the data position as the verdicts move it on, and the
-// division of what is unused (common/job/data_division.h). Every process of the job computes the
+// What one worker does in each step: the data position as the verdicts move it on, and the division
+// of what is unused (common/job/data_division.h) among the workers, which are the contributors or
+// the ranks of the contributors' node groups, in their order. Every process of the job computes the
 // same. One thread uses it.
 class DataPlan {
  public:
   // At the start of the job. Reset says where it really is.
-  DataPlan(const JobConfig& job, const ClusterView& view, uint32_t contributor);
+  DataPlan(const JobConfig& job, const ClusterView& view, uint32_t contributor, uint32_t rank = 0);
 
   // The job is at `version`, with `position` after it; the next step's data are divided among
   // `contributors` (ordinals, ascending).
@@ -52,6 +53,8 @@ class DataPlan {
 
   const JobConfig job_;
   const uint32_t contributor_;
+  const uint32_t group_;  // ranks of each node group; 1: there are none
+  const uint32_t rank_;
   std::vector<uint32_t> contributors_;
   const uint64_t training_samples_;
   DataPosition position_;

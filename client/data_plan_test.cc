@@ -103,6 +103,46 @@ TEST(DataPlan, AheadIsWhatComesWhenAllCount) {
   EXPECT_FALSE(plans[1].Next().has_value());
 }
 
+TEST(DataPlan, ARankOfANodeGroupHasWhatItHasAsASingleWorker) {
+  // Two groups of three ranks; the last step of an epoch has a partial batch, and ranks without.
+  JobConfig groups = Job(2, 4);
+  groups.mutable_cluster()->set_group(3);
+  std::vector<DataPlan> alone;
+  std::vector<DataPlan> ranks;
+  for (uint32_t i = 0; i < 6; ++i) {
+    alone.emplace_back(Job(2, 4), View(6, 59), i);
+    ranks.emplace_back(groups, View(2, 59), i / 3, i % 3);
+  }
+  for (int steps = 0; steps < 6; ++steps) {
+    std::vector<StepPlan> counted_alone;
+    std::vector<StepPlan> counted_groups(2);
+    for (uint32_t i = 0; i < 6; ++i) {
+      const StepPlan one = *alone[i].Next();
+      const StepPlan rank = *ranks[i].Next();
+      EXPECT_EQ(rank.samples, one.samples);
+      EXPECT_EQ(rank.weight, one.weight);
+      EXPECT_EQ(one.contributor_weight, one.weight);
+      EXPECT_EQ(rank.ends_epoch, one.ends_epoch);
+      counted_alone.push_back(one);
+      // All ranks say the same of their group.
+      StepPlan& group = counted_groups[i / 3];
+      if (i % 3 == 0) group = rank;
+      EXPECT_EQ(rank.contributor_weight, group.contributor_weight);
+      group.ranges = rank.contributor_ranges;
+    }
+    for (uint32_t group = 0; group < 2; ++group) {
+      double weight = 0;
+      for (uint32_t rank = 0; rank < 3; ++rank) weight += counted_alone[group * 3 + rank].weight;
+      EXPECT_EQ(counted_groups[group].contributor_weight, weight);
+    }
+    const Verdict of_workers = Decided(counted_alone, {0, 1, 2, 3, 4, 5});
+    const Verdict of_groups = Decided(counted_groups, {0, 1});
+    for (DataPlan& plan : alone) ASSERT_TRUE(plan.Decide(of_workers).ok());
+    for (DataPlan& plan : ranks) ASSERT_TRUE(plan.Decide(of_groups).ok());
+  }
+  EXPECT_FALSE(ranks[5].Next().has_value());
+}
+
 TEST(DataPlan, RefusesAVerdictThatDoesNotFit) {
   DataPlan plan(Job(1, 4), View(1, 25), 0);
   const StepPlan first = *plan.Next();

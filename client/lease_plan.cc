@@ -26,6 +26,8 @@ std::optional<StepPlan> LeasePlan::Next() const {
   plan.ranges.assign(lease_.ranges().begin(), lease_.ranges().end());
   const uint64_t nominal = NominalSamples(job_);
   plan.weight = nominal == 0 ? 0 : static_cast<double>(Count(plan.ranges)) / nominal;
+  plan.contributor_ranges = plan.ranges;
+  plan.contributor_weight = plan.weight;
   if (plan.ranges.empty()) return plan;
   if (orders_.count(plan.data_epoch) == 0) {
     orders_.clear();

@@ -37,10 +37,73 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Make(const What& wha
   auto progress = std::make_shared<Progress>();
   progress->what = what;
   progress->ahead = ahead;
+  // Ahead of the verdict all ranks ask alike, for what comes after it.
+  Divide(ahead || what.lasting, *progress);
   progress->next.assign(layout_.by_shard().size(), 0);
   progress->asked.assign(layout_.by_shard().size(), false);
   AskShards(progress);
   return progress;
+}
+
+void ParameterPuller::Divide(bool from_ranks, Progress& progress) const {
+  progress.slices = layout_.by_shard();
+  if (reducer_ == nullptr || !from_ranks) return;
+  for (uint32_t shard = 0; shard < progress.slices.size(); ++shard) {
+    // What a shard here shows moves no bytes.
+    if (calls_.ReadsLentMemory(shard)) continue;
+    std::vector<PlacedSlice> own;
+    for (const PlacedSlice& slice : progress.slices[shard]) {
+      const std::optional<uint32_t> owner = layout_.OwnerOf(slice.slice);
+      const bool mine = !owner.has_value() || *owner == layout_.part();
+      (mine ? own : progress.of_ranks).push_back(slice);
+    }
+    progress.slices[shard] = std::move(own);
+  }
+}
+
+Reducer::Values ParameterPuller::ValuesOf(const PlacedSlice& slice, const What& what) const {
+  return {.slice = slice.slice,
+          .rank = layout_.OwnerOf(slice.slice).value_or(layout_.part()),
+          .version = what.version,
+          .bytes = slice.bytes};
+}
+
+void ParameterPuller::HandRound(const PlacedSlice& slice, const What& what, bool is_local) {
+  if (reducer_ == nullptr || !what.lasting || layout_.OwnerOf(slice.slice) != layout_.part()) {
+    return;
+  }
+  if (is_local) {
+    reducer_->Withhold(ValuesOf(slice, what));
+  } else {
+    reducer_->Share(ValuesOf(slice, what),
+                    parameters_.tensor(slice.tensor).subspan(slice.begin, slice.bytes));
+  }
+}
+
+absl::Status ParameterPuller::TakeOfRanks(const std::shared_ptr<Progress>& progress) {
+  std::vector<PlacedSlice> pending;
+  std::vector<PlacedSlice> of_ranks = std::exchange(progress->of_ranks, {});
+  for (const PlacedSlice& slice : of_ranks) {
+    const absl::StatusOr<std::byte*> to = parameters_.Own(slice.tensor, slice.begin, slice.bytes);
+    if (!to.ok()) return to.status();
+    switch (reducer_->Take(ValuesOf(slice, progress->what), {*to, slice.bytes})) {
+      case Reducer::Taken::kTaken:
+        --missing_[slice.tensor];
+        break;
+      case Reducer::Taken::kPending:
+        pending.push_back(slice);
+        break;
+      case Reducer::Taken::kWithheld:
+        progress->slices[slice.shard].push_back(slice);
+        AskNext(slice.shard, progress);
+        break;
+    }
+  }
+  progress->of_ranks = std::move(pending);
+  if (!progress->of_ranks.empty()) {
+    reducer_->Watch(ValuesOf(progress->of_ranks.front(), progress->what).rank);
+  }
+  return absl::OkStatus();
 }
 
 void ParameterPuller::AskShards(const std::shared_ptr<Progress>& progress) {
@@ -58,10 +121,13 @@ void ParameterPuller::Ask(uint64_t version) {
   ahead_ = Make({.version = version}, /*ahead=*/true);
 }
 
-std::vector<uint32_t> ParameterPuller::AllOf(uint32_t shard, size_t most_bytes) const {
+std::vector<uint32_t> ParameterPuller::AllOf(uint32_t shard, size_t most_bytes) {
+  Progress divided;
+  Divide(/*from_ranks=*/true, divided);
+  asked_with_verdict_ = std::move(divided.slices[shard]);
   std::vector<uint32_t> all;
   size_t bytes = 0;
-  for (const PlacedSlice& slice : layout_.by_shard()[shard]) {
+  for (const PlacedSlice& slice : asked_with_verdict_) {
     bytes += slice.bytes;
     all.push_back(slice.slice);
   }
@@ -71,11 +137,19 @@ std::vector<uint32_t> ParameterPuller::AllOf(uint32_t shard, size_t most_bytes) 
 void ParameterPuller::Give(uint64_t version, uint32_t shard, TensorPull pulled) {
   Ask(version);
   if (ahead_->asked[shard]) return;  // it brings them itself
-  const std::vector<PlacedSlice>& slices = layout_.by_shard()[shard];
+  // What is not among them (the shard may have come into sight meanwhile) is asked for after them.
+  const std::vector<PlacedSlice>& came = asked_with_verdict_;
+  std::vector<PlacedSlice> slices = came;
+  for (const PlacedSlice& slice : ahead_->slices[shard]) {
+    const bool is_here = std::any_of(
+        came.begin(), came.end(), [&](const PlacedSlice& one) { return one.slice == slice.slice; });
+    if (!is_here) slices.push_back(slice);
+  }
+  ahead_->slices[shard] = std::move(slices);
   ahead_->asked[shard] = true;
-  ahead_->next[shard] = slices.size();
+  ahead_->next[shard] = came.size();
   ++ahead_->open;
-  ahead_->came.push_back({shard, slices, std::move(pulled)});
+  ahead_->came.push_back({shard, came, std::move(pulled)});
 }
 
 std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& what) {
@@ -89,6 +163,11 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Resume(const What& w
   }
   progress->ahead = false;
   progress->what = what;
+  if (!what.lasting) {
+    for (const PlacedSlice& slice : std::exchange(progress->of_ranks, {})) {
+      progress->slices[slice.shard].push_back(slice);
+    }
+  }
   AskShards(progress);
   TakeAndAsk(std::exchange(progress->came, {}), progress);
   return progress;
@@ -116,11 +195,16 @@ absl::Status ParameterPuller::Await(std::optional<size_t> tensor, const Wait& wa
     return absl::OkStatus();
   }
   const absl::Status waited = wait([&] {
-    return progress->open == 0 || !progress->error.ok() ||
+    if (!progress->of_ranks.empty() && progress->error.ok()) {
+      progress->error = TakeOfRanks(progress);
+    }
+    return IsHere(*progress) || !progress->error.ok() ||
            (tensor.has_value() && missing_[*tensor] == 0);
   });
+  // While nobody waits, nobody is late.
+  if (reducer_ != nullptr) reducer_->Watch(std::nullopt);
   const absl::Status status = waited.ok() ? progress->error : waited;
-  if (!status.ok() || progress->open == 0) {
+  if (!status.ok() || IsHere(*progress)) {
     progress->abandoned = true;
     current_.reset();
   }
@@ -133,7 +217,7 @@ absl::Status ParameterPuller::Pull(const What& what, const Wait& wait) {
 }
 
 void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& progress) {
-  const std::vector<PlacedSlice>& slices = layout_.by_shard()[shard];
+  const std::vector<PlacedSlice>& slices = progress->slices[shard];
   size_t& next = progress->next[shard];
   if (next == slices.size()) return;
   const What& what = progress->what;
@@ -235,7 +319,9 @@ absl::Status ParameterPuller::Take(const What& what, absl::Span<const Progress::
         return absl::UnavailableError(absl::StrCat("shard ", answer.shard, " has written slice ",
                                                    slice.slice, " again before it was read"));
       }
-      --missing_[answer.asked[i].tensor];
+      const PlacedSlice& asked = answer.asked[i];
+      --missing_[asked.tensor];
+      HandRound(asked, what, /*is_local=*/slice.loan.has_value());
       if (i >= static_cast<size_t>(updates.size())) continue;
       if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);
       updates_[slice.slice] = updates[static_cast<int>(i)];

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "client/parameter_arena.h"
+#include "client/reduce/reducer.h"
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "common/parallel_for.h"
@@ -22,6 +23,10 @@ namespace parley {
 // Brings one version of all tensors from all shards, in parallel, in messages of a few MiB, so many
 // at a time from each shard: what has come and is not copied yet is bounded by that. The training
 // thread uses it, and it alone writes the arena.
+//
+// In a node group it asks shards on other machines for the slices that are this rank's, hands them
+// round, and has the others' from those ranks (Reducer); what these do not have in time, or not for
+// this, it asks the shards for, too.
 class ParameterPuller {
  public:
   using Wait = std::function<absl::Status(const std::function<bool()>& done)>;
@@ -39,6 +44,10 @@ class ParameterPuller {
         calls_per_shard_(calls_per_shard) {}
 
   ~ParameterPuller() { Abandon(); }
+
+  // In a node group, before anything is pulled: how values are handed round. reducer: must outlive
+  // it, and may be formed later.
+  void ShareThrough(Reducer* reducer) { reducer_ = reducer; }
 
   struct What {
     uint64_t version = 0;
@@ -69,10 +78,10 @@ class ParameterPuller {
   // calls would cost more than they save.
   void Ask(uint64_t version);
 
-  // The slices of a shard, in order, for a call that brings their values with something else; none
-  // where they are more than so many bytes.
-  std::vector<uint32_t> AllOf(uint32_t shard, size_t most_bytes) const;
-  // Their values at a version that is to be pulled: as if Ask had brought them.
+  // The slices of a shard that are to be asked of it, in order, for a call that brings their values
+  // with something else; none where they are more than so many bytes.
+  std::vector<uint32_t> AllOf(uint32_t shard, size_t most_bytes);
+  // Their values at a version that is to be pulled: as if Ask had brought them. After AllOf.
   void Give(uint64_t version, uint32_t shard, TensorPull pulled);
 
   // Of the last pull: how many updates each slice, by id, has had. Empty in sync.
@@ -85,8 +94,10 @@ class ParameterPuller {
   // Of one Pull; shared with its answers, which can come after it.
   struct Progress {
     What what;
-    std::vector<size_t> next;  // slice to ask for, by shard
-    std::vector<bool> asked;   // by shard
+    std::vector<std::vector<PlacedSlice>> slices;  // to be asked of each shard
+    std::vector<size_t> next;                      // of those
+    std::vector<bool> asked;                       // by shard
+    std::vector<PlacedSlice> of_ranks;             // that others of the node group have
     size_t open = 0;
     bool ahead = false;      // nobody has pulled yet
     bool abandoned = false;  // Pull has returned: late replies must not touch the arena
@@ -103,6 +114,18 @@ class ParameterPuller {
   // What was asked for ahead, if it is this; a new one otherwise.
   std::shared_ptr<Progress> Resume(const What& what);
 
+  // Which slices are asked of the shards, and which are had from other ranks, if any are.
+  void Divide(bool from_ranks, Progress& progress) const;
+  // Takes those that other ranks have by now; those that they will not have are asked of the
+  // shards. Error: of the arena.
+  absl::Status TakeOfRanks(const std::shared_ptr<Progress>& progress);
+  Reducer::Values ValuesOf(const PlacedSlice& slice, const What& what) const;
+  // Of a slice that is here: the other ranks may copy it, if it is this one's to give. What a shard
+  // on this machine has they read there.
+  void HandRound(const PlacedSlice& slice, const What& what, bool is_local);
+  bool IsHere(const Progress& progress) const {
+    return progress.open == 0 && progress.of_ranks.empty();
+  }
   // Those that have not been asked yet and are to be.
   void AskShards(const std::shared_ptr<Progress>& progress);
   // Asks the shard for its next slices, if some are left.
@@ -122,11 +145,13 @@ class ParameterPuller {
   const ParallelFor parallel_;
   const size_t group_bytes_;
   const size_t calls_per_shard_;
+  Reducer* reducer_ = nullptr;  // in a node group
   void Abandon();
 
   std::shared_ptr<Progress> ahead_;
-  std::shared_ptr<Progress> current_;  // begun, not here whole
-  std::vector<size_t> missing_;        // of what was begun: slices not here, by tensor
+  std::shared_ptr<Progress> current_;            // begun, not here whole
+  std::vector<size_t> missing_;                  // of what was begun: slices not here, by tensor
+  std::vector<PlacedSlice> asked_with_verdict_;  // by AllOf
   uint64_t pulled_bytes_ = 0;
   std::vector<uint64_t> updates_;
 };

@@ -75,7 +75,7 @@ class Session {
   static absl::StatusOr<std::unique_ptr<Session>> Join(Options options, Connector& connector);
   virtual ~Session() = default;
 
-  // Which contributor this worker is, or this stage is of: 0 .. workers - 1.
+  // Which contributor this worker is, or this stage or rank of a node group is of.
   virtual uint32_t ordinal() const = 0;
   // Among the members of its role.
   virtual uint32_t member_ordinal() const { return ordinal(); }
@@ -142,23 +142,24 @@ class Session {
   // StepPlan::ranges.
   virtual std::vector<StepPlan> Ahead(size_t count) const = 0;
 
-  // gradient(i) is complete: weighs it and starts to send it. Each tensor at most once a step;
+  // gradient(i) is complete: weighs it and starts to send it; in a node group, as soon as the other
+  // ranks have theirs, the sum of what this rank sends for all. Each tensor at most once a step;
   // thread-safe. Tensors not pushed when Complete is called count as `none`.
   virtual absl::Status Push(size_t tensor) = 0;
 
-  // The pipeline that this process is in.
+  // The pipeline, or node group, that this process is in.
   struct Pipeline {
     // Another one whenever a process has taken another's place in it: what its processes tell each
     // other is of one composition.
     uint64_t composition = 0;
-    std::vector<Member> members;  // the worker, then its stages; empty: there is no pipeline
+    std::vector<Member> members;  // the worker, then its stages; or by rank; empty: it is alone
     uint32_t part = 0;            // of this process
   };
   virtual Pipeline pipeline() const { return {}; }
 
-  // Waits for the other processes of the pipeline, until done(), which is looked at first and
-  // whenever Wake was called. OutOfRange: the job has finished. Another error: what was waited for
-  // cannot come any more; say so to Abandon. The training thread.
+  // Waits for the other processes of the pipeline or node group, until done(), which is looked at
+  // first and whenever Wake was called. OutOfRange: the job has finished. Another error: what was
+  // waited for cannot come any more; say so to Abandon. The training thread.
   virtual absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done);
   virtual void Wake() {}  // any thread
 

@@ -81,6 +81,7 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
   SliceLayout layout;
   layout.part_ = PartOf(view, contributor, member);
   layout.pushes_.resize(tensors.size());
+  layout.parts_.resize(tensors.size());
   for (const Member& each : view.members()) {
     if (each.role() != SHARD) continue;
     if (each.ordinal() > 100'000) return Misfit("a shard's ordinal");
@@ -92,6 +93,7 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
   layout.by_shard_.resize(layout.shard_addresses_.size());
 
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> ranges(tensors.size());
+  layout.owners_.resize(view.slices_size());
   for (const Slice& slice : view.slices()) {
     if (slice.tensor() >= match->size() || slice.shard() >= layout.by_shard_.size() ||
         layout.shard_addresses_[slice.shard()].empty()) {
@@ -112,12 +114,22 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
       }
       continue;
     }
+    int own_parts = 0;
     for (const SlicePart& part : slice.parts()) {
-      if (part.contributor() != contributor || part.part() != layout.part_) continue;
+      if (part.contributor() != contributor) continue;
+      const bool whole = part.begin() == slice.begin() && part.end() == slice.end();
+      if (slice.id() < layout.owners_.size()) {
+        std::optional<uint32_t>& owner = layout.owners_[slice.id()];
+        owner = whole && own_parts == 0 ? std::optional(part.part()) : std::nullopt;
+      }
+      ++own_parts;
       if (part.begin() < slice.begin() || part.end() > slice.end() || part.begin() >= part.end()) {
         return Misfit(absl::StrCat("a part of slice ", slice.id()));
       }
-      layout.pushes_[tensor].push_back(place(part.begin(), part.end()));
+      layout.parts_[tensor].push_back({part.part(), place(part.begin(), part.end())});
+      if (part.part() == layout.part_) {
+        layout.pushes_[tensor].push_back(place(part.begin(), part.end()));
+      }
     }
   }
   // What is pulled: buffers first (they are small, and copied whole), then in the order in which

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,6 +35,16 @@ class SliceLayout {
   const std::vector<std::vector<PlacedSlice>>& by_shard() const { return by_shard_; }
   // What this member pushes of a tensor.
   const std::vector<PlacedSlice>& pushes(size_t tensor) const { return pushes_[tensor]; }
+  // What each part of the contributor pushes of a tensor, where the view names parts.
+  struct PartSlice {
+    uint32_t part = 0;
+    PlacedSlice slice;
+  };
+  const std::vector<PartSlice>& parts(size_t tensor) const { return parts_[tensor]; }
+  // The one part that pushes the whole slice, by its id; nullopt where there are none or several.
+  std::optional<uint32_t> OwnerOf(uint32_t slice) const {
+    return slice < owners_.size() ? owners_[slice] : std::nullopt;
+  }
   size_t tensors() const { return pushes_.size(); }
   // The part of the contributor that this member sends.
   uint32_t part() const { return part_; }
@@ -43,6 +54,8 @@ class SliceLayout {
  private:
   std::vector<std::vector<PlacedSlice>> by_shard_;
   std::vector<std::vector<PlacedSlice>> pushes_;
+  std::vector<std::vector<PartSlice>> parts_;
+  std::vector<std::optional<uint32_t>> owners_;  // by slice
   std::vector<std::string> shard_addresses_;
   uint32_t part_ = 0;
 };

@@ -82,6 +82,32 @@ TEST_F(SliceLayoutTest, AMemberPushesItsPartsOnly) {
   EXPECT_TRUE(layout->pushes(0).empty());
 }
 
+TEST_F(SliceLayoutTest, KnowsWhatEachRankOfANodeGroupPushes) {
+  Contributor* group = view_.add_contributors();
+  for (const uint64_t member : {8, 9}) group->add_part_members(member);
+  for (Slice& slice : *view_.mutable_slices()) {
+    for (const uint32_t contributor : {0, 1}) {
+      SlicePart* part = slice.add_parts();
+      part->set_contributor(contributor);
+      part->set_part(slice.id() == 1 ? 1 : 0);
+      part->set_begin(slice.begin());
+      part->set_end(slice.end());
+    }
+  }
+  const auto layout = SliceLayout::Make(view_, tensors_, 0, 9);
+  ASSERT_TRUE(layout.ok()) << layout.status();
+  EXPECT_EQ(layout->part(), 1u);
+  ASSERT_EQ(layout->pushes(1).size(), 1u);
+  EXPECT_EQ(layout->pushes(1)[0].slice, 1u);
+  EXPECT_TRUE(layout->pushes(0).empty());
+  ASSERT_EQ(layout->parts(1).size(), 2u);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_EQ(layout->parts(1)[rank].part, rank);
+    EXPECT_EQ(layout->parts(1)[rank].slice.slice, rank);
+  }
+  EXPECT_EQ(layout->by_shard()[1].size(), 2u) << "it pulls all";
+}
+
 TEST_F(SliceLayoutTest, RefusesAViewOfAnotherModel) {
   EXPECT_TRUE(Make().ok());
   {

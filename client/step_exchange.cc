@@ -15,13 +15,18 @@ constexpr size_t kMostCarriedBytes = 64 << 10;
 StepExchange::StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                            const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls)
     : options_(options),
+      tensors_(tensors),
       layout_(layout),
       gradients_(gradients),
       calls_(calls),
       window_(PushWindow::Make(options.window, tensors, layout, gradients, calls)),
-      pushed_(tensors, layout) {}
+      pushed_(tensors, layout),
+      sent_(tensors, layout) {}
 
-StepExchange::~StepExchange() { window_->Abandon(); }
+StepExchange::~StepExchange() {
+  if (options_.reducer != nullptr) options_.reducer->Abort();
+  window_->Abandon();
+}
 
 void StepExchange::Open(uint64_t step, uint32_t attempt, double weight) {
   step_ = step;
@@ -30,23 +35,74 @@ void StepExchange::Open(uint64_t step, uint32_t attempt, double weight) {
   if (gradients_.lends()) gradients_.Recall();
   Begin();
   pushed_.Open(step, weight != 0 || options_.sum);
+  sent_.Open(step, /*counts=*/true);
+  if (options_.reducer != nullptr) options_.reducer->Open(step, options_.sum ? 1 : weight_);
 }
 
 void StepExchange::Begin() {
   rest_.clear();
   pulled_.reset();
-  window_->Begin(step_, attempt_, options_.sum ? 1 : weight_);
+  // The reducer has weighed what it has added up.
+  const bool as_it_is = options_.sum || options_.reducer != nullptr;
+  window_->Begin(step_, attempt_, as_it_is ? 1 : weight_);
 }
 
 absl::Status StepExchange::Push(size_t tensor) {
   const absl::StatusOr<bool> to_send = pushed_.Mark(tensor);
   if (!to_send.ok()) return to_send.status();
-  if (*to_send) window_->Add(tensor);
+  if (!*to_send) return absl::OkStatus();
+  if (Reduces(tensor)) {
+    options_.reducer->Offer(tensor);
+  } else {
+    Send(tensor);
+  }
   return absl::OkStatus();
+}
+
+bool StepExchange::Reduces(size_t tensor) const {
+  return options_.reducer != nullptr && !tensors_[tensor].buffer();
+}
+
+void StepExchange::Send(size_t tensor) {
+  if (sent_.Mark(tensor).ok()) window_->Add(tensor);
+}
+
+void StepExchange::OnReduced(size_t tensor, bool any) {
+  if (any) Send(tensor);
+}
+
+void StepExchange::OnBroken(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&reducer_mu_);
+    broken_.Update(why);
+  }
+  options_.wake();
+}
+
+absl::Status StepExchange::AwaitReduced(const AnswerQueue::Wait& wait) {
+  Reducer& reducer = *options_.reducer;
+  const auto broken = [this] {
+    absl::MutexLock lock(&reducer_mu_);
+    return broken_;
+  };
+  reducer.Close();
+  absl::Status status = wait([&] { return reducer.done() || !broken().ok(); });
+  if (status.ok()) status = broken();
+  if (status.ok()) return status;
+  if (absl::IsDeadlineExceeded(status)) {
+    status = absl::DeadlineExceededError(absl::StrCat(status.message(), "; ", reducer.Missing()));
+  }
+  // The caller may write its gradients again.
+  reducer.Abort();
+  window_->Abandon();
+  return status;
 }
 
 absl::Status StepExchange::AwaitPushes(const AnswerQueue::Wait& wait) {
   if (!pushed_.open()) return absl::FailedPreconditionError("Complete: no step is open");
+  if (options_.reducer != nullptr) {
+    if (absl::Status reduced = AwaitReduced(wait); !reduced.ok()) return reduced;
+  }
   if (calls_.JoinsCalls(options_.step_leader)) {
     rest_ = window_->TakeRest(options_.step_leader, kMostCarriedBytes);
   }
@@ -59,7 +115,7 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   auto request = std::make_shared<CompleteRequest>();
   request->set_step(step_);
   request->set_attempt(attempt_);
-  for (const uint32_t slice : pushed_.none()) request->add_none(slice);
+  for (const uint32_t slice : sent_.none()) request->add_none(slice);
   request->set_part(layout_.part());
   request->set_composition(options_.window.composition);
   *request->mutable_share() = share;
@@ -88,9 +144,10 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   if (verdict.outcome() == Verdict::RETRY) {
     attempt_ = verdict.attempt() + 1;
     Begin();
-    for (const size_t tensor : pushed_.marked()) window_->Add(tensor);
+    for (const size_t tensor : sent_.marked()) window_->Add(tensor);
   } else {
     pushed_.Close();
+    sent_.Close();
     KeepValues(*std::move(reply));
   }
   return verdict;

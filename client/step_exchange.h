@@ -3,17 +3,21 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "client/answer_queue.h"
 #include "client/push_window.h"
 #include "client/pushed_tensors.h"
+#include "client/reduce/reducer.h"
 #include "client/service_calls.h"
 #include "client/shard_client.h"
 #include "client/slice_layout.h"
@@ -30,21 +34,30 @@ namespace parley {
 //   Open -> Push... -> AwaitPushes -> AwaitVerdict -> APPLY or SKIP: closed
 //                          ^---------------- RETRY, attempt + 1
 //
+// In a node group what is pushed are the sums of what all ranks push, of the slices that this one
+// sends: a tensor goes when the reducer has it. They stay in the arena, over the gradients, so that
+// a RETRY sends them again without adding up anew.
+//
 // Push: any thread. All else: the training thread.
-class StepExchange {
+class StepExchange : private Reducer::Listener {
  public:
   struct Options {
     PushWindow::Options window;
     uint32_t step_leader = 0;  // ordinal of the shard
     bool sum = false;          // reduction SUM: gradients go as they are
+    // Of a node group, whose composition the caller forms with listener(); null: there is none. It
+    // is aborted when this ends, and when a step is given up.
+    Reducer* reducer = nullptr;
+    std::function<void()> wake;  // with it: has `wait` look at its condition again; any thread
   };
 
   // All must outlive it and be the same through its life.
   StepExchange(const Options& options, const std::vector<TensorSpec>& tensors,
                const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls);
-  ~StepExchange();
+  ~StepExchange() override;
 
   uint32_t step_leader() const { return options_.step_leader; }
+  Reducer::Listener* listener() { return this; }
 
   // The gradients may be written from here on.
   void Open(uint64_t step, uint32_t attempt, double weight);
@@ -54,7 +67,8 @@ class StepExchange {
   absl::Status Push(size_t tensor);
 
   // Waits until the shards have all that was pushed, or the step leader will have it before it
-  // hears of AwaitVerdict.
+  // hears of AwaitVerdict. In a node group, before that, until all ranks have given their
+  // gradients.
   absl::Status AwaitPushes(const AnswerQueue::Wait& wait);
   // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest.
   // pulled: slices of the step leader whose values are wanted with it. On RETRY all is pushed
@@ -72,15 +86,29 @@ class StepExchange {
   uint64_t TakePushedBytes() { return window_->TakeSentBytes(); }
 
  private:
+  // Of the reducer, on its thread.
+  void OnReduced(size_t tensor, bool any) override;
+  void OnAllReduced() override { options_.wake(); }
+  void OnShared() override { options_.wake(); }
+  void OnBroken(const absl::Status& why) override;
+  absl::Status AwaitReduced(const AnswerQueue::Wait& wait);
+  bool Reduces(size_t tensor) const;
+  // The tensor goes to the shards.
+  void Send(size_t tensor);
   void Begin();
   void KeepValues(CompleteReply reply);
 
   const Options options_;
+  const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
   TensorArena& gradients_;
   ServiceCalls& calls_;
   const std::shared_ptr<PushWindow> window_;
-  PushedTensors pushed_;
+  PushedTensors pushed_;  // by the caller
+  PushedTensors sent_;    // the same, but in a node group: by any rank
+
+  mutable absl::Mutex reducer_mu_;
+  absl::Status broken_ ABSL_GUARDED_BY(reducer_mu_);  // of the group's composition
 
   // Pulls that wait for a step to be carried out; shared with their answers, which can come late.
   struct Readers {

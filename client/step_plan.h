@@ -17,7 +17,11 @@ struct StepPlan {
   std::vector<SampleRange> ranges;  // positions in the shuffled order of the data epoch
   std::vector<uint64_t>
       samples;        // the same as indices into the training set, in order; may be empty
-  double weight = 0;  // samples / nominal samples of a contributor
+  double weight = 0;  // samples / nominal samples of a worker
+  // Of the whole contributor, which is this worker alone, or the node group that it is a rank of:
+  // the ranges and weights of all its ranks together.
+  std::vector<SampleRange> contributor_ranges;
+  double contributor_weight = 0;
 };
 
 }  // namespace parley

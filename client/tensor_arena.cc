@@ -47,6 +47,11 @@ TensorArena::TensorArena(const std::vector<TensorSpec>& tensors, MemorySource* s
   }
 }
 
+std::optional<MemoryPlace> TensorArena::PlaceOf(size_t i) const {
+  if (source_ == nullptr) return std::nullopt;
+  return source_->Find(tensors_[i].data(), tensors_[i].size());
+}
+
 absl::Status TensorArena::LeaveToReaders() {
   const uint64_t count = count_->load(std::memory_order_relaxed);
   if (absl::Status renewed = source_->Renew(block_); !renewed.ok()) return renewed;

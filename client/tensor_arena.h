@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -27,6 +28,10 @@ class TensorArena {
   absl::Span<std::byte> tensor(size_t i) const { return tensors_[i]; }
   // Keeps the memory beyond the arena's life, for who still reads it.
   const std::shared_ptr<const void>& owner() const { return block_.owner; }
+
+  // Where tensor i lies in memory that a peer can be shown; nullopt where it is in none. All
+  // tensors are in one segment.
+  std::optional<MemoryPlace> PlaceOf(size_t i) const;
 
   // Whether others can be let read its memory where it lies.
   bool lends() const { return source_ != nullptr; }

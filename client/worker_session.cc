@@ -42,6 +42,7 @@ WorkerSession::~WorkerSession() {
   // From here no attempt of a call begins any more, and no answer finds a reader.
   timers_->Stop();
   queue_->End(absl::CancelledError("the session has ended"));
+  if (reducer_ != nullptr) reducer_->Abort();
   const std::shared_ptr<Membership> member = membership();
   if (member != nullptr && !left_ && member->failure().has_value()) member->Leave();
   if (parameters_ == nullptr || parameters_->owner().use_count() <= 2) return;

@@ -20,12 +20,15 @@
 #include "client/lease_plan.h"
 #include "client/membership.h"
 #include "client/parameter_puller.h"
+#include "client/reduce/reducer.h"
 #include "client/runtime.h"
 #include "client/service_calls.h"
 #include "client/session.h"
 #include "client/slice_layout.h"
 #include "client/step_exchange.h"
 #include "client/tensor_arena.h"
+#include "common/job/contributor_places.h"
+#include "common/shared_memory/segment_heap.h"
 
 namespace parley {
 
@@ -48,7 +51,7 @@ class WorkerSession final : public Session {
   absl::Status JoinJob();
 
   uint32_t ordinal() const override {
-    return is_stage() ? member_ordinal() / options_.job.cluster().stages() : member_ordinal();
+    return PartPlaceOf(options_.role, member_ordinal(), shape()).contributor;
   }
   uint32_t member_ordinal() const override { return membership()->ordinal(); }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
@@ -95,6 +98,7 @@ class WorkerSession final : public Session {
  private:
   std::shared_ptr<Membership> membership() const;
   bool is_stage() const { return options_.role == STAGE; }
+  ContributorShape shape() const { return ShapeOf(options_.job.cluster()); }
   absl::Status TakeTensors(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
                            uint64_t training_samples, uint64_t test_samples);
 
@@ -142,14 +146,17 @@ class WorkerSession final : public Session {
   void InitializeNext(uint32_t shard, const std::shared_ptr<InitialValues>& progress);
   const ClusterView& view() const { return watched_->view(); }
 
-  // worker_session_pipeline.cc: the processes behind one contributor.
+  // worker_session_peers.cc: the processes behind one contributor, a pipeline or node group.
   const Contributor* OwnContributor() const;  // of the newest view; null: it has none
   // Whether somebody stands at each of its places.
   bool IsWhole() const;
   Pipeline ViewedPipeline() const;
   // Whether it is not the one any more that AdoptView has seen.
-  bool PipelineChanged() const;
+  bool CompositionChanged() const;
   bool GivesInitialValues(const TensorSpec& tensor) const;
+  // In a node group: has the reducer find the other ranks of the composition that AdoptView has
+  // seen.
+  absl::Status FormGroup();
   // Where the job is no more where this process thought it was: takes part again, and OK.
   absl::Status FollowJob(absl::Status error);
 
@@ -195,6 +202,7 @@ class WorkerSession final : public Session {
   std::unique_ptr<ServiceCalls> calls_;
   std::optional<SliceLayout> layout_;
   std::optional<ParameterPuller> puller_;
+  std::unique_ptr<Reducer> reducer_;  // in a node group; from Register on
   std::unique_ptr<StepExchange> exchange_;
   std::unique_ptr<ClockExchange> clock_exchange_;  // in bounded and async
 
@@ -204,6 +212,7 @@ class WorkerSession final : public Session {
   std::vector<TensorSpec> model_;    // of all
   uint64_t training_samples_ = 0;
   uint64_t test_samples_ = 0;
+  std::unique_ptr<SegmentHeap> own_memory_;  // in a node group whose connector has none to share
   std::unique_ptr<ParameterArena> parameters_;
   std::optional<TensorArena> gradients_;
 

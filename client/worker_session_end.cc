@@ -10,14 +10,17 @@ namespace parley {
 
 std::optional<Session::PendingEvaluation> WorkerSession::DueEvaluation() const {
   if (!evaluation_.has_value()) return std::nullopt;
-  if (evaluated_.version == evaluation_->version() && evaluated_.ordinal == ordinal()) {
+  if (evaluated_.version == evaluation_->version() && evaluated_.ordinal == member_ordinal()) {
     return std::nullopt;
   }
   const auto& contributors = evaluation_->contributors();
   const auto place = std::lower_bound(contributors.begin(), contributors.end(), ordinal());
   if (place == contributors.end() || *place != ordinal()) return std::nullopt;
-  const auto workers = static_cast<uint64_t>(contributors.size());
-  const auto me = static_cast<uint64_t>(place - contributors.begin());
+  // Each rank of a node group has a part of its own.
+  const uint64_t group = shape().group;
+  const uint64_t workers = contributors.size() * group;
+  const uint64_t me =
+      static_cast<uint64_t>(place - contributors.begin()) * group + member_ordinal() % group;
   const uint64_t samples = view().test_samples();
   // The first ones take one more where it does not divide; no product, which could overflow.
   const uint64_t each = samples / workers;
@@ -47,7 +50,7 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
     if (status.ok()) return due;
     if (absl::IsOutOfRange(status)) {
       // The next such version is there already: too late for this one.
-      evaluated_ = {.version = due->version, .ordinal = ordinal()};
+      evaluated_ = {.version = due->version, .ordinal = member_ordinal()};
       LoseTrack();
     } else {
       if (HasLostTrack(status)) status = BeginAnew();
@@ -67,8 +70,8 @@ absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
   // after the job went back, where that version comes again.
   if (HasLostTrack(status)) return BeginAnew();
   if (!status.ok()) return status;
-  reports_.Send(*calls_, ordinal(), part);
-  evaluated_ = {.version = part.version(), .ordinal = ordinal()};
+  reports_.Send(*calls_, member_ordinal(), part);
+  evaluated_ = {.version = part.version(), .ordinal = member_ordinal()};
   // With backup workers the others may not have waited; a lease stays.
   if (!leases_.has_value()) LoseTrack();
   return absl::OkStatus();

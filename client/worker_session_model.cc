@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/reduce/shared_memory_reducer.h"
 #include "client/worker_session.h"
 #include "common/tensor.h"
 
@@ -42,7 +43,17 @@ absl::Status WorkerSession::TakeTensors(std::vector<TensorSpec> tensors,
   tensors_ = std::move(tensors);
   model_ = std::move(model);
   activity_->Work("preparing its first step", 0);
-  gradients_.emplace(tensors_, connector_.memory());
+  MemorySource* memory = connector_.memory();
+  if (shape().group > 1) {
+    if (memory == nullptr) {
+      own_memory_ = std::make_unique<SegmentHeap>(0);
+      memory = own_memory_.get();
+    }
+    gradients_.emplace(tensors_, memory);
+    reducer_ = std::make_unique<SharedMemoryReducer>(options_.address, tensors_, *gradients_);
+  } else {
+    gradients_.emplace(tensors_, memory);
+  }
 
   training_samples_ = training_samples;
   test_samples_ = test_samples;

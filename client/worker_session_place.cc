@@ -32,12 +32,12 @@ absl::Status WorkerSession::WentBack() const {
 
 bool WorkerSession::HasLostTrack(absl::Status& error) {
   if (error.ok()) return false;
-  const auto is_told = [this] { return *is_expelled_ || JobWentBack() || PipelineChanged(); };
+  const auto is_told = [this] { return *is_expelled_ || JobWentBack() || CompositionChanged(); };
   if (!is_told() && watched_->phase() != FINISHED &&
       (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
     // job's failure, that this incarnation is none of its members, a view of a later job_epoch, or
-    // one with another composition of the pipeline; or it is lost.
+    // one with another composition of the pipeline or node group; or it is lost.
     const absl::Duration most = 2 * liveness_ + Autonomy(options_.job);
     const absl::Status waited = queue_->RunUntil(
         is_told, runtime_->Now() + most, [this] { Progress(); }, liveness_ / 4);
@@ -53,7 +53,7 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
     error = absl::AbortedError(failed->text());
     return false;
   }
-  return JobWentBack() || PipelineChanged();
+  return JobWentBack() || CompositionChanged();
 }
 
 absl::Status WorkerSession::BeginAnew() {
@@ -64,7 +64,7 @@ absl::Status WorkerSession::BeginAnew() {
         as_another ? "joining the job anew, which went on without it"
         : JobWentBack()
             ? absl::StrCat("going back to version ", view().start_version(), " with the job")
-            : "beginning anew with its pipeline, which has lost a process",
+            : "beginning anew with its pipeline or node group, which has lost a process",
         runtime_->Now() + patience_);
     DropCalls();
     absl::Status status;
@@ -93,7 +93,7 @@ absl::Status WorkerSession::FollowView() {
   if (!status.ok()) return status;
   if (!HasPlace()) return CameTooLate();
   status = AdoptView();
-  if (status.ok()) reports_.SendAgain(*calls_, ordinal());
+  if (status.ok()) reports_.SendAgain(*calls_, member_ordinal());
   // It may have come back to the place of one that was lost before it gave them.
   return status.ok() ? SendInitialValues() : status;
 }
@@ -139,8 +139,9 @@ absl::Status WorkerSession::AdoptView() {
   calls_->Connect(layout_->shard_addresses(), view().job_epoch());
   pipeline_ = ViewedPipeline();
   if (std::exchange(job_epoch_, view().job_epoch()) != view().job_epoch()) ForgetEvaluations();
-  data_.emplace(options_.job, view(), ordinal());
+  data_.emplace(options_.job, view(), ordinal(), shape().group > 1 ? layout_->part() : 0);
   puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops());
+  puller_->ShareThrough(reducer_.get());
   StepExchange::Options exchange;
   exchange.window.contributor = ordinal();
   exchange.window.composition = pipeline_.composition;
@@ -148,9 +149,11 @@ absl::Status WorkerSession::AdoptView() {
   exchange.window.window_bytes = options_.push_window_bytes;
   exchange.window.narrow = OnWire(options_.job);
   exchange.sum = SumsContributions(options_.job);
+  exchange.reducer = reducer_.get();
+  exchange.wake = [queue = queue_] { queue->Post([] {}); };
   exchange_ = std::make_unique<StepExchange>(exchange, tensors_, *layout_, *gradients_, *calls_);
   AdoptClocks();
-  return absl::OkStatus();
+  return FormGroup();
 }
 
 void WorkerSession::ForgetEvaluations() {

@@ -47,9 +47,10 @@ absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   if (!plan_.has_value()) return absl::FailedPreconditionError("Complete: no step is open");
   Share share;
   share.set_contributor(ordinal());
-  share.set_weight(plan_->weight);
-  share.set_samples(Count(plan_->ranges));
-  share.mutable_ranges()->Assign(plan_->ranges.begin(), plan_->ranges.end());
+  share.set_weight(plan_->contributor_weight);
+  share.set_samples(Count(plan_->contributor_ranges));
+  share.mutable_ranges()->Assign(plan_->contributor_ranges.begin(),
+                                 plan_->contributor_ranges.end());
   share.set_loss_sum(loss_sum);
   // Without all values of its version the step cannot count.
   absl::Status pulled = AwaitPulled(std::nullopt);

@@ -8,6 +8,7 @@
 #include "client/parley/units.h"
 #include "common/job/checkpoints.h"
 #include "common/job/consistency.h"
+#include "common/job/contributor_places.h"
 #include "common/job/optimizer_settings.h"
 #include "common/tensor.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
@@ -21,7 +22,7 @@ constexpr uint64_t kShownBytes = 256 << 10;
 
 // What a job's options ask a shard to keep.
 struct Keeps {
-  uint64_t workers;
+  uint64_t contributors;
   bool clocked;
   bool versions;  // those that workers read may be older than the newest
   bool
@@ -35,7 +36,7 @@ struct Keeps {
 Keeps KeptIn(const JobConfig& job, const ModelDescription& model) {
   const Sync& sync = job.consistency().sync();
   Keeps keeps{};
-  keeps.workers = job.cluster().workers();
+  keeps.contributors = ContributorsOf(job.cluster());
   keeps.clocked = IsClocked(job);
   keeps.versions = keeps.clocked || sync.backup() > 0;
   keeps.apart = sync.deterministic() || sync.backup() > 0;
@@ -55,17 +56,17 @@ void Add(const JobConfig& job, const Keeps& keeps, const TensorSpec& tensor, uin
   if (keeps.checkpoints) shard.checkpoint += bytes;
   if (tensor.buffer()) {
     // Each contributor's value waits for the verdict, which takes one.
-    shard.step_here += keeps.workers * bytes;
-    shard.step_remote += keeps.workers * bytes;
+    shard.step_here += keeps.contributors * bytes;
+    shard.step_remote += keeps.contributors * bytes;
     return;
   }
-  if (keeps.versions) shard.readers += (keeps.compensation ? keeps.workers : 1) * bytes;
+  if (keeps.versions) shard.readers += (keeps.compensation ? keeps.contributors : 1) * bytes;
   const uint64_t state = OptimizerStateNames(SettingsFor(job, tensor.name())).size() * bytes;
   shard.state += state;
   if (keeps.checkpoints) shard.checkpoint += state;
   const uint64_t sum = elements * sizeof(float);
   // Of a pipeline each stage that has the tensor gives a gradient.
-  const uint64_t gradients = keeps.workers * std::max(1, tensor.stages_size());
+  const uint64_t gradients = keeps.contributors * std::max(1, tensor.stages_size());
   // Lent gradients are added up tile by tile, unless the sum's norm is wanted first.
   shard.step_here += keeps.clocked || keeps.reduces ? sum : 0;
   shard.step_remote += (keeps.apart ? gradients + 1 : 1) * sum;

@@ -1,5 +1,6 @@
 #include "client/parley/plan_text.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -11,9 +12,11 @@
 #include "client/parley/pipeline_text.h"
 #include "client/parley/units.h"
 #include "common/job/consistency.h"
+#include "common/job/contributor_places.h"
 #include "common/job/data_division.h"
 #include "common/tensor.h"
 #include "server/coordinator/placement.h"
+#include "server/coordinator/slice_ranks.h"
 
 namespace parley {
 namespace {
@@ -36,6 +39,24 @@ std::string StageProcesses(const JobConfig& job) {
   if (stages == 0) return "";
   return absl::StrFormat(", %d of parley-stage (%d for each worker)",
                          stages * job.cluster().workers(), stages);
+}
+
+// What each rank of a node group sends; nothing where there are none.
+std::string GroupText(const JobConfig& job, const ModelDescription& model,
+                      const std::vector<Slice>& slices) {
+  const uint32_t group = job.cluster().group();
+  if (group <= 1) return "";
+  const std::vector<uint32_t> ranks = SliceRanks(model.tensors, slices, group);
+  std::vector<uint64_t> bytes(group, 0);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    bytes[ranks[i]] +=
+        Elements(slices[i]) * ElementBytes(model.tensors[slices[i].tensor()].dtype());
+  }
+  const auto [least, most] = std::minmax_element(bytes.begin(), bytes.end());
+  return absl::StrFormat(
+      "%-20s %d of %d workers, each on one host; a worker sends %s to %s in a step, the model once "
+      "for a group\n",
+      "node groups", ContributorsOf(job.cluster()), group, BytesText(*least), BytesText(*most));
 }
 
 void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
@@ -74,6 +95,7 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
   std::string text =
       absl::StrFormat("%-20s 1 coordinator, %d of parley-shard, %d of parley-worker%s\n",
                       "processes", shards, workers, StageProcesses(job));
+  text += GroupText(job, model, *slices);
   AddSteps(text, job, model);
 
   uint64_t trained = 0;

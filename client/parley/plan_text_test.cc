@@ -7,6 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "client/parley/memory_plan.h"
+#include "server/coordinator/placement.h"
+
 namespace parley {
 namespace {
 
@@ -53,6 +56,30 @@ TEST(PlanText, ShowsStepsAndWhereEverySliceLies) {
               {"samples of a step    120 ", "steps of an epoch    9\n", "steps in all         27\n",
                "1049600 in 3 tensors", "fc.weight@0:262144 ", "fc.weight@786432:1048576 ",
                "fc.bias ", "bn.mean ", "shard 0: ", "shard 1: "});
+}
+
+TEST(PlanText, ShowsTheNodeGroupsAndWhatTheirWorkersSend) {
+  EXPECT_EQ(PlanText(Job(), Model())->find("node groups"), std::string::npos);
+  JobConfig job = Job();
+  job.mutable_cluster()->set_workers(4);
+  job.mutable_cluster()->set_group(2);
+  job.mutable_consistency()->mutable_sync()->set_deterministic(true);
+  // Four slices of 1 MiB, one of 4 KiB, and a buffer of 1 MiB, which is rank 0's.
+  ExpectWords(
+      *PlanText(job, Model()),
+      {"node groups          2 of 2 workers, each on one host; a worker sends 2.00 MiB to 3.00 "
+       "MiB in a step",
+       "samples of a step    240 (4 workers"});
+  // A contribution of each group is kept apart, not of each worker.
+  EXPECT_EQ(PlanShards(job, Model(), *Place(Model().tensors, 2))[0].step_remote,
+            PlanShards(
+                [] {
+                  JobConfig alone = Job();
+                  alone.mutable_consistency()->mutable_sync()->set_deterministic(true);
+                  return alone;
+                }(),
+                Model(), *Place(Model().tensors, 2))[0]
+                .step_remote);
 }
 
 TEST(PlanText, CountsWhatTheJobsOptionsAskAShardToKeep) {

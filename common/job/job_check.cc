@@ -316,6 +316,7 @@ class Checker {
     Between(1, cluster.shards(), kMostMembers, "cluster.shards");
     Between(1, cluster.min_workers(), cluster.workers(), "cluster.min_workers");
     Pipelines();
+    NodeGroups();
     BackupIsRight();
     const Sync& sync = job_.consistency().sync();
     Require(!sync.deterministic() || sync.lost_worker() != GO_ON ||
@@ -381,6 +382,27 @@ class Checker {
       Require(speed >= 1e-3 && speed <= 1e3, "pipeline.stage_speed",
               absl::StrCat("must be at least 0.001 and at most 1000, not ", speed));
     }
+  }
+
+  void NodeGroups() {
+    const Cluster& cluster = job_.cluster();
+    Between(1, cluster.group(), cluster.workers(), "cluster.group");
+    if (cluster.group() <= 1) return;
+    Require(cluster.workers() % cluster.group() == 0, "cluster.group",
+            absl::StrCat("must divide cluster.workers, ", cluster.workers(), ", which ",
+                         cluster.group(), " does not: all node groups have as many workers"));
+    Require(cluster.stages() == 0, "cluster.group",
+            "must be 1 or left out where cluster.stages is not 0: a pipeline has one worker");
+    Require(cluster.min_workers() == cluster.workers(), "cluster.min_workers",
+            "must be cluster.workers or left out where cluster.group is above 1: a node group that "
+            "has lost a worker waits for another one");
+    const Consistency& consistency = job_.consistency();
+    Require(consistency.has_sync(), "consistency", "must be sync where cluster.group is above 1");
+    Require(consistency.sync().backup() == 0, "consistency.sync.backup",
+            "must be 0 or left out where cluster.group is above 1");
+    Require(consistency.sync().lost_worker() != GO_ON, "consistency.sync.lost_worker",
+            "must be WAIT or left out where cluster.group is above 1: a node group that has lost a "
+            "worker waits for another one");
   }
 
   void BackupIsRight() {

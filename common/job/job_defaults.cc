@@ -121,8 +121,8 @@ void PipelineDefaults(Pipeline& pipeline) {
   PARLEY_DEFAULT(pipeline, recompute, false);
 }
 
-// pipelines: a pipeline that has lost a process waits for another one.
-void ConsistencyDefaults(Consistency& consistency, bool pipelines) {
+// waits: a pipeline or node group that has lost a process waits for another one.
+void ConsistencyDefaults(Consistency& consistency, bool waits) {
   if (consistency.kind_case() == Consistency::KIND_NOT_SET) consistency.mutable_sync();
   if (consistency.has_bounded() && consistency.bounded().reduction() == REDUCTION_UNSPECIFIED) {
     consistency.mutable_bounded()->set_reduction(MEAN);
@@ -140,7 +140,7 @@ void ConsistencyDefaults(Consistency& consistency, bool pipelines) {
   if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
   // Other sums than those of all workers would be other bits.
   if (sync.lost_worker() == LOST_WORKER_UNSPECIFIED) {
-    sync.set_lost_worker(sync.deterministic() || pipelines ? WAIT : GO_ON);
+    sync.set_lost_worker(sync.deterministic() || waits ? WAIT : GO_ON);
   }
 }
 
@@ -148,6 +148,7 @@ void ClusterDefaults(Cluster& cluster) {
   PARLEY_DEFAULT(cluster, workers, 1);
   PARLEY_DEFAULT(cluster, shards, 1);
   PARLEY_DEFAULT(cluster, stages, 0);
+  PARLEY_DEFAULT(cluster, group, 1);
   PARLEY_DEFAULT(cluster, min_workers, cluster.workers());
 }
 
@@ -181,7 +182,8 @@ void FillInDefaults(JobConfig& job) {
   LearningRateDefaults(*job.mutable_learning_rate());
   ClusterDefaults(*job.mutable_cluster());
   const bool pipelines = job.cluster().stages() != 0;
-  ConsistencyDefaults(*job.mutable_consistency(), pipelines);
+  const bool groups = job.cluster().group() > 1;
+  ConsistencyDefaults(*job.mutable_consistency(), pipelines || groups);
   if (pipelines) PipelineDefaults(*job.mutable_pipeline());
   if (job.checkpoint().directory().empty()) job.mutable_checkpoint()->set_directory("checkpoints");
   PARLEY_DEFAULT(*job.mutable_checkpoint(), at_end, true);

@@ -29,13 +29,8 @@ class SegmentHeap final : public MemorySource {
   // have not been shown; they keep the former contents.
   absl::Status Renew(const MemoryBlock& block) override;
 
-  struct Place {
-    uint32_t segment = 0;  // a number of this heap's, never used again
-    uint64_t offset = 0;
-    std::shared_ptr<const MemorySegment> memory;
-  };
-  // nullopt where not all of these bytes are a segment's.
-  std::optional<Place> Find(const void* data, size_t bytes) const;
+  using Place = MemoryPlace;
+  std::optional<Place> Find(const void* data, size_t bytes) const override;
 
  private:
   struct Chunk {

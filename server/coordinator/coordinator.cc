@@ -20,7 +20,7 @@ std::map<Role, uint32_t> Places(const Cluster& cluster) {
 CoordinatorCore::CoordinatorCore(Options options)
     : options_(std::move(options)),
       members_(options_.job.name(), options_.fingerprint, Places(options_.job.cluster()),
-               options_.liveness),
+               options_.liveness, options_.job.cluster().group()),
       models_(options_.job.cluster().stages()),
       ready_shards_(options_.job.cluster().shards(), false) {
   if (options_.start && !options_.start->damaged.empty()) {

@@ -13,7 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "common/job/pipeline_places.h"
+#include "common/job/contributor_places.h"
 #include "common/replies.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
@@ -222,8 +222,8 @@ class CoordinatorCore {
   void ChangeView(ClusterView next, absl::Time now);
   // Whether the step that loses a worker waits for its replacement.
   bool WaitsForReplacement() const;
-  // Every worker that stands behind a contributor has finished; with pipelines: one of
-  // each.
+  // Every worker that stands behind a contributor has finished; with pipelines and node groups: all
+  // of each.
   bool AllHaveFinished() const;
   // The worker has, or that of the stage's pipeline.
   bool HasFinished(const Member& member) const;
@@ -236,11 +236,13 @@ class CoordinatorCore {
   // No later version can come; a bound on what is reported about them.
   uint64_t LastVersion() const;
 
-  // Pipelines (coordinator_pipelines.cc).
-  uint32_t stages() const { return options_.job.cluster().stages(); }  // of each; 0: none
-  // Each empty place of a pipeline that has steps to do goes to who has come for it, or waits.
-  void FillPipelines(absl::Time now);
-  void FillPlace(const PartPlace& place, absl::Time now);
+  // Pipelines and node groups (coordinator_places.cc).
+  ContributorShape shape() const { return ShapeOf(options_.job.cluster()); }
+  // Several processes stand behind each contributor, which can do nothing without each of them.
+  bool joint() const { return shape().parts() > 1; }
+  // Each empty place of a contributor that has steps to do goes to who has come for it, or waits.
+  void FillPlaces(absl::Time now);
+  void FillPlace(const std::pair<Role, uint32_t>& at, absl::Time now);
 
   // A lost shard (coordinator_recovery.cc).
   struct GoBackPoint {

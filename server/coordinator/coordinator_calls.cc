@@ -194,10 +194,10 @@ absl::StatusOr<FinishReply> CoordinatorCore::Finish(const FinishRequest& request
   if (absl::Status status = InView(**caller); !status.ok()) return status;
   if (absl::Status status = finished_.Add(member, request); !status.ok()) return status;
   Change();
-  // All steps are decided: nobody waits for a replacement any more, but a pipeline that has its
-  // part of the last evaluation to do.
-  if (stages() == 0) vacancies_.clear();
-  FillPipelines(now);
+  // All steps are decided: nobody waits for a replacement any more, but a pipeline or node group
+  // that has its part of the last evaluation to do.
+  if (!joint()) vacancies_.clear();
+  FillPlaces(now);
   last_event_ = now;
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);

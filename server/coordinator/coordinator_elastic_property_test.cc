@@ -220,7 +220,8 @@ class Chaos {
   bool StandsInItsOwnPlace(uint64_t id) const {
     for (const Member& member : job_.core.view().members()) {
       if (member.id() != id) continue;
-      const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), stages_);
+      const ContributorPart place =
+          PartPlaceOf(member.role(), member.ordinal(), {.stages = stages_});
       return places_.at({place.contributor, static_cast<int>(place.part)}) == id;
     }
     return false;

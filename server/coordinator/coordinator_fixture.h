@@ -172,7 +172,8 @@ class CoordinatorFixture {
     return core.Heartbeat(request, now, replies).status();
   }
 
-  // A full batch of each contributor of the view from the present data position.
+  // A full batch of each contributor of the view, or of each rank of it, from the present data
+  // position.
   Verdict NextVerdict() const {
     const DataPosition& position = core.progress().position();
     uint64_t begin = 0;
@@ -186,7 +187,8 @@ class CoordinatorFixture {
       if (contributor.part_members(0) == 0) continue;
       Share* share = verdict.add_shares();
       share->set_contributor(contributor.ordinal());
-      const uint64_t end = std::min<uint64_t>(100, begin + 10);
+      const uint64_t end =
+          std::min<uint64_t>(100, begin + 10 * std::max(1u, options_.job.cluster().group()));
       share->set_samples(end - begin);
       share->set_weight((end - begin) / 10.0);
       share->set_loss_sum(0.5 * (end - begin));

@@ -78,7 +78,7 @@ void CoordinatorCore::GoBack(absl::Time now) {
   view_changed_at_ = last_event_ = now;
   Enter(PREPARING, now);
   // A pipeline whose worker had finished has steps to do again.
-  FillPipelines(now);
+  FillPlaces(now);
 }
 
 }  // namespace parley

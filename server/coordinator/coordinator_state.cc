@@ -123,7 +123,7 @@ absl::Status CoordinatorCore::CheckRestored() const {
   const bool right =
       view_.step_leader() < members_.places(SHARD) && view_.training_samples() != 0 &&
       std::all_of(contributors.begin(), contributors.end(), [&](const Contributor& contributor) {
-        return contributor.part_members_size() == static_cast<int>(1 + stages());
+        return contributor.part_members_size() == static_cast<int>(shape().parts());
       });
   return right ? absl::OkStatus() : absl::DataLossError("a view that is none");
 }

@@ -44,15 +44,15 @@ void CoordinatorCore::ChangeView(ClusterView next, absl::Time now) {
 }
 
 bool CoordinatorCore::WaitsForReplacement() const {
-  if (stages() != 0) return true;
+  if (joint()) return true;
   const Sync& sync = options_.job.consistency().sync();
   return sync.lost_worker() == WAIT ||
          (sync.lost_worker() == LOST_WORKER_UNSPECIFIED && sync.deterministic());
 }
 
 bool CoordinatorCore::MayLoseOne() const {
-  // A pipeline can do nothing without each of its processes.
-  if (stages() != 0) return options_.job.max_restarts() != 0;
+  // A pipeline or node group can do nothing without each of its processes.
+  if (joint()) return options_.job.max_restarts() != 0;
   return LiveContributors(view_) > MinWorkers(options_.job.cluster());
 }
 
@@ -71,10 +71,10 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
                                                    " counts as lost; join as a new incarnation")),
                    replies);
   if (!took_part) return;
-  if (stages() != 0) {
+  if (joint()) {
     finished_.Forget(lost.id());
     ChangeView(WithoutMember(view_, lost.id(), /*keep_place=*/true, progress_.step() + 1), now);
-    FillPipelines(now);
+    FillPlaces(now);
     return;
   }
   // Where one worker has finished, all steps are decided, and nothing is left for a replacement.
@@ -91,28 +91,32 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
 }
 
 void CoordinatorCore::TakeIn(const Caller& caller, absl::Time now) {
-  if (stages() != 0) return FillPipelines(now);
+  if (joint()) return FillPlaces(now);
   const Member& member = caller.member;
   // Who comes after the last step sees the end of the job as all do, and takes no part.
   if (!InPhase({PREPARING, TRAINING}).ok() || finished_.begun()) return;
   if (TakesPart(view_, member.id()) || members_.Holder(WORKER, member.ordinal()) != &caller) return;
   vacancies_.erase({WORKER, member.ordinal()});
-  ChangeView(WithMember(view_, member, stages(), progress_.step() + 1), now);
+  ChangeView(WithMember(view_, member, shape(), progress_.step() + 1), now);
 }
 
 bool CoordinatorCore::AllHaveFinished() const {
   bool anybody = false;
   for (const Contributor& contributor : view_.contributors()) {
-    const uint64_t worker = contributor.part_members(0);
-    if (worker == 0 && stages() == 0) continue;
-    if (!finished_.has(worker)) return false;
-    anybody = true;
+    // Of a pipeline its worker says it for all.
+    const int workers = shape().stages != 0 ? 1 : contributor.part_members_size();
+    for (int part = 0; part < workers; ++part) {
+      const uint64_t worker = contributor.part_members(part);
+      if (worker == 0 && !joint()) continue;
+      if (!finished_.has(worker)) return false;
+      anybody = true;
+    }
   }
   return anybody;
 }
 
 bool CoordinatorCore::HasFinished(const Member& member) const {
-  return finished_.has(WorkerOf(view_, member.id()));
+  return finished_.has(member.role() == STAGE ? WorkerOf(view_, member.id()) : member.id());
 }
 
 bool CoordinatorCore::IsApart(const Caller& caller) const {

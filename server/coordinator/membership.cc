@@ -13,14 +13,18 @@ absl::Status AnotherJob(const std::string& asked, const std::string& here) {
       absl::StrCat("this is the coordinator of job '", here, "', not of '", asked, "'"));
 }
 
+// Of host:port.
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
 }  // namespace
 
 MemberTable::MemberTable(std::string job, std::string fingerprint, std::map<Role, uint32_t> places,
-                         absl::Duration liveness)
+                         absl::Duration liveness, uint32_t group)
     : job_(std::move(job)),
       fingerprint_(std::move(fingerprint)),
       places_(std::move(places)),
-      liveness_(liveness) {}
+      liveness_(liveness),
+      group_(std::max(group, uint32_t{1})) {}
 
 absl::Status MemberTable::Check(const JoinRequest& request) const {
   if (request.header().job() != job_) return AnotherJob(request.header().job(), job_);
@@ -75,14 +79,9 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
     break;
   }
   if (result.replaced == nullptr) {
-    while (ordinal < places_.at(role) && holders_.count({role, ordinal}) != 0) ++ordinal;
-    if (ordinal == places_.at(role)) {
-      return absl::ResourceExhaustedError(absl::StrCat(
-          "job '", job_, "' has all its ", places_.at(role),
-          " members of this role already; is a process of an earlier run still there? A place "
-          "becomes free when its holder has been silent for ",
-          absl::FormatDuration(liveness_)));
-    }
+    absl::StatusOr<uint32_t> place = FindPlace(role, request.address());
+    if (!place.ok()) return place.status();
+    ordinal = *place;
   }
 
   Entry entry;
@@ -98,6 +97,37 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   result.entry = &(entries_[last_id_] = std::move(entry));
   ++revision_;
   return result;
+}
+
+std::string MemberTable::HostOfGroup(uint32_t group) const {
+  for (uint32_t rank = 0; rank < group_; ++rank) {
+    const Entry* const holder = Holder(WORKER, group * group_ + rank);
+    if (holder != nullptr) return HostOf(holder->member.address());
+  }
+  return "";
+}
+
+absl::StatusOr<uint32_t> MemberTable::FindPlace(Role role, const std::string& address) const {
+  const std::string host = HostOf(address);
+  std::string elsewhere;  // free places that are not for this host
+  for (uint32_t ordinal = 0; ordinal < places_.at(role); ++ordinal) {
+    if (holders_.count({role, ordinal}) != 0) continue;
+    if (role != WORKER || group_ == 1) return ordinal;
+    const std::string there = HostOfGroup(ordinal / group_);
+    if (there.empty() || there == host) return ordinal;
+    absl::StrAppend(&elsewhere, elsewhere.empty() ? "" : ", ", "worker ", ordinal, " on ", there);
+  }
+  if (!elsewhere.empty()) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "job '", job_, "' has node groups of ", group_,
+        " workers, each on one host, and none has a place for a worker on ", host,
+        "; free are: ", elsewhere, ". Start as many workers on each host as cluster.group says"));
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "job '", job_, "' has all its ", places_.at(role),
+      " members of this role already; is a process of an earlier run still there? A place "
+      "becomes free when its holder has been silent for ",
+      absl::FormatDuration(liveness_)));
 }
 
 absl::StatusOr<MemberTable::Entry*> MemberTable::Admit(const CallHeader& header, absl::Time now) {

@@ -38,21 +38,23 @@ class MemberTable {
     const Entry* replaced = nullptr;  // whom it has fenced
   };
 
-  // `places`: how many members each role has.
+  // `places`: how many members each role has. `group`: so many workers, by ordinal, are a node
+  // group, whose members are on one host (that of their addresses).
   MemberTable(std::string job, std::string fingerprint, std::map<Role, uint32_t> places,
-              absl::Duration liveness);
+              absl::Duration liveness, uint32_t group = 1);
 
   // NOT_FOUND and INVALID_ARGUMENT of Join, without effect.
   absl::Status Check(const JoinRequest& request) const;
   // Whether this incarnation has joined before.
   bool Knows(uint64_t incarnation) const;
 
-  // Takes the caller in: the lowest free ordinal of its role, an id that nobody had before. A new
-  // incarnation at the address of a member of the same role takes its ordinal and fences it.
+  // Takes the caller in: the lowest free ordinal of its role, a worker's in a node group of its
+  // host, and an id that nobody had before. A new incarnation at the address of a member of the
+  // same role takes its ordinal and fences it.
   //   NOT_FOUND           the job is another one
   //   INVALID_ARGUMENT    no such role, incarnation 0, or another job file (both fingerprints)
-  //   RESOURCE_EXHAUSTED  the role has all its members
-  //   ABORTED             this incarnation has been fenced
+  //   RESOURCE_EXHAUSTED  the role has all its members, or for a worker of its host there is no
+  //   place ABORTED             this incarnation has been fenced
   absl::StatusOr<JoinResult> Join(const JoinRequest& request, absl::Time now);
 
   // The member that calls; renews its lease. NOT_FOUND: another job; ABORTED: no member, or fenced.
@@ -105,12 +107,17 @@ class MemberTable {
 
  private:
   void FreePlaceOf(const Entry& entry);
+  // For a process of the role at this address. RESOURCE_EXHAUSTED as Join.
+  absl::StatusOr<uint32_t> FindPlace(Role role, const std::string& address) const;
+  // One of a present worker of the node group; empty where there is none.
+  std::string HostOfGroup(uint32_t group) const;
   bool LeaseIsOver(const Entry& entry, absl::Time now) const;
 
   const std::string job_;
   const std::string fingerprint_;
   const std::map<Role, uint32_t> places_;
   const absl::Duration liveness_;
+  const uint32_t group_;
 
   std::map<uint64_t, Entry> entries_;                      // by id
   std::map<std::pair<Role, uint32_t>, uint64_t> holders_;  // (role, ordinal) -> id

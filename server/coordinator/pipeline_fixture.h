@@ -1,7 +1,7 @@
 #ifndef PARLEY_SERVER_COORDINATOR_PIPELINE_FIXTURE_H_
 #define PARLEY_SERVER_COORDINATOR_PIPELINE_FIXTURE_H_
 
-// For tests of a coordinator whose workers have pipelines.
+// For tests of a coordinator whose workers have pipelines, or are node groups.
 
 #include <cstdint>
 #include <vector>
@@ -16,6 +16,15 @@ inline CoordinatorCore::Options Pipelines(uint32_t workers, uint32_t stages,
                                           uint32_t max_restarts = 1) {
   auto options = CoordinatorFixture::DefaultOptions(2, workers);
   options.job.mutable_cluster()->set_stages(stages);
+  options.job.set_max_restarts(max_restarts);
+  return options;
+}
+
+// Two shards, and so many workers in node groups of `group`.
+inline CoordinatorCore::Options NodeGroups(uint32_t workers, uint32_t group,
+                                           uint32_t max_restarts = 1) {
+  auto options = CoordinatorFixture::DefaultOptions(2, workers);
+  options.job.mutable_cluster()->set_group(group);
   options.job.set_max_restarts(max_restarts);
   return options;
 }

@@ -5,10 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
+#include "common/job/contributor_places.h"
 #include "common/job/data_division.h"
-#include "common/job/pipeline_places.h"
 #include "server/coordinator/model_registry.h"
 #include "server/coordinator/placement.h"
+#include "server/coordinator/slice_ranks.h"
 
 namespace parley {
 namespace {
@@ -17,20 +18,28 @@ std::vector<SampleRange> Ranges(const DataPosition& position) {
   return {position.used().begin(), position.used().end()};
 }
 
-// Which stages of each contributor send the slice; none where there are no pipelines.
-void AddParts(const ClusterView& view, Slice& slice) {
-  const TensorSpec& tensor = view.tensors(static_cast<int>(slice.tensor()));
+// Each contributor sends the whole slice as these parts.
+void AddParts(const ClusterView& view, const std::vector<uint32_t>& parts, Slice& slice) {
   for (const Contributor& contributor : view.contributors()) {
-    for (const uint32_t stage : tensor.stages()) {
+    for (const uint32_t number : parts) {
       SlicePart* part = slice.add_parts();
       part->set_contributor(contributor.ordinal());
-      part->set_part(1 + stage);
+      part->set_part(number);
       part->set_begin(slice.begin());
       part->set_end(slice.end());
-      // Gradients are added; a buffer has one value.
-      if (tensor.buffer()) break;
     }
   }
+}
+
+// The stages that have the tensor.
+std::vector<uint32_t> StageParts(const TensorSpec& tensor) {
+  std::vector<uint32_t> parts;
+  for (const uint32_t stage : tensor.stages()) {
+    parts.push_back(1 + stage);
+    // Gradients are added; a buffer has one value.
+    if (tensor.buffer()) break;
+  }
+  return parts;
 }
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -84,7 +93,7 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   auto slices = Place(tensors, job.cluster().shards());
   if (!slices.ok()) return slices.status();
 
-  const uint32_t stages = job.cluster().stages();
+  const ContributorShape shape = ShapeOf(job.cluster());
   ClusterView view;
   view.set_job_epoch(job_epoch);
   view.set_view_epoch(1);
@@ -98,21 +107,28 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   view.set_first_step(view.start_version() + 1);
   for (const Member& member : members) {
     *view.add_members() = member;
-    if (member.role() != WORKER) continue;
+  }
+  for (uint32_t ordinal = 0; ordinal < ContributorsOf(job.cluster()); ++ordinal) {
     Contributor* contributor = view.add_contributors();
-    contributor->set_ordinal(member.ordinal());
-    contributor->mutable_part_members()->Resize(static_cast<int>(1 + stages), 0);
+    contributor->set_ordinal(ordinal);
+    contributor->mutable_part_members()->Resize(static_cast<int>(shape.parts()), 0);
     contributor->set_attempt(static_cast<uint32_t>(view.view_epoch()));
   }
   for (const Member& member : members) {
     if (member.role() == SHARD) continue;
-    const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), stages);
+    const ContributorPart place = PartPlaceOf(member.role(), member.ordinal(), shape);
     view.mutable_contributors(static_cast<int>(place.contributor))
         ->set_part_members(static_cast<int>(place.part), member.id());
   }
   for (const TensorSpec& tensor : tensors) *view.add_tensors() = tensor;
-  for (Slice& slice : *slices) {
-    AddParts(view, slice);
+  const std::vector<uint32_t> ranks = SliceRanks(tensors, *slices, shape.group);
+  for (size_t i = 0; i < slices->size(); ++i) {
+    Slice& slice = (*slices)[i];
+    if (shape.group > 1) {
+      AddParts(view, {ranks[i]}, slice);
+    } else {
+      AddParts(view, StageParts(tensors[slice.tensor()]), slice);
+    }
     *view.add_slices() = std::move(slice);
   }
   view.set_step_leader(0);

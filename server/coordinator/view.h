@@ -35,8 +35,10 @@ absl::Status CheckStart(const StartPoint& start, const RegisterModelRequest& mod
 uint64_t LastStep(const JobConfig& job, const DataPosition& position, uint64_t version,
                   uint64_t training_samples, uint32_t contributors);
 
-// The first view of a job: worker i is contributor i, with one part, or with one for itself and one
-// for each stage of its pipeline, which send what they have of the slices. Shard 0 decides steps.
+// The first view of a job: each contributor with the members that are its parts
+// (common/job/contributor_places.h), and which of them sends what of the slices: a worker all, the
+// stages of a pipeline what they have, the ranks of a node group what is theirs (slice_ranks.h).
+// Shard 0 decides steps.
 // `members`: all of them, `start`: null where contributor 0 initialises. The codes of Place.
 absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Member>& members,
                                      const RegisterModelRequest& model, const StartPoint* start,

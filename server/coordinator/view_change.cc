@@ -4,8 +4,6 @@
 #include <tuple>
 #include <utility>
 
-#include "common/job/pipeline_places.h"
-
 namespace parley {
 namespace {
 
@@ -66,7 +64,7 @@ ClusterView WithoutMember(const ClusterView& view, uint64_t member, bool keep_pl
     if (!lost) continue;
     std::replace(contributor->mutable_part_members()->begin(),
                  contributor->mutable_part_members()->end(), member, uint64_t{0});
-    // What the others of its pipeline have computed with it counts no more.
+    // What the others of its pipeline or node group have computed with it counts no more.
     if (one.part_members_size() > 1) {
       contributor->set_attempt(static_cast<uint32_t>(next.view_epoch()));
     }
@@ -74,12 +72,12 @@ ClusterView WithoutMember(const ClusterView& view, uint64_t member, bool keep_pl
   return next;
 }
 
-ClusterView WithMember(const ClusterView& view, const Member& member, uint32_t stages,
+ClusterView WithMember(const ClusterView& view, const Member& member, const ContributorShape& shape,
                        uint64_t first_step) {
   ClusterView next = Next(view, first_step);
   *next.add_members() = member;
   SortMembers(next);
-  const PartPlace place = PartPlaceOf(member.role(), member.ordinal(), stages);
+  const ContributorPart place = PartPlaceOf(member.role(), member.ordinal(), shape);
   Contributor* contributor = nullptr;
   for (Contributor& one : *next.mutable_contributors()) {
     if (one.ordinal() == place.contributor) contributor = &one;
@@ -87,7 +85,7 @@ ClusterView WithMember(const ClusterView& view, const Member& member, uint32_t s
   if (contributor == nullptr) {
     contributor = next.add_contributors();
     contributor->set_ordinal(place.contributor);
-    contributor->mutable_part_members()->Resize(static_cast<int>(1 + stages), 0);
+    contributor->mutable_part_members()->Resize(static_cast<int>(shape.parts()), 0);
   }
   contributor->set_part_members(static_cast<int>(place.part), member.id());
   contributor->set_attempt(static_cast<uint32_t>(next.view_epoch()));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/job/contributor_places.h"
 #include "proto/types.pb.h"
 
 namespace parley {
@@ -15,7 +16,7 @@ namespace parley {
 // Whether the member stands behind a contributor.
 bool TakesPart(const ClusterView& view, uint64_t member);
 
-// The worker of the contributor behind which the member stands; 0 if there is none.
+// The worker of the pipeline whose stage the member is; 0 if there is none.
 uint64_t WorkerOf(const ClusterView& view, uint64_t member);
 
 // The contributors behind all parts of which somebody stands.
@@ -26,9 +27,8 @@ uint32_t LiveContributors(const ClusterView& view);
 ClusterView WithoutMember(const ClusterView& view, uint64_t member, bool keep_place,
                           uint64_t first_step);
 
-// With a worker or stage behind its part of its contributor, which nobody else has. `stages`: of
-// each pipeline.
-ClusterView WithMember(const ClusterView& view, const Member& member, uint32_t stages,
+// With a worker or stage behind its part of its contributor, which nobody else has.
+ClusterView WithMember(const ClusterView& view, const Member& member, const ContributorShape& shape,
                        uint64_t first_step);
 
 // After shards were lost, or replaced: all begin anew from a checkpoint. `present`: the members

@@ -60,7 +60,7 @@ TEST(ViewChangeTest, AWorkerThatIsLostLeavesItsOrdinalOrAnEmptyPlace) {
 TEST(ViewChangeTest, AWorkerThatComesStandsInItsPlaceInTheOrderOfOrdinals) {
   for (const bool keep : {false, true}) {
     const ClusterView view = WithoutMember(ThreeWorkers(), 11, keep, 8);
-    const ClusterView next = WithMember(view, MakeMember(13, WORKER, 1), 0, 2);
+    const ClusterView next = WithMember(view, MakeMember(13, WORKER, 1), {}, 2);
     EXPECT_EQ(next.view_epoch(), 7u);
     EXPECT_EQ(next.first_step(), 8u) << "never earlier than the view before";
     EXPECT_EQ(Members(next), (std::vector<uint64_t>{1, 10, 13, 12}));
@@ -103,7 +103,7 @@ TEST(ViewChangeTest, WhoComesIntoAPipelineTakesItsOwnPartAndTheOthersStay) {
     const uint64_t lost = worker ? 11 : 23;
     const ClusterView view = WithoutMember(ThreePipelines(), lost, /*keep_place=*/true, 8);
     const Member member = worker ? MakeMember(30, WORKER, 1) : MakeMember(30, STAGE, 3);
-    const ClusterView next = WithMember(view, member, 2, 9);
+    const ClusterView next = WithMember(view, member, {.stages = 2}, 9);
     ASSERT_EQ(next.contributors_size(), 3);
     EXPECT_EQ(Parts(next.contributors(1)),
               worker ? (std::vector<uint64_t>{30, 22, 23}) : (std::vector<uint64_t>{11, 22, 30}));

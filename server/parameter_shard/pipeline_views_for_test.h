@@ -15,6 +15,13 @@ inline constexpr uint32_t kStages = 2;
 // Slices 0 and 1 are those of stage 0 and 1, 2 is tied, 3 is the first stage's buffer.
 inline const std::vector<std::vector<uint32_t>> kPartsOfSlice = {{1}, {2}, {1, 2}, {1}};
 
+// MeanJob, of such contributors.
+inline JobConfig PipelineJob() {
+  JobConfig job = MeanJob();
+  job.mutable_cluster()->set_stages(kStages);
+  return job;
+}
+
 inline uint64_t StageId(uint32_t ordinal) { return 51 + ordinal; }
 
 inline void AddStage(ClusterView& view, uint32_t ordinal, uint64_t id) {

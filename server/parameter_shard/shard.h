@@ -230,7 +230,7 @@ class Shard {
   absl::Status FenceLeader(const CallHeader& header) const;  // and that it is the step leader
   absl::Status FencePart(const CallHeader& header, uint32_t contributor, uint32_t part) const;
   absl::Status FenceContributor(const CallHeader& header, uint32_t contributor) const;
-  // Aborted where that of the contributor's pipeline is a later one.
+  // Aborted where that of the contributor, a pipeline or node group, is a later one.
   absl::Status FenceComposition(uint32_t contributor, uint64_t composition) const;
   absl::Status NotLeader() const;
   absl::Status WrongSlice(const CallHeader& header, uint32_t slice) const;

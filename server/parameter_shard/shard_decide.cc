@@ -46,7 +46,8 @@ absl::StatusOr<CompleteReply> Shard::AnswerTo(uint32_t contributor, uint64_t com
                                               const Verdict& verdict,
                                               absl::Span<const uint32_t> pulled) {
   if (verdict.outcome() == Verdict::RETRY) {
-    // It would send the same again, and the pipeline that there is now something else.
+    // It would send the same again, and the pipeline or node group that there is now something
+    // else.
     if (absl::Status fenced = FenceComposition(contributor, composition); !fenced.ok()) {
       return fenced;
     }

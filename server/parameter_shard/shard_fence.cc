@@ -91,7 +91,7 @@ absl::Status Shard::FenceComposition(uint32_t contributor, uint64_t composition)
   if (found == nullptr || found->part_members_size() < 2 || composition >= found->attempt()) {
     return absl::OkStatus();
   }
-  return absl::AbortedError(absl::StrCat("a process of pipeline ", contributor,
+  return absl::AbortedError(absl::StrCat("a process behind contributor ", contributor,
                                          " has lost its place since this step was begun"));
 }
 

@@ -155,7 +155,10 @@ class PipelineStorm {
       *request.mutable_header() = HeaderOf(place);
       request.set_part(place.part);
       request.set_composition(place.composition);
-      request.mutable_share()->set_loss_sum(static_cast<double>(place.composition));
+      // The verdict has the sum of all parts'.
+      if (place.part == 0) {
+        request.mutable_share()->set_loss_sum(static_cast<double>(place.composition));
+      }
       place.complete = cluster_.Complete(request, absl::Milliseconds(1 + Below(200)));
       return;
     }

@@ -22,7 +22,7 @@ constexpr uint32_t kWorkers = 2;
 class Pipelines : public ::testing::TestWithParam<uint32_t> {
  protected:
   explicit Pipelines(bool start = true)
-      : cluster_(MeanJob(), PipelineView(GetParam(), kWorkers), start) {}
+      : cluster_(PipelineJob(), PipelineView(GetParam(), kWorkers), start) {}
 
   CallHeader HeaderOfPart(uint32_t contributor, uint32_t part) {
     const Contributor& found = cluster_.view().contributors(static_cast<int>(contributor));

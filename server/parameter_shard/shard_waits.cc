@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/contributor_places.h"
 #include "common/job/data_division.h"
-#include "common/job/pipeline_places.h"
 #include "server/parameter_shard/shard.h"
 
 namespace parley {
@@ -20,14 +20,11 @@ WaitedFor Place(Role role, uint32_t ordinal) {
 }
 
 // Who sends the part; where nobody does now, whoever takes that place.
-WaitedFor SenderPlace(const Routing& routing, uint32_t contributor, uint32_t part) {
+WaitedFor SenderPlace(const JobConfig& job, const Routing& routing, uint32_t contributor,
+                      uint32_t part) {
   const Member* const sender = routing.FindMember(routing.SenderOf(contributor, part));
   if (sender != nullptr) return Place(sender->role(), sender->ordinal());
-  const Contributor* const found = routing.FindContributor(contributor);
-  // One part is the worker's, the others are those of its pipeline.
-  const int stages = found == nullptr ? 0 : found->part_members_size() - 1;
-  const auto [role, ordinal] =
-      MemberPlaceOf({contributor, part}, static_cast<uint32_t>(std::max(0, stages)));
+  const auto [role, ordinal] = MemberPlaceOf({contributor, part}, ShapeOf(job.cluster()));
   return Place(role, ordinal);
 }
 
@@ -76,7 +73,7 @@ std::vector<Wait> Shard::Waits(absl::Time now) const {
     if (gate_->closing()) return waits;
     std::vector<WaitedFor> on;
     for (const auto& [contributor, part] : gate_->MissingParts()) {
-      on.push_back(SenderPlace(*routing_, contributor, part));
+      on.push_back(SenderPlace(job_, *routing_, contributor, part));
     }
     add(absl::StrCat("the end of ", step, " (Complete); parked here: ", completes_.size(),
                      " Complete, ", enters_.size(), " Enter, ", pulls_.size(), " Pull"),
@@ -122,21 +119,21 @@ std::vector<Wait> Shard::ClockedWaits(absl::Time now) const {
   for (const ClockGate::AtWork& one : gate.at_work()) {
     // Parked pulls wait for the slowest ones, those without samples for all.
     if (completes_.empty() && enters_.empty() && one.completed > gate.floor()) continue;
-    *wait.add_on() = SenderPlace(*routing_, one.contributor, 0);
+    *wait.add_on() = SenderPlace(job_, *routing_, one.contributor, 0);
   }
   return waits;
 }
 
-// The worker of contributor 0, or the first stage of its pipeline that has the slice.
+// The worker of contributor 0, its rank 0, or the first stage of its pipeline that has the slice.
 std::vector<WaitedFor> Shard::InitializersMissing() const {
   std::set<uint32_t> parts;
   for (const uint32_t slice : slices_not_set()) {
     const absl::Span<const PartRange> all = routing_->PartsOf(slice);
-    const bool here = !all.empty() && all.front().contributor == 0;
+    const bool here = job_.cluster().group() <= 1 && !all.empty() && all.front().contributor == 0;
     parts.insert(here ? all.front().part : 0);
   }
   std::vector<WaitedFor> missing;
-  for (const uint32_t part : parts) missing.push_back(SenderPlace(*routing_, 0, part));
+  for (const uint32_t part : parts) missing.push_back(SenderPlace(job_, *routing_, 0, part));
   return missing;
 }
 
@@ -151,7 +148,7 @@ std::vector<WaitedFor> Shard::SendersWithoutPush() const {
   }
   std::vector<WaitedFor> senders;
   for (const auto& [contributor, part] : parts) {
-    senders.push_back(SenderPlace(*routing_, contributor, part));
+    senders.push_back(SenderPlace(job_, *routing_, contributor, part));
   }
   return senders;
 }

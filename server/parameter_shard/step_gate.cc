@@ -156,9 +156,15 @@ Verdict StepGate::MakeVerdict(Verdict::Outcome outcome) const {
   Verdict verdict = VerdictOfNobody(outcome);
   double total = 0;
   for (const uint32_t contributor : counted_) {
-    // Weight, samples and ranges are said by part 0.
-    const CompleteRequest& complete = progress_.at(contributor).parts.at(0);
-    *verdict.add_shares() = complete.share();
+    // Weight, samples and ranges are said by part 0; each rank of a node group has samples and a
+    // loss of its own.
+    const std::map<uint32_t, CompleteRequest>& parts = progress_.at(contributor).parts;
+    const CompleteRequest& complete = parts.at(0);
+    Share& share = *verdict.add_shares();
+    share = complete.share();
+    double loss_sum = 0;
+    for (const auto& [part, request] : parts) loss_sum += request.share().loss_sum();
+    share.set_loss_sum(loss_sum);
     verdict.set_data_epoch(complete.data_epoch());
     total += complete.share().weight();
   }

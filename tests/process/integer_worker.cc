@@ -157,7 +157,7 @@ int Main(int argc, char** argv) {
   }
   auto session = Session::Join(std::move(options), *connector);
   if (!session.ok()) return daemon.Exit(kFailed, session.status());
-  daemon.Joined((*session)->ordinal());
+  daemon.Joined((*session)->member_ordinal());
   daemon.TellWaits([&](WaitsReply& reply) { (*session)->TellWaits(reply); });
   const absl::Cleanup tell_no_more = [&] { daemon.TellWaits(nullptr); };
 

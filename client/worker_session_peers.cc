@@ -1,5 +1,5 @@
-// The session's verbs of a pipeline: the processes behind one contributor, which compute a step
-// together.
+// The session's verbs of a pipeline or node group: the processes behind one contributor, which
+// compute a step together.
 #include <algorithm>
 #include <utility>
 
@@ -29,14 +29,35 @@ bool WorkerSession::IsWhole() const {
          std::count(own->part_members().begin(), own->part_members().end(), uint64_t{0}) == 0;
 }
 
-bool WorkerSession::PipelineChanged() const {
-  if (options_.job.cluster().stages() == 0 || !layout_.has_value()) return false;
+bool WorkerSession::CompositionChanged() const {
+  if (shape().parts() == 1 || !layout_.has_value()) return false;
   return !IsWhole() || OwnContributor()->attempt() != pipeline_.composition;
 }
 
 bool WorkerSession::GivesInitialValues(const TensorSpec& tensor) const {
-  return tensor.stages().empty() ||
-         tensor.stages(0) == member_ordinal() % options_.job.cluster().stages();
+  if (tensor.stages().empty()) return layout_->part() == 0;
+  return tensor.stages(0) == member_ordinal() % options_.job.cluster().stages();
+}
+
+absl::Status WorkerSession::FormGroup() {
+  if (reducer_ == nullptr) return absl::OkStatus();
+  Reducer::Group group;
+  group.job = options_.job.name();
+  group.job_epoch = view().job_epoch();
+  group.contributor = ordinal();
+  group.composition = pipeline_.composition;
+  group.rank = pipeline_.part;
+  group.members = pipeline_.members;
+  group.ranges.resize(tensors_.size());
+  group.values.resize(view().slices_size(), {0, UINT32_MAX});
+  for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {
+    for (const SliceLayout::PartSlice& one : layout_->parts(tensor)) {
+      group.values[one.slice.slice] = {one.slice.bytes, one.part};
+      if (tensors_[tensor].buffer()) continue;
+      group.ranges[tensor].push_back({one.slice.begin, one.slice.bytes, one.part});
+    }
+  }
+  return reducer_->Form(std::move(group), exchange_->listener());
 }
 
 Session::Pipeline WorkerSession::ViewedPipeline() const {
@@ -58,11 +79,12 @@ absl::Status WorkerSession::AwaitPeers(const std::string& what, const std::funct
   const auto finished = [this] { return watched_->phase() == FINISHED; };
   const absl::Status status = Await(what, [&] {
     came = done();
-    return came || PipelineChanged() || finished();
+    return came || CompositionChanged() || finished();
   });
   if (!status.ok()) return status;
-  if (PipelineChanged()) {
-    return absl::AbortedError("another process has, or is to have, a place in the pipeline");
+  if (CompositionChanged()) {
+    return absl::AbortedError(
+        "another process has, or is to have, a place in the pipeline or node group");
   }
   return came ? status : absl::OutOfRangeError("the job has finished");
 }
@@ -81,7 +103,7 @@ absl::StatusOr<Verdict> WorkerSession::Abandon(const absl::Status& why) {
 
 absl::Status WorkerSession::FollowJob(absl::Status error) {
   if (!*is_expelled_ && !JobWentBack() && !membership()->failure().has_value() &&
-      PipelineChanged()) {
+      CompositionChanged()) {
     return BeginAnew();
   }
   return HasLostTrack(error) ? BeginAnew() : error;

@@ -1,0 +1,164 @@
+"""Node groups of real processes: the same bits as single workers with a quarter of the bytes, and exact sums whoever is killed.
+
+`--rounds=N` kills so many ranks in the second part; `--seed=N` chooses which and when.
+"""
+
+import argparse
+import os
+import random
+import re
+import signal
+import sys
+import time
+
+sys.path.insert(0, "tests/process")
+from support import data
+from support.bits import assert_same_bits
+from support.integer_job import TRANSPORTS, IntegerJob
+from support.jobs import Run, exported, main, scrape, wait_for
+
+WORKERS = 4
+AT_ONCE = 3  # rounds; they mostly wait
+STEPS = 90  # of an undisturbed job of integers: 15 epochs of 6 steps
+
+JOB = """
+name: "group"
+seed: 5
+model {{ {model} }}
+data {{ idx {{ directory: "{folder}/data" }} batch: {batch} }}
+optimizer {{ sgd {{ rate: 0.01 momentum: 0.9 }} clip_norm: 1 }}
+consistency {{ sync {{ deterministic: true }} }}
+cluster {{ workers: {workers} shards: 2 {cluster} }}
+accumulate: 2
+threads: 1
+{length}
+"""
+
+
+def start(where, name, runs, cluster="", model="simple_cnn {}", train=640, batch=10, length="epochs: 2"):
+    folder = where / name
+    folder.mkdir()
+    data.write_idx(folder / "data", train=train)
+    (folder / "job.textproto").write_text(JOB.format(folder=folder, model=model, batch=batch, workers=WORKERS, cluster=cluster, length=length))
+    run = Run(folder / "job.textproto")
+    runs.append(run)
+    return run
+
+
+def metric(address, name):
+    return sum(float(line.rsplit(" ", 1)[1]) for line in scrape(address).splitlines() if re.match(rf"{name}{{", line))
+
+
+def pushed_bytes(run, steps):
+    """Of the whole job, as shards and workers count them: the job is held at its end, until its coordinator is there again."""
+    run.wait_for_step(1)
+    coordinator = run.pids()["coordinator"]
+    metrics = {name: re.search(r" serving .*\bmetrics=(\S+)", log).group(1) for name, log in run.logs().items() if " serving " in log}
+    os.kill(coordinator, signal.SIGSTOP)
+    shards, workers = ([address for name, address in metrics.items() if name.startswith(role)] for role in ("shard", "worker"))
+    wait_for(f"step {steps}", lambda: all(metric(address, "parley_step") >= steps for address in shards + workers), 60)
+    counted = [sum(metric(address, "parley_push_bytes_total") for address in each) for each in (shards, workers)]
+    os.kill(coordinator, signal.SIGCONT)
+    assert run.wait() == 0
+    return counted
+
+
+def a_group_computes_what_its_workers_do_alone(where, runs):
+    """Bar 3: the same bits, a quarter of the bytes."""
+    steps = 16  # two epochs of eight: each worker has a full batch in each of them
+    alone = start(where, "alone", runs)
+    from_alone = pushed_bytes(alone, steps)
+    group = start(where, "group", runs, f"group: {WORKERS}")
+    from_group = pushed_bytes(group, steps)
+    print(f"bytes pushed, as shards and workers count them: {from_alone} by {WORKERS} workers, {from_group} by one group")
+    assert from_alone[0] == from_alone[1] and from_group[0] == from_group[1], (from_alone, from_group)
+    assert from_group[0] * WORKERS == from_alone[0], (from_group, from_alone)
+    assert_same_bits(exported(group.out), exported(alone.out), "one group of four")
+
+
+def samples_that_do_not_come_out_even_make_no_difference(where, runs):
+    """The last step of an epoch has a partial batch for one worker and none for others; evaluations cover the test set."""
+    ends = {}
+    for name, cluster in {"alone": "", "group": f"group: {WORKERS}"}.items():
+        run = start(where, name, runs, cluster, train=570)
+        assert run.wait() == 0, name
+        ends[name] = exported(run.out), re.findall(r"accuracy \S+", run.stdout())
+    assert_same_bits(ends["group"][0], ends["alone"][0], "one group of four, uneven")
+    assert len(ends["alone"][1]) >= 2 and ends["group"][1] == ends["alone"][1], ends["group"][1]
+
+
+def a_residual_network_has_the_same_bits(where, runs):
+    """Batch normalisation, whose buffers come from one worker, and tensors of many slices."""
+    options = dict(model="resnet { depth: 18 }", batch=3, length="steps: 2", train=100)
+    ends = {}
+    for name, cluster in {"alone": "", "group": f"group: {WORKERS}"}.items():
+        run = start(where, f"resnet-{name}", runs, cluster, **options)
+        assert run.wait() == 0, name
+        ends[name] = exported(run.out)
+    assert_same_bits(ends["group"], ends["alone"], "one group of four")
+
+
+def sums_are_exact(seed):
+    """Bar 4: a rank is killed at a random moment, another one takes its place, and every sample counts once."""
+
+    def test(where, runs):
+        print(f"seed {seed}")
+        chance = random.Random(seed)
+        groups = chance.choice([1, 1, 2])
+        job = IntegerJob(where, workers=WORKERS, shards=2, epochs=15, liveness="2s", pause="20ms", elements="300000,1000,7",
+                         transport=TRANSPORTS[seed % 3], group=WORKERS // groups, extra="max_restarts: 20")
+        runs.append(job)
+        running = [f"worker-{i}" for i in range(WORKERS)]
+        step = 0
+        for _ in range(chance.randint(1, 2)):
+            step = chance.randint(step + 1, max(step + 1, STEPS * 2 // 3))
+            job.wait_for_step(step)
+            wait_a_moment(chance)
+            victim = chance.choice(running)
+            print(f"  {where.name} step {job.step()}: {groups} group(s), {victim} is killed", flush=True)
+            job.send(victim, signal.SIGKILL)
+            running.remove(victim)
+            running.append(job.start_worker())
+        left = running + [name for name in job.processes if not name.startswith("worker")]
+        ends = job.wait_for_end(left, 180)
+        assert all(code == 0 for code in ends.values()), ends
+        assert all("the sums are exact" in job.log(name) for name in running), ends
+        job.check_sums()
+
+    test.__name__ = f"sums_are_exact_{seed}"
+    return test
+
+
+def wait_a_moment(chance):
+    """Less than a step, so that a rank is killed anywhere in it."""
+    time.sleep(chance.random() * 0.03)
+
+
+def without_restarts_a_lost_rank_ends_the_job(where, runs):
+    job = IntegerJob(where, workers=WORKERS, shards=1, epochs=1000, liveness="2s", pause="20ms", group=WORKERS)
+    runs.append(job)
+    job.wait_for_step(3)
+    job.send("worker-2", signal.SIGKILL)
+    left = [name for name in job.processes if name != "worker-2"]
+    ends = job.wait_for_end(left, 60)
+    assert all(code == 1 for code in ends.values()), ends
+    causes = {job.log(name).strip().splitlines()[-1] for name in left}
+    assert len(causes) == 1 and "has not been heard of" in causes.pop(), causes
+
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--rounds", type=int, default=10)
+parser.add_argument("--seed", type=int, default=20261124)
+parser.add_argument("--only_rounds", action="store_true")
+options = parser.parse_args()
+rounds = [sums_are_exact(options.seed + i) for i in range(options.rounds)]
+if options.only_rounds:
+    main(*rounds, at_once=AT_ONCE)
+main(
+    a_group_computes_what_its_workers_do_alone,
+    samples_that_do_not_come_out_even_make_no_difference,
+    a_residual_network_has_the_same_bits,
+    without_restarts_a_lost_rank_ends_the_job,
+    *rounds,
+    at_once=AT_ONCE,
+)
