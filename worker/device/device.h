@@ -54,7 +54,8 @@ class Device {
   };
   virtual absl::StatusOr<Memory> memory() = 0;
 
-  // The device's memory, 256-byte aligned. ResourceExhausted names `what`, the bytes and the device.
+  // The device's memory, 256-byte aligned. ResourceExhausted names `what`, the bytes and the
+  // device.
   virtual absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) = 0;
   // The host's memory, pinned, which the device copies from and to while the host goes on.
   virtual absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) = 0;
@@ -89,19 +90,9 @@ class Device {
   virtual void HostWrites(const std::byte* /*memory*/, size_t /*bytes*/) {}
 };
 
-inline absl::string_view StreamName(StreamId stream) {
-  switch (stream) {
-    case StreamId::kCompute:
-      return "compute";
-    case StreamId::kToHost:
-      return "to host";
-    case StreamId::kToDevice:
-      return "to device";
-    case StreamId::kCommunication:
-      return "communication";
-  }
-  return "?";
-}
+// What Allocate and AllocatePinned say where there is no room.
+absl::Status OutOfMemory(const std::string& device, absl::string_view what, size_t bytes,
+                         Device::Memory memory);
 
 }  // namespace parley
 

@@ -1,0 +1,235 @@
+// What every Device does: linked by a test of the fake one and, with the tag gpu, of a CUDA one.
+#include "worker/device/testing/device_contract.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "worker/device/kernels_reference.h"
+
+namespace parley {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StreamId kCompute = StreamId::kCompute;
+
+class DeviceContract : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = MakeDeviceUnderTest();
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    event_ = *device_->MakeEvent();
+  }
+
+  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+  // Until all that the stream was given is done.
+  void Finish(StreamId stream) {
+    ASSERT_TRUE(device_->Record(*event_, stream).ok());
+    const absl::Status status = device_->Await(*event_, Soon());
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  template <class T>
+  DeviceBuffer OnDevice(const std::vector<T>& values) {
+    const size_t bytes = values.size() * sizeof(T);
+    DeviceBuffer pinned = *device_->AllocatePinned("test", bytes);
+    DeviceBuffer memory = *device_->Allocate("test", bytes);
+    std::memcpy(pinned.data(), values.data(), bytes);
+    EXPECT_TRUE(device_->CopyToDevice(kCompute, memory.data(), pinned.data(), bytes).ok());
+    Finish(kCompute);
+    return memory;
+  }
+
+  template <class T>
+  std::vector<T> ToHost(const std::byte* memory, size_t count) {
+    std::vector<T> values(count);
+    DeviceBuffer pinned = *device_->AllocatePinned("test", count * sizeof(T));
+    EXPECT_TRUE(device_->CopyToHost(kCompute, pinned.data(), memory, count * sizeof(T)).ok());
+    Finish(kCompute);
+    std::memcpy(values.data(), pinned.data(), count * sizeof(T));
+    return values;
+  }
+
+  // Of all sizes, with what rounds badly, infinities and NaN among them.
+  static std::vector<float> Values(size_t count) {
+    std::mt19937 random(7);
+    std::vector<float> values(count);
+    for (float& value : values) {
+      const uint32_t bits = random();
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    const float special[] = {0.0f,
+                             -0.0f,
+                             1.0f,
+                             1.00390625f,  // half way between two bfloat16
+                             1.01171875f,
+                             std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN(),
+                             std::numeric_limits<float>::max(),
+                             std::numeric_limits<float>::denorm_min()};
+    for (size_t i = 0; i < std::size(special) && i < count; ++i) values[i] = special[i];
+    return values;
+  }
+
+  template <class T>
+  static bool IsNan(T value) {
+    if constexpr (sizeof(T) == 2) {
+      return (value & 0x7fff) > 0x7f80;
+    } else {
+      return std::isnan(value);
+    }
+  }
+
+  // The same bits, or NaN both.
+  template <class T>
+  static void ExpectSame(const std::vector<T>& got, const std::vector<T>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (IsNan(got[i]) && IsNan(expected[i])) continue;
+      ASSERT_EQ(std::memcmp(&got[i], &expected[i], sizeof(T)), 0)
+          << "value " << i << ": " << got[i] << ", not " << expected[i];
+    }
+  }
+
+  // Cuts `count` values of a tensor at `memory` into pieces of uneven sizes, `pieces` of them,
+  // which lie in the bucket the other way round.
+  static std::vector<Piece> Cut(float* memory, size_t count, size_t pieces) {
+    std::vector<Piece> cut;
+    size_t at = 0;
+    for (size_t i = 0; i < pieces; ++i) {
+      const size_t end = i + 1 == pieces ? count : count * (i + 1) * (i + 1) / (pieces * pieces);
+      cut.push_back({memory + at, count - end, end - at});
+      at = end;
+    }
+    return cut;
+  }
+
+  template <class T>
+  void PackAndCompare(BucketType type, size_t count, size_t pieces, float scale) {
+    std::vector<float> values = Values(count);
+    std::vector<T> expected(count);
+    PackReference(Cut(values.data(), count, pieces), scale, type,
+                  reinterpret_cast<std::byte*>(expected.data()));
+    DeviceBuffer tensor = OnDevice(values);
+    DeviceBuffer bucket = OnDevice(std::vector<T>(count));
+    const auto cut = Cut(reinterpret_cast<float*>(tensor.data()), count, pieces);
+    ASSERT_TRUE(device_->Pack(kCompute, cut, scale, type, bucket.data()).ok());
+    ExpectSame(ToHost<T>(bucket.data(), count), expected);
+
+    // And back into another tensor.
+    std::vector<float> unpacked(count);
+    UnpackReference(Cut(unpacked.data(), count, pieces), type,
+                    reinterpret_cast<const std::byte*>(expected.data()));
+    DeviceBuffer back = OnDevice(std::vector<float>(count));
+    const auto to = Cut(reinterpret_cast<float*>(back.data()), count, pieces);
+    ASSERT_TRUE(device_->Unpack(kCompute, to, type, bucket.data()).ok());
+    ExpectSame(ToHost<float>(back.data(), count), unpacked);
+  }
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<DeviceEvent> event_;
+};
+
+TEST_F(DeviceContract, WhatIsCopiedThereAndBackIsTheSame) {
+  const std::vector<float> values = Values(100'000);
+  const DeviceBuffer memory = OnDevice(values);
+  ExpectSame(ToHost<float>(memory.data(), values.size()), values);
+}
+
+TEST_F(DeviceContract, MemoryIsAlignedAndCounted) {
+  const Device::Memory before = *device_->memory();
+  EXPECT_GT(before.total, 0);
+  const DeviceBuffer memory = *device_->Allocate("test", 8 << 20);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 256, 0);
+  EXPECT_LE(device_->memory()->free + (8 << 20), before.free);
+}
+
+TEST_F(DeviceContract, NoRoomNamesTheTensorTheBytesAndTheDevice) {
+  const size_t bytes = size_t{1} << 50;
+  const auto memory = device_->Allocate("decoder.weight", bytes);
+  EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(memory.status().message()), HasSubstr("decoder.weight"));
+  EXPECT_THAT(std::string(memory.status().message()), HasSubstr(std::to_string(bytes)));
+  EXPECT_THAT(std::string(memory.status().message()), HasSubstr(device_->name()));
+  EXPECT_TRUE(device_->Allocate("small", 16).ok()) << "the device goes on";
+}
+
+TEST_F(DeviceContract, PackingAndUnpackingAreTheReferences) {
+  PackAndCompare<float>(BucketType::kFloat32, 50'000, 7, 0.125f);
+  PackAndCompare<uint16_t>(BucketType::kBFloat16, 50'000, 7, 1.0f);
+  PackAndCompare<uint16_t>(BucketType::kBFloat16, 50'000, 7, 1.0f / 3);
+}
+
+TEST_F(DeviceContract, MorePiecesThanALaunchTakesAndEmptyOnesAreMoved) {
+  PackAndCompare<float>(BucketType::kFloat32, 3'000, 200, 1.0f);
+  PackAndCompare<float>(BucketType::kFloat32, 3, 200, 1.0f);
+}
+
+TEST_F(DeviceContract, OneLargePieceIsMovedWhole) {
+  PackAndCompare<float>(BucketType::kFloat32, 9'000'001, 1, 2.0f);
+}
+
+TEST_F(DeviceContract, UnscalingTellsInfinitiesAndNan) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float wrong : {infinity, -infinity, std::nanf(""), 1.0f}) {
+    std::vector<float> values(70'000, 3.0f);
+    values[69'999] = wrong;
+    const DeviceBuffer memory = OnDevice(values);
+    const DeviceBuffer bad = OnDevice(std::vector<uint32_t>{0});
+    ASSERT_TRUE(device_
+                    ->Unscale(kCompute, reinterpret_cast<float*>(memory.data()), values.size(),
+                              0.5f, reinterpret_cast<uint32_t*>(bad.data()))
+                    .ok());
+    uint32_t expected = 0;
+    UnscaleReference(values.data(), values.size(), 0.5f, &expected);
+    ExpectSame(ToHost<float>(memory.data(), values.size()), values);
+    EXPECT_EQ(ToHost<uint32_t>(bad.data(), 1).front(), expected);
+    EXPECT_EQ(expected, std::isfinite(wrong) ? 0 : 1);
+  }
+}
+
+TEST_F(DeviceContract, UnscalingLeavesWhatWasFoundBefore) {
+  const DeviceBuffer memory = OnDevice(std::vector<float>{1.0f});
+  const DeviceBuffer bad = OnDevice(std::vector<uint32_t>{1});
+  ASSERT_TRUE(device_
+                  ->Unscale(kCompute, reinterpret_cast<float*>(memory.data()), 1, 1.0f,
+                            reinterpret_cast<uint32_t*>(bad.data()))
+                  .ok());
+  EXPECT_EQ(ToHost<uint32_t>(bad.data(), 1).front(), 1);
+}
+
+TEST_F(DeviceContract, AnEventPutsTheWorkOfTwoStreamsInOrder) {
+  const size_t count = 4 << 20;
+  std::vector<float> values(count, 1.0f);
+  const DeviceBuffer tensor = OnDevice(values);
+  const DeviceBuffer bucket = OnDevice(std::vector<float>(count));
+  const DeviceBuffer pinned = *device_->AllocatePinned("test", count * sizeof(float));
+  const Piece piece = {reinterpret_cast<float*>(tensor.data()), 0, count};
+  for (int turn = 1; turn <= 5; ++turn) {
+    const auto scale = static_cast<float>(turn);
+    ASSERT_TRUE(device_->Pack(kCompute, {piece}, scale, BucketType::kFloat32, bucket.data()).ok());
+    ASSERT_TRUE(device_->Record(*event_, kCompute).ok());
+    ASSERT_TRUE(device_->Wait(StreamId::kToHost, *event_).ok());
+    ASSERT_TRUE(
+        device_->CopyToHost(StreamId::kToHost, pinned.data(), bucket.data(), count * sizeof(float))
+            .ok());
+    Finish(StreamId::kToHost);
+    float last = 0;
+    std::memcpy(&last, pinned.data() + (count - 1) * sizeof(float), sizeof last);
+    EXPECT_EQ(last, scale);
+  }
+}
+
+}  // namespace
+}  // namespace parley
