@@ -19,7 +19,7 @@ absl::string_view StreamName(StreamId stream) {
 }
 
 absl::Status OutOfMemory(const std::string& device, absl::string_view what, size_t bytes,
-                         Device::Memory memory) {
+                         ComputeDevice::Memory memory) {
   return absl::ResourceExhaustedError(absl::StrCat(what, ": no room for ", bytes, " bytes on ",
                                                    device, ", which has ", memory.free,
                                                    " bytes free of ", memory.total));

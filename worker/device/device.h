@@ -41,9 +41,9 @@ class DeviceEvent {
 // Errors, alike for all methods: ResourceExhausted where there is no memory, DeadlineExceeded where
 // a wait was too long, else Internal with what the device said. After an Internal one the device is
 // not to be used any more.
-class Device {
+class ComputeDevice {
  public:
-  virtual ~Device() = default;
+  virtual ~ComputeDevice() = default;
 
   // "cuda:0 (NVIDIA H100)", for messages.
   virtual const std::string& name() const = 0;
@@ -92,7 +92,7 @@ class Device {
 
 // What Allocate and AllocatePinned say where there is no room.
 absl::Status OutOfMemory(const std::string& device, absl::string_view what, size_t bytes,
-                         Device::Memory memory);
+                         ComputeDevice::Memory memory);
 
 }  // namespace parley
 

@@ -6,7 +6,7 @@
 
 namespace parley {
 
-absl::StatusOr<std::unique_ptr<DeviceRing>> DeviceRing::Make(Device& device,
+absl::StatusOr<std::unique_ptr<DeviceRing>> DeviceRing::Make(ComputeDevice& device,
                                                              const std::string& what, size_t blocks,
                                                              size_t bytes) {
   auto ring = absl::WrapUnique(new DeviceRing(device));

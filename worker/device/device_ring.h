@@ -17,9 +17,10 @@ namespace parley {
 // One thread at a time.
 class DeviceRing {
  public:
-  // Allocates them. ResourceExhausted as Device::Allocate.
-  static absl::StatusOr<std::unique_ptr<DeviceRing>> Make(Device& device, const std::string& what,
-                                                          size_t blocks, size_t bytes);
+  // Allocates them. ResourceExhausted as ComputeDevice::Allocate.
+  static absl::StatusOr<std::unique_ptr<DeviceRing>> Make(ComputeDevice& device,
+                                                          const std::string& what, size_t blocks,
+                                                          size_t bytes);
 
   // The block whose turn it is. What `writer` is given from now on begins when its last user is
   // done.
@@ -36,9 +37,9 @@ class DeviceRing {
     bool used = false;
   };
 
-  explicit DeviceRing(Device& device) : device_(device) {}
+  explicit DeviceRing(ComputeDevice& device) : device_(device) {}
 
-  Device& device_;
+  ComputeDevice& device_;
   std::vector<Block> blocks_;
   size_t next_ = 0;
 };

@@ -43,7 +43,7 @@ class FakeDevice::Event final : public DeviceEvent {
   OrderCheck::Clock clock = {};
 };
 
-absl::StatusOr<Device::Memory> FakeDevice::memory() {
+absl::StatusOr<ComputeDevice::Memory> FakeDevice::memory() {
   absl::MutexLock lock(&mu_);
   return Memory{total_ - used_, total_};
 }

@@ -20,7 +20,7 @@ namespace parley {
 // may (when an event that comes after it is awaited), so that who forgets to wait sees stale
 // values; and whatever the values are, OrderCheck says which two uses of the same memory nothing
 // has put in an order. All threads of the host count as one. Thread-safe.
-class FakeDevice final : public Device {
+class FakeDevice final : public ComputeDevice {
  public:
   explicit FakeDevice(size_t memory_bytes = 1 << 30) : total_(memory_bytes) {}
 

@@ -8,7 +8,7 @@
 
 namespace parley {
 
-absl::StatusOr<std::unique_ptr<Device>> MakeDeviceUnderTest() {
+absl::StatusOr<std::unique_ptr<ComputeDevice>> MakeDeviceUnderTest() {
   return std::make_unique<FakeDevice>();
 }
 

@@ -7,7 +7,7 @@
 
 namespace parley {
 
-absl::StatusOr<std::unique_ptr<GradientPath>> GradientPath::Make(Device& device,
+absl::StatusOr<std::unique_ptr<GradientPath>> GradientPath::Make(ComputeDevice& device,
                                                                  const Options& options) {
   auto path = absl::WrapUnique(new GradientPath(device));
   auto ring =

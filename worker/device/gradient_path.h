@@ -39,7 +39,8 @@ class GradientPath {
     size_t most_pinned = 8;
   };
   // The device outlives it.
-  static absl::StatusOr<std::unique_ptr<GradientPath>> Make(Device& device, const Options& options);
+  static absl::StatusOr<std::unique_ptr<GradientPath>> Make(ComputeDevice& device,
+                                                            const Options& options);
   // Waits for the copies that are under way.
   ~GradientPath();
 
@@ -61,10 +62,10 @@ class GradientPath {
     std::unique_ptr<DeviceEvent> copied;
   };
 
-  explicit GradientPath(Device& device) : device_(device) {}
+  explicit GradientPath(ComputeDevice& device) : device_(device) {}
   absl::StatusOr<std::unique_ptr<DeviceEvent>> TakeEvent();
 
-  Device& device_;
+  ComputeDevice& device_;
   std::unique_ptr<Staging> staging_;
 
   absl::Mutex order_mu_;  // of what the streams are given; before mu_

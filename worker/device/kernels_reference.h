@@ -9,9 +9,9 @@
 
 namespace parley {
 
-// What the device's kernels (Device::Pack and so on) are to compute, bit for bit but for which NaN
-// it is: the same in plain C++, over the host's memory. FakeDevice computes so, and the kernels are
-// tested against it.
+// What the device's kernels (ComputeDevice::Pack and so on) are to compute, bit for bit but for
+// which NaN it is: the same in plain C++, over the host's memory. FakeDevice computes so, and the
+// kernels are tested against it.
 void PackReference(absl::Span<const Piece> pieces, float scale, BucketType type, std::byte* bucket);
 void UnpackReference(absl::Span<const Piece> pieces, BucketType type, const std::byte* bucket);
 void UnscaleReference(float* values, uint64_t count, float factor, uint32_t* bad);

@@ -6,7 +6,7 @@
 
 namespace parley {
 
-absl::StatusOr<std::unique_ptr<ParameterPath>> ParameterPath::Make(Device& device,
+absl::StatusOr<std::unique_ptr<ParameterPath>> ParameterPath::Make(ComputeDevice& device,
                                                                    const Options& options) {
   auto path = absl::WrapUnique(new ParameterPath(device));
   auto ring =

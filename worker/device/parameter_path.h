@@ -33,7 +33,7 @@ class ParameterPath {
     size_t most_pinned = 4;
   };
   // The device outlives it.
-  static absl::StatusOr<std::unique_ptr<ParameterPath>> Make(Device& device,
+  static absl::StatusOr<std::unique_ptr<ParameterPath>> Make(ComputeDevice& device,
                                                              const Options& options);
 
   // `fill` writes the bucket's values into pinned memory, which is its own until it returns. What
@@ -44,9 +44,9 @@ class ParameterPath {
                      absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill);
 
  private:
-  explicit ParameterPath(Device& device) : device_(device) {}
+  explicit ParameterPath(ComputeDevice& device) : device_(device) {}
 
-  Device& device_;
+  ComputeDevice& device_;
   std::unique_ptr<DeviceRing> ring_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeviceEvent> landed_;

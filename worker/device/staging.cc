@@ -7,7 +7,7 @@
 
 namespace parley {
 
-Staging::Staging(Device& device, std::string what, size_t block_bytes, size_t most)
+Staging::Staging(ComputeDevice& device, std::string what, size_t block_bytes, size_t most)
     : device_(device), what_(std::move(what)), block_bytes_(block_bytes), most_(most) {}
 
 Staging::~Staging() {

@@ -23,7 +23,7 @@ namespace parley {
 class Staging {
  public:
   // Pins at most `most` blocks, as they are needed.
-  Staging(Device& device, std::string what, size_t block_bytes, size_t most);
+  Staging(ComputeDevice& device, std::string what, size_t block_bytes, size_t most);
   ~Staging();
 
   // A block that neither host nor copies use any more. Where all are in use it waits for the copy
@@ -48,7 +48,7 @@ class Staging {
 
   absl::StatusOr<size_t> Pin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  Device& device_;
+  ComputeDevice& device_;
   const std::string what_;
   const size_t block_bytes_;
   const size_t most_;

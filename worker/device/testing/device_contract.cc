@@ -1,4 +1,5 @@
-// What every Device does: linked by a test of the fake one and, with the tag gpu, of a CUDA one.
+// What every ComputeDevice does: linked by a test of the fake one and, with the tag gpu, of a CUDA
+// one.
 #include "worker/device/testing/device_contract.h"
 
 #include <gmock/gmock.h>
@@ -137,7 +138,7 @@ class DeviceContract : public ::testing::Test {
     ExpectSame(ToHost<float>(back.data(), count), unpacked);
   }
 
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<DeviceEvent> event_;
 };
 
@@ -148,7 +149,7 @@ TEST_F(DeviceContract, WhatIsCopiedThereAndBackIsTheSame) {
 }
 
 TEST_F(DeviceContract, MemoryIsAlignedAndCounted) {
-  const Device::Memory before = *device_->memory();
+  const ComputeDevice::Memory before = *device_->memory();
   EXPECT_GT(before.total, 0);
   const DeviceBuffer memory = *device_->Allocate("test", 8 << 20);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 256, 0);

@@ -9,7 +9,7 @@
 namespace parley {
 
 // The device that the contract suite (device_contract.cc) is run over; defined by what links it.
-absl::StatusOr<std::unique_ptr<Device>> MakeDeviceUnderTest();
+absl::StatusOr<std::unique_ptr<ComputeDevice>> MakeDeviceUnderTest();
 
 }  // namespace parley
 
