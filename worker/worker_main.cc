@@ -15,6 +15,7 @@
 #include "common/job/job_file.h"
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
+#include "worker/device/chosen_device.h"
 #include "worker/fit.h"
 #include "worker/local_compute.h"
 #include "worker/models/layer_profile.h"
@@ -75,11 +76,24 @@ int DescribeWorkload(const std::string& job_file, double profile) {
   return kFinished;
 }
 
+// What the command line says beside DaemonFlags.
+struct WorkerFlags {
+  std::string trace_file;
+  std::string device_plugin = DefaultDevicePlugin();
+};
+
 // The whole model in this process.
-int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
+int TrainAlone(Daemon& daemon, Preemption& preemption, const WorkerFlags& flags) {
   absl::StatusOr<Workload> workload;
-  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
+  absl::StatusOr<ChosenDevice> chosen;
+  TrainingProcess process = {daemon, preemption, WORKER, flags.trace_file, nullptr, nullptr};
   process.prepare = [&] {
+    // Before the data, which takes longer.
+    chosen = ChosenDevice::Choose(daemon.job().device(), flags.device_plugin);
+    if (!chosen.ok()) return chosen.status();
+    if (!chosen->why_cpu().empty()) {
+      daemon.log().Info("device: AUTO runs on the CPU", {{"why", chosen->why_cpu()}});
+    }
     workload = Prepare(daemon.job());
     return workload.status();
   };
@@ -94,10 +108,10 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
 
 // With stages that compute.
 int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& references,
-                  const std::string& trace_file) {
+                  const WorkerFlags& flags) {
   absl::StatusOr<Datasets> data;
   absl::StatusOr<PipelineModel> model;
-  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
+  TrainingProcess process = {daemon, preemption, WORKER, flags.trace_file, nullptr, nullptr};
   process.prepare = [&] {
     data = OpenDatasets(daemon.job().data(), daemon.job().seed());
     if (!data.ok()) return data.status();
@@ -132,10 +146,12 @@ int Main(int argc, char** argv) {
   app.add_option("--profile", profile,
                  "With --describe, of a job with pipelines: measure the layers for so many seconds")
       ->check(CLI::Range(0.0, 3600.0));
-  std::string trace_file;
-  app.add_option("--trace", trace_file,
+  WorkerFlags worker;
+  app.add_option("--trace", worker.trace_file,
                  "Write what the worker did and waited for, and when, to this file at its end, for "
                  "ui.perfetto.dev");
+  app.add_option("--device_plugin", worker.device_plugin,
+                 "The shared object that has all for GPUs (libparley_cuda.so beside this program)");
   CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   if (describe) return DescribeWorkload(flags.job, profile);
@@ -154,8 +170,8 @@ int Main(int argc, char** argv) {
   if (absl::Status status = daemon.Serve(services); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  return drives ? DrivePipeline(daemon, preemption, references, trace_file)
-                : TrainAlone(daemon, preemption, trace_file);
+  return drives ? DrivePipeline(daemon, preemption, references, worker)
+                : TrainAlone(daemon, preemption, worker);
 }
 
 }  // namespace
