@@ -45,24 +45,33 @@ absl::StatusOr<Workload> Prepare(const JobConfig& job) {
   return Workload{*std::move(data), *std::move(network)};
 }
 
-// profile: how long the layers of a pipeline are measured; 0: not at all.
-int DescribeWorkload(const std::string& job_file, double profile) {
+struct DescribeFlags {
+  bool describe = false;
+  double profile = 0;  // how long the layers of a pipeline are measured; 0: not at all
+  bool check_device = false;
+};
+
+int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
   const auto wrong = [](const absl::Status& status) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     return kWrongUsage;
   };
   const auto job = LoadJob(job_file, {});
   if (!job.ok()) return wrong(job.status());
+  if (flags.check_device) {
+    const auto chosen = ChosenDevice::Choose(job->device(), DevicePluginPath());
+    if (!chosen.ok()) return wrong(chosen.status());
+  }
   if (job->cluster().stages() != 0) {
     const auto data = OpenDatasets(job->data(), job->seed());
     if (!data.ok()) return wrong(data.status());
     const auto model = PlanPipeline(*job, data->train->x());
     if (!model.ok()) return wrong(model.status());
     absl::StatusOr<std::vector<LayerCost>> costs = std::vector<LayerCost>();
-    if (profile > 0) {
+    if (flags.profile > 0) {
       at::set_num_threads(ComputeThreads(*job, UsableCores()));
       costs = ProfileLayers(model->layers, data->train->x(), job->data().batch(),
-                            absl::Seconds(profile));
+                            absl::Seconds(flags.profile));
       if (!costs.ok()) return wrong(costs.status());
     }
     std::printf("%s\n", Describe(*model, *costs, *data).c_str());
@@ -76,21 +85,16 @@ int DescribeWorkload(const std::string& job_file, double profile) {
   return kFinished;
 }
 
-// What the command line says beside DaemonFlags.
-struct WorkerFlags {
-  std::string trace_file;
-  std::string device_plugin = DefaultDevicePlugin();
-};
-
 // The whole model in this process.
-int TrainAlone(Daemon& daemon, Preemption& preemption, const WorkerFlags& flags) {
+int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
   absl::StatusOr<Workload> workload;
   absl::StatusOr<ChosenDevice> chosen;
-  TrainingProcess process = {daemon, preemption, WORKER, flags.trace_file, nullptr, nullptr};
+  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
   process.prepare = [&] {
     // Before the data, which takes longer.
-    chosen = ChosenDevice::Choose(daemon.job().device(), flags.device_plugin);
+    chosen = ChosenDevice::Choose(daemon.job().device(), DevicePluginPath());
     if (!chosen.ok()) return chosen.status();
+    if (chosen->is_gpu()) return absl::UnimplementedError("training on GPUs is not there yet");
     if (!chosen->why_cpu().empty()) {
       daemon.log().Info("device: AUTO runs on the CPU", {{"why", chosen->why_cpu()}});
     }
@@ -108,10 +112,10 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const WorkerFlags& flags)
 
 // With stages that compute.
 int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& references,
-                  const WorkerFlags& flags) {
+                  const std::string& trace_file) {
   absl::StatusOr<Datasets> data;
   absl::StatusOr<PipelineModel> model;
-  TrainingProcess process = {daemon, preemption, WORKER, flags.trace_file, nullptr, nullptr};
+  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
   process.prepare = [&] {
     data = OpenDatasets(daemon.job().data(), daemon.job().seed());
     if (!data.ok()) return data.status();
@@ -138,23 +142,22 @@ int Main(int argc, char** argv) {
                "parley-worker");
   DaemonFlags flags;
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
-  bool describe = false;
+  DescribeFlags about;
   app.add_flag(
-      "--describe", describe,
+      "--describe", about.describe,
       "Print the model's tensors and the number of samples as JSON, and end; contacts nobody");
-  double profile = 0;
-  app.add_option("--profile", profile,
+  app.add_option("--profile", about.profile,
                  "With --describe, of a job with pipelines: measure the layers for so many seconds")
       ->check(CLI::Range(0.0, 3600.0));
-  WorkerFlags worker;
-  app.add_option("--trace", worker.trace_file,
+  app.add_flag("--check_device", about.check_device,
+               "With --describe: end with an error where this machine lacks the job's device");
+  std::string trace_file;
+  app.add_option("--trace", trace_file,
                  "Write what the worker did and waited for, and when, to this file at its end, for "
                  "ui.perfetto.dev");
-  app.add_option("--device_plugin", worker.device_plugin,
-                 "The shared object that has all for GPUs (libparley_cuda.so beside this program)");
   CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
-  if (describe) return DescribeWorkload(flags.job, profile);
+  if (about.describe) return DescribeWorkload(flags.job, about);
   if (coordinator->empty()) {
     std::fprintf(stderr, "parley-worker: --coordinator is required\n");
     return kWrongUsage;
@@ -170,8 +173,8 @@ int Main(int argc, char** argv) {
   if (absl::Status status = daemon.Serve(services); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  return drives ? DrivePipeline(daemon, preemption, references, worker)
-                : TrainAlone(daemon, preemption, worker);
+  return drives ? DrivePipeline(daemon, preemption, references, trace_file)
+                : TrainAlone(daemon, preemption, trace_file);
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<ComputeDevice>> ChosenDevice::Open(uint32_t ordin
   return plugin_->open(static_cast<int>(ordinal % static_cast<uint32_t>(gpus_)));
 }
 
-std::string DefaultDevicePlugin() {
+std::string DevicePluginPath() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   return (self.parent_path() / "libparley_cuda.so").string();

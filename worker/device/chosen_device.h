@@ -34,7 +34,7 @@ class ChosenDevice {
 };
 
 // libparley_cuda.so beside this program.
-std::string DefaultDevicePlugin();
+std::string DevicePluginPath();
 
 }  // namespace parley
 
