@@ -94,7 +94,6 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
     // Before the data, which takes longer.
     chosen = ChosenDevice::Choose(daemon.job().device(), DevicePluginPath());
     if (!chosen.ok()) return chosen.status();
-    if (chosen->is_gpu()) return absl::UnimplementedError("training on GPUs is not there yet");
     if (!chosen->why_cpu().empty()) {
       daemon.log().Info("device: AUTO runs on the CPU", {{"why", chosen->why_cpu()}});
     }
@@ -102,7 +101,18 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
     return workload.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics});
+    std::unique_ptr<ComputeDevice> device;  // none: the CPU
+    if (chosen->is_gpu()) {
+      auto opened = chosen->Open(session.member_ordinal());
+      if (!opened.ok()) {
+        const std::string why(opened.status().message());
+        return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
+      }
+      device = *std::move(opened);
+      daemon.log().Info("computes on a GPU", {{"device", device->name()}});
+    }
+    LocalCompute compute(
+        {daemon.job(), *workload->network, workload->data, session, metrics, device.get()});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
                      [&] { return preemption.AskedBeforeStep(); }});
     return trainer.Run();

@@ -11,7 +11,9 @@ import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, last_line, main, small_job
+import torch
+from support.bits import assert_same_bits
+from support.jobs import Run, exported, last_line, main, small_job
 from support.programs import BIN, program
 
 DEVICES = pathlib.Path("worker/device")
@@ -97,4 +99,33 @@ def what_the_real_plugin_lacks_is_one_line_too(where, runs):
     assert done.stderr.count("\n") == 1, done.stderr
 
 
-main(cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)
+def trains_through_a_device_to_the_same_bits_as_on_the_cpu(where, runs):
+    """A plugin whose devices are fake, in plain memory, and end the worker where any use of memory is in no order: all of
+    the worker's own way to a GPU and back, with microbatches, buffers and evaluations, and two workers.
+    """
+    model = where / "model.pt"
+    torch.manual_seed(1)
+    network = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 8, 5), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(4), torch.nn.Flatten(), torch.nn.Dropout(0.1),
+        torch.nn.Linear(288, 10),
+    )
+    torch.jit.script(network).save(model)
+    # One worker: the sum of two workers' gradients depends on who comes first.
+    settings = ["--set", f"model.torchscript={model}", "--set", "accumulate=2", "--set", "cluster.workers=1"]
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    outcomes = {}
+    for device in ("CPU", "CUDA", "AUTO"):
+        run = Run(small_job(where, epochs=2, extra=f"device: {device}\n"), *settings)
+        runs.append(run)
+        assert run.wait(120) == 0, device
+        log = run.logs()["worker-0"]
+        assert ("computes on a GPU device=fake:0" in log) == (device != "CPU"), log
+        outcomes[device] = exported(run.out)
+    assert_same_bits(outcomes["CUDA"], outcomes["CPU"], "through a device and on the CPU")
+    assert_same_bits(outcomes["AUTO"], outcomes["CPU"], "AUTO and the CPU")
+    two = Run(small_job(where, epochs=1, extra="device: CUDA\n"))
+    runs.append(two)
+    assert two.wait(120) == 0
+
+
+main(trains_through_a_device_to_the_same_bits_as_on_the_cpu, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)

@@ -22,6 +22,7 @@ class CudaDevice final : public ComputeDevice {
   ~CudaDevice() override;
 
   const std::string& name() const override { return name_; }
+  std::string torch_device() const override { return "cuda:" + std::to_string(index_); }
   absl::StatusOr<Memory> memory() override;
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;

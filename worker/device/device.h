@@ -47,6 +47,8 @@ class ComputeDevice {
 
   // "cuda:0 (NVIDIA H100)", for messages.
   virtual const std::string& name() const = 0;
+  // What LibTorch calls it, whose tensors lie in its memory: "cuda:0".
+  virtual std::string torch_device() const = 0;
 
   struct Memory {
     size_t free = 0;

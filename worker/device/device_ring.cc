@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
+#include "absl/time/clock.h"
 
 namespace parley {
 
@@ -18,6 +19,14 @@ absl::StatusOr<std::unique_ptr<DeviceRing>> DeviceRing::Make(ComputeDevice& devi
     ring->blocks_.push_back({*std::move(memory), *std::move(free)});
   }
   return ring;
+}
+
+DeviceRing::~DeviceRing() {
+  // A device that does not answer within a minute is lost.
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  for (const Block& block : blocks_) {
+    if (block.used && !device_.Await(*block.free, deadline).ok()) break;
+  }
 }
 
 absl::StatusOr<size_t> DeviceRing::Take(StreamId writer) {

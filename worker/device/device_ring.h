@@ -21,6 +21,8 @@ class DeviceRing {
   static absl::StatusOr<std::unique_ptr<DeviceRing>> Make(ComputeDevice& device,
                                                           const std::string& what, size_t blocks,
                                                           size_t bytes);
+  // Waits for the blocks' users.
+  ~DeviceRing();
 
   // The block whose turn it is. What `writer` is given from now on begins when its last user is
   // done.

@@ -45,14 +45,16 @@ class FakeDevice::Event final : public DeviceEvent {
 
 absl::StatusOr<ComputeDevice::Memory> FakeDevice::memory() {
   absl::MutexLock lock(&mu_);
-  return Memory{total_ - used_, total_};
+  return Memory{options_.memory_bytes - used_, options_.memory_bytes};
 }
 
-absl::StatusOr<DeviceBuffer> FakeDevice::Give(absl::string_view what, size_t bytes, bool pinned) {
+absl::StatusOr<DeviceBuffer> FakeDevice::GiveOut(absl::string_view what, size_t bytes,
+                                                 bool pinned) {
   constexpr size_t kAlignment = 256;
   absl::MutexLock lock(&mu_);
-  if (bytes > total_ - used_) {
-    return OutOfMemory(name_, what, bytes, Memory{total_ - used_, total_});
+  if (bytes > options_.memory_bytes - used_) {
+    return OutOfMemory(name_, what, bytes,
+                       Memory{options_.memory_bytes - used_, options_.memory_bytes});
   }
   const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
   auto* const data =
@@ -74,11 +76,11 @@ absl::StatusOr<DeviceBuffer> FakeDevice::Give(absl::string_view what, size_t byt
 }
 
 absl::StatusOr<DeviceBuffer> FakeDevice::Allocate(absl::string_view what, size_t bytes) {
-  return Give(what, bytes, false);
+  return GiveOut(what, bytes, false);
 }
 
 absl::StatusOr<DeviceBuffer> FakeDevice::AllocatePinned(absl::string_view what, size_t bytes) {
-  return Give(what, bytes, true);
+  return GiveOut(what, bytes, true);
 }
 
 absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
@@ -86,9 +88,7 @@ absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
                             std::function<void()> run) {
   absl::MutexLock lock(&mu_);
   order_.Use(static_cast<size_t>(stream), what, reads, writes);
-  Stream& to = Of(stream);
-  to.work.push_back({std::move(run), stream, 0});
-  ++to.given;
+  Give(stream, {std::move(run), stream, 0});
   return absl::OkStatus();
 }
 
@@ -150,10 +150,15 @@ absl::Status FakeDevice::Wait(StreamId stream, const DeviceEvent& event) {
   absl::MutexLock lock(&mu_);
   if (!own.recorded) order_.Say("a stream waits for an event that was never recorded");
   order_.Join(static_cast<size_t>(stream), own.clock);
-  Stream& to = Of(stream);
-  to.work.push_back({nullptr, own.stream, own.until});
-  ++to.given;
+  Give(stream, {nullptr, own.stream, own.until});
   return absl::OkStatus();
+}
+
+void FakeDevice::Give(StreamId stream, Work work) {
+  Stream& to = Of(stream);
+  to.work.push_back(std::move(work));
+  ++to.given;
+  if (options_.for_tensors_of_the_cpu && stream == StreamId::kCompute) DoUntil(stream, to.given);
 }
 
 bool FakeDevice::DoUntil(StreamId stream, uint64_t until) {

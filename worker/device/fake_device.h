@@ -20,11 +20,22 @@ namespace parley {
 // may (when an event that comes after it is awaited), so that who forgets to wait sees stale
 // values; and whatever the values are, OrderCheck says which two uses of the same memory nothing
 // has put in an order. All threads of the host count as one. Thread-safe.
-class FakeDevice final : public ComputeDevice {
+class FakeDevice : public ComputeDevice {
  public:
-  explicit FakeDevice(size_t memory_bytes = 1 << 30) : total_(memory_bytes) {}
+  struct Options {
+    size_t memory_bytes = 1 << 30;
+    // LibTorch's tensors on the CPU count as the device's, and what LibTorch does with them as work
+    // of the compute stream. So that stream does at once what it is given, and waits where it is
+    // told to; and memory that the device has not given out is nobody's concern.
+    bool for_tensors_of_the_cpu = false;
+  };
+  FakeDevice() : FakeDevice(Options()) {}
+  explicit FakeDevice(const Options& options) : options_(options) {
+    if (options.for_tensors_of_the_cpu) order_.IgnoreOtherMemory();
+  }
 
   const std::string& name() const override { return name_; }
+  std::string torch_device() const override { return "cpu"; }
   absl::StatusOr<Memory> memory() override;
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;
@@ -71,17 +82,18 @@ class FakeDevice final : public ComputeDevice {
     bool stalled = false;
   };
 
-  absl::StatusOr<DeviceBuffer> Give(absl::string_view what, size_t bytes, bool pinned);
+  absl::StatusOr<DeviceBuffer> GiveOut(absl::string_view what, size_t bytes, bool pinned);
   absl::Status Do(StreamId stream, const std::string& what, const std::vector<Range>& reads,
                   const std::vector<Range>& writes, std::function<void()> run);
   // Does the stream's work up to there; false where a stall is in the way.
   bool DoUntil(StreamId stream, uint64_t until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Give(StreamId stream, Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Stream& Of(StreamId stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return streams_[static_cast<size_t>(stream)];
   }
 
   const std::string name_ = "fake:0";
-  const size_t total_;
+  const Options options_;
   mutable absl::Mutex mu_;
   std::array<Stream, kStreamCount> streams_ ABSL_GUARDED_BY(mu_);
   OrderCheck order_ ABSL_GUARDED_BY(mu_);

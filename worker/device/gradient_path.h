@@ -44,8 +44,9 @@ class GradientPath {
   // Waits for the copies that are under way.
   ~GradientPath();
 
-  // Gives the streams what brings the bucket's gradients, times `scale`, to the host. The pieces'
-  // tensors must stay as they are until Deliver has given the bucket; `bytes` is the whole of it.
+  // Gives the streams what brings the bucket's gradients, times `scale`, to the host; `bytes` is
+  // the whole of it. What the compute stream is given from then on may write to the pieces'
+  // tensors.
   absl::Status Send(size_t bucket, absl::Span<const Piece> pieces, float scale, BucketType type,
                     size_t bytes, absl::Time deadline);
 

@@ -67,6 +67,7 @@ OrderCheck::Memory* OrderCheck::Find(Range range) {
 void OrderCheck::UseRange(size_t actor, const std::string& what, Range range, bool writes) {
   if (range.bytes == 0) return;
   Memory* const memory = Find(range);
+  if (memory == nullptr && ignores_other_memory_) return;
   if (memory == nullptr) {
     Say(absl::StrCat(ActorName(actor), ", ", what, ": memory that the device has not given out"));
     return;

@@ -33,6 +33,8 @@ class OrderCheck {
   // Memory that may be used until it is forgotten. `what` is for messages.
   void Add(Range memory, const std::string& what, bool pinned);
   void Remove(const std::byte* begin);
+  // Uses of memory that was not added are right, and not looked at.
+  void IgnoreOtherMemory() { ignores_other_memory_ = true; }
 
   // An actor (a stream, or kHost) uses memory. What streams do was asked for by the host, and so
   // happens after what that has done.
@@ -67,6 +69,7 @@ class OrderCheck {
 
   std::array<Clock, kStreamCount + 1> clocks_ = {};
   std::map<const std::byte*, Memory> memory_;
+  bool ignores_other_memory_ = false;
   std::vector<std::string> violations_;
 };
 

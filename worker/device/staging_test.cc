@@ -58,7 +58,7 @@ TEST_F(StagingTest, WhereTheHostHasAllBlocksItIsToldSo) {
 }
 
 TEST(StagingOfASmallDevice, NoRoomNamesWhatForAndHowMuch) {
-  FakeDevice device(/*memory_bytes=*/100);
+  FakeDevice device({.memory_bytes = 100});
   Staging staging(device, "buckets of gradients", 64, 2);
   ASSERT_TRUE(staging.Take(absl::Now()).ok());
   const absl::Status status = staging.Take(absl::Now()).status();
