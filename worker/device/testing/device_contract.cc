@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "worker/device/gradient_path.h"
 #include "worker/device/kernels_reference.h"
+#include "worker/device/parameter_path.h"
 
 namespace parley {
 namespace {
@@ -229,6 +231,50 @@ TEST_F(DeviceContract, AnEventPutsTheWorkOfTwoStreamsInOrder) {
     float last = 0;
     std::memcpy(&last, pinned.data() + (count - 1) * sizeof(float), sizeof last);
     EXPECT_EQ(last, scale);
+  }
+}
+
+TEST_F(DeviceContract, ValuesComeAndGradientsGoThroughThePaths) {
+  constexpr size_t kCount = 300'000;
+  constexpr size_t kBytes = kCount * sizeof(float);
+  constexpr size_t kBuckets = 5;
+  auto in = ParameterPath::Make(*device_, {kBytes, 2, 3});
+  auto out = GradientPath::Make(*device_, {kBytes, 2, kBuckets});
+  ASSERT_TRUE(in.ok() && out.ok());
+  std::vector<DeviceBuffer> tensors;
+  for (size_t i = 0; i < kBuckets; ++i) tensors.push_back(*device_->Allocate("tensor", kBytes));
+  for (int step = 1; step <= 4; ++step) {
+    // The value of bucket i is 10 * step + i; it comes back times two.
+    const auto value = [&](size_t i) {
+      return static_cast<float>(10 * step) + static_cast<float>(i);
+    };
+    for (size_t i = 0; i < kBuckets; ++i) {
+      const Piece piece = {reinterpret_cast<float*>(tensors[i].data()), 0, kCount};
+      const auto fill = [&](absl::Span<std::byte> bytes) {
+        const std::vector<float> values(kCount, value(i));
+        std::memcpy(bytes.data(), values.data(), bytes.size());
+        return absl::OkStatus();
+      };
+      ASSERT_TRUE((*in)->Bring({piece}, BucketType::kFloat32, kBytes, Soon(), fill).ok());
+    }
+    for (size_t i = 0; i < kBuckets; ++i) {
+      const Piece piece = {reinterpret_cast<float*>(tensors[i].data()), 0, kCount};
+      ASSERT_TRUE((*out)->Send(i, {piece}, 2, BucketType::kFloat32, kBytes, Soon()).ok());
+    }
+    size_t came = 0;
+    const auto take = [&](size_t bucket, absl::Span<const std::byte> bytes) {
+      std::vector<float> values(kCount);
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      EXPECT_EQ(values, std::vector<float>(kCount, 2 * value(bucket))) << "step " << step;
+      ++came;
+      return absl::OkStatus();
+    };
+    while (true) {
+      const auto more = (*out)->Deliver(Soon(), take);
+      ASSERT_TRUE(more.ok()) << more.status();
+      if (!*more) break;
+    }
+    EXPECT_EQ(came, kBuckets);
   }
 }
 
