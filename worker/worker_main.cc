@@ -91,7 +91,7 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
   absl::StatusOr<ChosenDevice> chosen;
   TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
   process.prepare = [&] {
-    // Before the data, which takes longer.
+    // Before LibTorch computes anything: only once it looks whether there is CUDA.
     chosen = ChosenDevice::Choose(daemon.job().device(), DevicePluginPath());
     if (!chosen.ok()) return chosen.status();
     if (!chosen->why_cpu().empty()) {

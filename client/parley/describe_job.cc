@@ -78,8 +78,7 @@ Description DescribeModel(const JobConfig& job, SignalInbox& signals,
   std::vector<std::string> command = {*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()),
                                       "--describe", absl::StrCat("--profile=", options.profile)};
   if (options.runs_here) command.push_back("--check_device");
-  auto child = ChildProcess::Start(std::move(command),
-                                   {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
+  auto child = ChildProcess::Start(command, {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
   if (!child.ok()) return {kFailed, std::string(child.status().message()), {}};
 
   // Each layer is measured a few times, however long that takes.

@@ -53,9 +53,10 @@ void RunRank(const DeviceGroup::Options& options) {
     ASSERT_TRUE(device->Record(*event, stream).ok());
     ASSERT_TRUE(device->Await(*event, Soon()).ok());
     std::memcpy(values.data(), pinned.data(), all * sizeof(float));
-    const uint32_t ranks = options.ranks;
+    const size_t ranks = options.ranks;
+    const size_t of_ranks = ranks * (ranks - 1) / 2;
     for (size_t i = 0; i < all; ++i) {
-      const auto sum = static_cast<float>(ranks * (i + round) + ranks * (ranks - 1) / 2);
+      const auto sum = static_cast<float>(ranks * (i + round) + of_ranks);
       ASSERT_EQ(values[i], sum) << "value " << i << " of round " << round;
     }
   }

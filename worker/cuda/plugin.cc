@@ -17,9 +17,11 @@ namespace {
 absl::StatusOr<int> Count() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
-  if (error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver) {
-    cudaGetLastError();
-    if (error == cudaErrorNoDevice) return 0;
+  if (error == cudaErrorNoDevice) return 0;
+  if (error == cudaErrorInsufficientDriver) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the NVIDIA driver of this machine is too old for CUDA ",
+                     CUDART_VERSION / 1000, ".", CUDART_VERSION % 1000 / 10));
   }
   if (absl::Status status = CudaStatus(error, "counting GPUs"); !status.ok()) return status;
   return count;

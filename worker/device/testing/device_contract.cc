@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/casts.h"
 #include "absl/time/clock.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/kernels_reference.h"
@@ -85,14 +86,10 @@ class DeviceContract : public ::testing::Test {
     return values;
   }
 
-  template <class T>
-  static bool IsNan(T value) {
-    if constexpr (sizeof(T) == 2) {
-      return (value & 0x7fff) > 0x7f80;
-    } else {
-      return std::isnan(value);
-    }
-  }
+  static bool IsNan(uint16_t bfloat16) { return (bfloat16 & 0x7fff) > 0x7f80; }
+  static bool IsNan(float value) { return std::isnan(value); }
+  static uint32_t Bits(uint16_t bfloat16) { return bfloat16; }
+  static uint32_t Bits(float value) { return absl::bit_cast<uint32_t>(value); }
 
   // The same bits, or NaN both.
   template <class T>
@@ -100,7 +97,7 @@ class DeviceContract : public ::testing::Test {
     ASSERT_EQ(got.size(), expected.size());
     for (size_t i = 0; i < got.size(); ++i) {
       if (IsNan(got[i]) && IsNan(expected[i])) continue;
-      ASSERT_EQ(std::memcmp(&got[i], &expected[i], sizeof(T)), 0)
+      ASSERT_EQ(Bits(got[i]), Bits(expected[i]))
           << "value " << i << ": " << got[i] << ", not " << expected[i];
     }
   }

@@ -1,11 +1,15 @@
-// A libcuda.so.1 of the tests' own, whose machine has as many GPUs as it is told when it is
-// compiled; -1: it finds none, as the real one says it.
-#ifndef GPUS
-#error "GPUS is not defined"
-#endif
+// A libcuda.so.1 of the tests' own: of a machine with one GPU, or compiled with FINDS_NO_GPU of one
+// that has the driver and nothing else.
 
-extern "C" int cuInit(unsigned) { return GPUS < 0 ? 100 : 0; }
+extern "C" int cuInit(unsigned /*flags*/) {
+#ifdef FINDS_NO_GPU
+  return 100;
+#else
+  return 0;
+#endif
+}
+
 extern "C" int cuDeviceGetCount(int* count) {
-  *count = GPUS;
+  *count = 1;
   return 0;
 }

@@ -9,7 +9,7 @@
 #include "worker/device/plugin.h"
 
 #ifndef FAKE_VERSION
-#define FAKE_VERSION parley::DevicePlugin::kVersion
+#define FAKE_VERSION (parley::DevicePlugin::kVersion)
 #endif
 
 namespace parley {
