@@ -6,7 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/torch/torch_status.h"
+#include "common/job/job_file.h"
 #include "worker/batch_tensors.h"
+#include "worker/device_binding.h"
+#include "worker/host_binding.h"
 #include "worker/loss.h"
 #include "worker/microbatch_seed.h"
 
@@ -15,26 +18,35 @@ namespace parley {
 LocalCompute::LocalCompute(const Parts& parts) : parts_(parts), batches_(parts.job, parts.data) {}
 
 absl::Status LocalCompute::Attach() {
-  auto binding = ModuleBinding::Create([this] { return parts_.network.Tensors(); });
+  DeviceBinding::Options options;
+  options.patience = StallTimeout(parts_.job);
+  auto binding = parts_.device == nullptr
+                     ? HostBinding::Make(parts_.network)
+                     : DeviceBinding::Make(parts_.network, *parts_.device, options);
   if (!binding.ok()) return binding.status();
   binding_ = *std::move(binding);
   return binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
 }
 
 absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
-  double loss_sum = 0;
+  losses_.clear();
   const auto microbatches = batches_.Cut(plan);
   for (size_t i = 0; i < microbatches.size(); ++i) {
-    absl::Status status =
-        Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size(), loss_sum);
+    absl::Status status = Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size());
     if (!status.ok()) return status;
   }
+  double loss_sum = 0;
+  absl::Status status = CatchTorch(absl::StrCat("the loss of step ", plan.step), [&] {
+    for (const auto& [loss, samples] : losses_) {
+      loss_sum += loss.item().toDouble() * static_cast<double>(samples);
+    }
+  });
+  if (!status.ok()) return status;
   return binding_->Complete(loss_sum);
 }
 
 absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
-                                      const std::vector<uint64_t>& samples, bool last,
-                                      double& loss_sum) {
+                                      const std::vector<uint64_t>& samples, bool last) {
   absl::StatusOr<std::unique_ptr<Batch>> batch;
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kData);
@@ -49,10 +61,12 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       // Dropout leaves out the same elements whenever this microbatch is computed.
       parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
-      const at::Tensor x = BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span());
-      const at::Tensor y = BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span());
+      const at::Tensor x = binding_->ToNetwork(
+          BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span()));
+      const at::Tensor y = binding_->ToNetwork(
+          BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span()));
       loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);
-      loss_sum += loss.item().toDouble() * static_cast<double>(samples.size());
+      losses_.emplace_back(loss.detach(), samples.size());
       // The mean over the step's samples is the microbatches' means, each times its share of them.
       if (samples.size() != plan.samples.size()) {
         loss = loss.mul(static_cast<double>(samples.size()) /
@@ -82,8 +96,10 @@ absl::StatusOr<std::optional<Evaluation>> LocalCompute::Evaluate(
     if (!batch.ok()) return batch.status();
     status.Update(CatchTorch(absl::StrCat("evaluation of version ", due.version), [&] {
       const c10::NoGradGuard no_grad;
-      const at::Tensor x = BatchTensor(parts_.data.test->x(), samples, (*batch)->x.span());
-      const at::Tensor y = BatchTensor(parts_.data.test->y(), samples, (*batch)->y.span());
+      const at::Tensor x =
+          binding_->ToNetwork(BatchTensor(parts_.data.test->x(), samples, (*batch)->x.span()));
+      const at::Tensor y =
+          binding_->ToNetwork(BatchTensor(parts_.data.test->y(), samples, (*batch)->y.span()));
       AddToEvaluation(LossOf(parts_.job), parts_.network.Forward(x), y, evaluation);
     }));
     if (!status.ok()) return status;

@@ -4,20 +4,22 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "client/session.h"
-#include "client/torch/module_binding.h"
 #include "proto/job.pb.h"
 #include "worker/compute.h"
 #include "worker/data/datasets.h"
+#include "worker/device/device.h"
 #include "worker/models/network.h"
 #include "worker/step_batches.h"
+#include "worker/training_binding.h"
 #include "worker/training_metrics.h"
 
 namespace parley {
 
-// The whole model in this process. All parts must outlive it.
+// The whole model in this process, on the CPU or on one device. All parts must outlive it.
 class LocalCompute final : public Compute {
  public:
   struct Parts {
@@ -26,6 +28,7 @@ class LocalCompute final : public Compute {
     const Datasets& data;
     Session& session;
     TrainingMetrics& metrics;
+    ComputeDevice* device = nullptr;  // where the network computes; nullptr: on the CPU
   };
   explicit LocalCompute(const Parts& parts);
 
@@ -33,9 +36,7 @@ class LocalCompute final : public Compute {
   size_t steps_ahead() const override { return batches_.steps_ahead(); }
   void Expect(const std::vector<StepPlan>& plans) override { batches_.Expect(plans); }
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
-  absl::Status Pull(bool ahead) override {
-    return ahead ? binding_->PullAhead() : binding_->Pull();
-  }
+  absl::Status Pull(bool ahead) override { return binding_->Pull(ahead); }
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override {
     return binding_->PullEvaluation();
   }
@@ -44,11 +45,14 @@ class LocalCompute final : public Compute {
 
  private:
   absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
-                          const std::vector<uint64_t>& samples, bool last, double& loss_sum);
+                          const std::vector<uint64_t>& samples, bool last);
 
   const Parts parts_;
   StepBatches batches_;
-  std::unique_ptr<ModuleBinding> binding_;  // set by Attach
+  std::unique_ptr<TrainingBinding> binding_;  // set by Attach
+  // Mean losses of the step's microbatches and their samples: read at the step's end, since to read
+  // one waits for the device.
+  std::vector<std::pair<at::Tensor, size_t>> losses_;
 };
 
 }  // namespace parley

@@ -15,6 +15,7 @@
 #include "common/job/job_file.h"
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
+#include "worker/device/chosen_device.h"
 #include "worker/fit.h"
 #include "worker/local_compute.h"
 #include "worker/models/layer_profile.h"
@@ -44,24 +45,33 @@ absl::StatusOr<Workload> Prepare(const JobConfig& job) {
   return Workload{*std::move(data), *std::move(network)};
 }
 
-// profile: how long the layers of a pipeline are measured; 0: not at all.
-int DescribeWorkload(const std::string& job_file, double profile) {
+struct DescribeFlags {
+  bool describe = false;
+  double profile = 0;  // how long the layers of a pipeline are measured; 0: not at all
+  bool check_device = false;
+};
+
+int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
   const auto wrong = [](const absl::Status& status) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
     return kWrongUsage;
   };
   const auto job = LoadJob(job_file, {});
   if (!job.ok()) return wrong(job.status());
+  if (flags.check_device) {
+    const auto chosen = ChosenDevice::Choose(job->device(), DevicePluginPath());
+    if (!chosen.ok()) return wrong(chosen.status());
+  }
   if (job->cluster().stages() != 0) {
     const auto data = OpenDatasets(job->data(), job->seed());
     if (!data.ok()) return wrong(data.status());
     const auto model = PlanPipeline(*job, data->train->x());
     if (!model.ok()) return wrong(model.status());
     absl::StatusOr<std::vector<LayerCost>> costs = std::vector<LayerCost>();
-    if (profile > 0) {
+    if (flags.profile > 0) {
       at::set_num_threads(ComputeThreads(*job, UsableCores()));
       costs = ProfileLayers(model->layers, data->train->x(), job->data().batch(),
-                            absl::Seconds(profile));
+                            absl::Seconds(flags.profile));
       if (!costs.ok()) return wrong(costs.status());
     }
     std::printf("%s\n", Describe(*model, *costs, *data).c_str());
@@ -78,13 +88,31 @@ int DescribeWorkload(const std::string& job_file, double profile) {
 // The whole model in this process.
 int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
   absl::StatusOr<Workload> workload;
+  absl::StatusOr<ChosenDevice> chosen;
   TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
   process.prepare = [&] {
+    // Before LibTorch computes anything: only once it looks whether there is CUDA.
+    chosen = ChosenDevice::Choose(daemon.job().device(), DevicePluginPath());
+    if (!chosen.ok()) return chosen.status();
+    if (!chosen->why_cpu().empty()) {
+      daemon.log().Info("device: AUTO runs on the CPU", {{"why", chosen->why_cpu()}});
+    }
     workload = Prepare(daemon.job());
     return workload.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics});
+    std::unique_ptr<ComputeDevice> device;  // none: the CPU
+    if (chosen->is_gpu()) {
+      auto opened = chosen->Open(session.member_ordinal());
+      if (!opened.ok()) {
+        const std::string why(opened.status().message());
+        return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
+      }
+      device = *std::move(opened);
+      daemon.log().Info("computes on a GPU", {{"device", device->name()}});
+    }
+    LocalCompute compute(
+        {daemon.job(), *workload->network, workload->data, session, metrics, device.get()});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
                      [&] { return preemption.AskedBeforeStep(); }});
     return trainer.Run();
@@ -124,21 +152,22 @@ int Main(int argc, char** argv) {
                "parley-worker");
   DaemonFlags flags;
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
-  bool describe = false;
+  DescribeFlags about;
   app.add_flag(
-      "--describe", describe,
+      "--describe", about.describe,
       "Print the model's tensors and the number of samples as JSON, and end; contacts nobody");
-  double profile = 0;
-  app.add_option("--profile", profile,
+  app.add_option("--profile", about.profile,
                  "With --describe, of a job with pipelines: measure the layers for so many seconds")
       ->check(CLI::Range(0.0, 3600.0));
+  app.add_flag("--check_device", about.check_device,
+               "With --describe: end with an error where this machine lacks the job's device");
   std::string trace_file;
   app.add_option("--trace", trace_file,
                  "Write what the worker did and waited for, and when, to this file at its end, for "
                  "ui.perfetto.dev");
   CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
-  if (describe) return DescribeWorkload(flags.job, profile);
+  if (about.describe) return DescribeWorkload(flags.job, about);
   if (coordinator->empty()) {
     std::fprintf(stderr, "parley-worker: --coordinator is required\n");
     return kWrongUsage;

@@ -65,7 +65,8 @@ struct Description {
   ModelDescription model;
 };
 
-Description DescribeModel(const JobConfig& job, SignalInbox& signals, double profile) {
+Description DescribeModel(const JobConfig& job, SignalInbox& signals,
+                          const DescribeOptions& options) {
   const auto worker = SiblingProgram("parley-worker");
   if (!worker.ok()) return {kFailed, std::string(worker.status().message()), {}};
   MemoryFile file("job");
@@ -74,13 +75,14 @@ Description DescribeModel(const JobConfig& job, SignalInbox& signals, double pro
   if (file.fd() < 0 || out.fd() < 0 || err.fd() < 0 || !file.Write(JobText(job))) {
     return {kFailed, "no memory for the job file", {}};
   }
-  auto child = ChildProcess::Start({*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()),
-                                    "--describe", absl::StrCat("--profile=", profile)},
-                                   {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
+  std::vector<std::string> command = {*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()),
+                                      "--describe", absl::StrCat("--profile=", options.profile)};
+  if (options.runs_here) command.push_back("--check_device");
+  auto child = ChildProcess::Start(command, {.out = out.fd(), .err = err.fd(), .kept = file.fd()});
   if (!child.ok()) return {kFailed, std::string(child.status().message()), {}};
 
   // Each layer is measured a few times, however long that takes.
-  const absl::Duration limit = StallTimeout(job) + 2 * absl::Seconds(profile);
+  const absl::Duration limit = StallTimeout(job) + 2 * absl::Seconds(options.profile);
   const absl::Time deadline = absl::Now() + limit;
   Description described;
   while (!child->TryWait()) {
@@ -125,10 +127,11 @@ std::string JobText(const JobConfig& job) {
   return text;
 }
 
-DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals, double profile) {
+DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
+                         const DescribeOptions& options) {
   auto job = LoadJob(argument.file, argument.overrides);
   if (!job.ok()) return {kWrongUsage, std::string(job.status().message()), {}, {}};
-  Description description = DescribeModel(*job, signals, profile);
+  Description description = DescribeModel(*job, signals, options);
   return {description.code, std::move(description.error), *std::move(job),
           std::move(description.model)};
 }

@@ -27,12 +27,19 @@ struct DescribedJob {
   ModelDescription model;
 };
 
+struct DescribeOptions {
+  // For so many seconds, where it is above 0 and the job has pipelines: what its layers cost.
+  double profile = 0;
+  // Whether this machine has the device that the job asks for, since it is to run here.
+  bool runs_here = false;
+};
+
 // Loads the job, and lets a worker read its model and data and say what it found: `parley-worker
-// --describe`, which knows LibTorch; and for `profile` seconds, where that is above 0 and the job
-// has pipelines, what its layers cost. What is wrong with the job or its files shows here, before
+// --describe`, which knows LibTorch. What is wrong with the job or its files shows here, before
 // anything is started. Runs on the main thread, which it holds until the worker has ended,
 // stall_timeout has passed or a signal has come.
-DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals, double profile = 0);
+DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
+                         const DescribeOptions& options);
 
 }  // namespace parley
 

@@ -20,7 +20,7 @@ struct PlanOptions {
 
 int Plan(const JobArgument& argument, const PlanOptions& options) {
   SignalInbox signals;
-  const DescribedJob described = DescribeJob(argument, signals, options.profile);
+  const DescribedJob described = DescribeJob(argument, signals, {.profile = options.profile});
   if (options.profile > 0 && described.code == kFinished && described.job.cluster().stages() == 0) {
     return Exit(kWrongUsage,
                 "--profile: measures the layers of a pipeline, and the job has none "

@@ -91,7 +91,7 @@ std::string StagesText(const JobConfig& job) {
 
 int Run(const Options& options) {
   SignalInbox signals;  // before any other thread
-  const DescribedJob described = DescribeJob(options.job, signals);
+  const DescribedJob described = DescribeJob(options.job, signals, {.runs_here = true});
   if (described.code != kFinished) return Exit(described.code, described.error);
   const JobConfig& job = described.job;
   const auto programs = FindPrograms(job);

@@ -439,7 +439,10 @@ class Checker {
   void Computing() {
     Between(0, job_.threads(), kMostThreads, "threads");
     Between(1, job_.accumulate(), kMostSamples, "accumulate");
-    Require(job_.device() == CPU, "device", "must be CPU: others are not in this release");
+    Require(job_.device() == CPU || job_.cluster().stages() == 0, "device",
+            "must be CPU where cluster.stages is not 0: in this release stages compute on CPUs");
+    Require(job_.device() == CPU || !job_.consistency().sync().deterministic(), "device",
+            "must be CPU where the job is deterministic: LibTorch's kernels for GPUs are not");
     Require(job_.precision() == FLOAT32, "precision",
             "must be FLOAT32: others are not in this release");
     Require(job_.gradients_on_wire() == AS_COMPUTED || job_.gradients_on_wire() == WIRE_BFLOAT16 ||

@@ -56,7 +56,8 @@ JOB_FILES = [
     ("an autonomy that is none", None, 'autonomy: "3s"', ["autonomy", "liveness"]),
     ("a minimum that is never reached", "shards: 2", "shards: 2 min_workers: 3", ["min_workers", "job.textproto:7"]),
     ("an option of another mode", None, "consistency { async {} } learning_rate { linear_scaling: true }", ["linear_scaling", "async"]),
-    ("a device that is not there yet", None, "device: CUDA", ["device"]),
+    ("a precision that is not there yet", None, "precision: BFLOAT16_AUTOCAST", ["precision"]),
+    ("stages on GPUs", "shards: 2", "shards: 2 stages: 2 } device: CUDA pipeline {", ["device", "cluster.stages"]),
 ]
 
 

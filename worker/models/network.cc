@@ -1,8 +1,7 @@
 #include "worker/models/network.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 
-#include <mutex>
 #include <utility>
 
 #include "client/torch/torch_status.h"
@@ -11,11 +10,7 @@
 
 namespace parley {
 
-void Network::Seed(uint64_t seed) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_current_seed(seed);
-}
+void Network::Seed(uint64_t seed) { at::manual_seed(seed); }
 
 absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const JobConfig& job, const SampleLayout& x) {
   switch (job.model().kind_case()) {

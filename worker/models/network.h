@@ -28,7 +28,8 @@ class Network {
   virtual void SetTraining(bool training) = 0;
 
   // The Forwards until the next call draw their random numbers (dropout) from it: the same ones for
-  // the same seed, whatever has been drawn before. Seeds LibTorch's generator of the CPU.
+  // the same seed, whatever has been drawn before. Seeds LibTorch's generators, of the CPU and of
+  // GPUs where there are any.
   virtual void Seed(uint64_t seed);
 
   // Parameters and buffers, always the same names in the same order.

@@ -49,7 +49,7 @@ LayerForward MakeEncoder(const Shape& shape, LayerSet& tensors) {
           scale = std::sqrt(static_cast<double>(shape.width)),
           dropout = shape.dropout](const at::Tensor& x, bool training) {
     const at::Tensor h = at::embedding(embedding, x) * scale;
-    return at::dropout(h + positions.to(h.scalar_type()), dropout, training);
+    return at::dropout(h + positions.to(h.options()), dropout, training);
   };
 }
 

@@ -1,0 +1,179 @@
+#include "worker/cuda/cuda_device.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "worker/cuda/cuda_status.h"
+#include "worker/cuda/kernels.h"
+
+namespace parley {
+namespace {
+
+class CudaEvent final : public DeviceEvent {
+ public:
+  explicit CudaEvent(cudaEvent_t event) : event_(event) {}
+  ~CudaEvent() override { cudaEventDestroy(event_); }
+  cudaEvent_t get() const { return event_; }
+
+ private:
+  const cudaEvent_t event_;
+};
+
+cudaEvent_t Of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).get(); }
+
+// Whoever waits looks so long without a break, and then in between; a wake-up takes about as long.
+constexpr absl::Duration kLook = absl::Microseconds(50);
+constexpr absl::Duration kBreak = absl::Microseconds(20);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<CudaDevice>> CudaDevice::Open(int index) {
+  auto device = absl::WrapUnique(new CudaDevice(index));
+  if (absl::Status status = device->Start(); !status.ok()) return status;
+  return device;
+}
+
+absl::Status CudaDevice::Start() {
+  name_ = absl::StrCat("cuda:", index_);
+  int count = 0;
+  if (absl::Status status = Error(cudaGetDeviceCount(&count), "counting GPUs"); !status.ok()) {
+    return status;
+  }
+  if (index_ < 0 || index_ >= count) {
+    return absl::NotFoundError(absl::StrCat("there is no ", name_, " among ", count, " GPUs"));
+  }
+  cudaDeviceProp properties = {};
+  absl::Status status = Error(cudaGetDeviceProperties(&properties, index_), "looking at the GPU");
+  if (!status.ok()) return status;
+  absl::StrAppend(&name_, " (", properties.name, ")");
+  if (status = Use(); !status.ok()) return status;
+  for (size_t i = 0; i < kStreamCount && status.ok(); ++i) {
+    if (static_cast<StreamId>(i) == StreamId::kCompute) continue;
+    status =
+        Error(cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking), "making a stream");
+  }
+  return status;
+}
+
+CudaDevice::~CudaDevice() {
+  if (!Use().ok()) return;
+  for (const cudaStream_t stream : streams_) {
+    if (stream != nullptr) cudaStreamDestroy(stream);
+  }
+}
+
+absl::Status CudaDevice::Use() const { return Error(cudaSetDevice(index_), "choosing the GPU"); }
+
+absl::Status CudaDevice::Error(cudaError_t error, absl::string_view what) const {
+  return CudaStatus(error, absl::StrCat(name_, ": ", what));
+}
+
+absl::StatusOr<ComputeDevice::Memory> CudaDevice::memory() {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  Memory memory;
+  absl::Status status =
+      Error(cudaMemGetInfo(&memory.free, &memory.total), "asking for the free memory");
+  if (!status.ok()) return status;
+  return memory;
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::Got(cudaError_t error, void* memory,
+                                             absl::string_view what, size_t bytes,
+                                             cudaError_t (*free)(void*)) {
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it is not to be found again behind the next launch
+    const auto left = this->memory();
+    return OutOfMemory(name_, what, bytes, left.ok() ? *left : Memory());
+  }
+  if (absl::Status status = Error(error, what); !status.ok()) return status;
+  return DeviceBuffer(static_cast<std::byte*>(memory), bytes, [this, free](std::byte* freed) {
+    if (Use().ok()) free(freed);
+  });
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(absl::string_view what, size_t bytes) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+  return Got(error, memory, what, bytes, &cudaFree);
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::AllocatePinned(absl::string_view what, size_t bytes) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  void* memory = nullptr;
+  const cudaError_t error = cudaHostAlloc(&memory, bytes == 0 ? 1 : bytes, cudaHostAllocPortable);
+  return Got(error, memory, absl::StrCat("pinned memory for ", what), bytes, &cudaFreeHost);
+}
+
+absl::Status CudaDevice::CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
+                                    size_t bytes) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, this->stream(stream)),
+               "copying to the host");
+}
+
+absl::Status CudaDevice::CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                                      size_t bytes) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, this->stream(stream)),
+               "copying to the device");
+}
+
+absl::Status CudaDevice::Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
+                              BucketType type, std::byte* bucket) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(LaunchPack(pieces.data(), pieces.size(), scale, type, bucket, this->stream(stream)),
+               "packing a bucket");
+}
+
+absl::Status CudaDevice::Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
+                                const std::byte* bucket) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(LaunchUnpack(pieces.data(), pieces.size(), type, bucket, this->stream(stream)),
+               "unpacking a bucket");
+}
+
+absl::Status CudaDevice::Unscale(StreamId stream, float* values, uint64_t count, float factor,
+                                 uint32_t* bad) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(LaunchUnscale(values, count, factor, bad, this->stream(stream)),
+               "unscaling gradients");
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> CudaDevice::MakeEvent() {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  cudaEvent_t event = nullptr;
+  absl::Status status =
+      Error(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  if (!status.ok()) return status;
+  return std::make_unique<CudaEvent>(event);
+}
+
+absl::Status CudaDevice::Record(DeviceEvent& event, StreamId stream) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(cudaEventRecord(Of(event), this->stream(stream)), "recording an event");
+}
+
+absl::Status CudaDevice::Wait(StreamId stream, const DeviceEvent& event) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(cudaStreamWaitEvent(this->stream(stream), Of(event), 0), "waiting for an event");
+}
+
+absl::Status CudaDevice::Await(const DeviceEvent& event, absl::Time deadline) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  const absl::Time began = absl::Now();
+  while (true) {
+    const cudaError_t state = cudaEventQuery(Of(event));
+    if (state != cudaErrorNotReady) return Error(state, "waiting for the GPU's work");
+    const absl::Time now = absl::Now();
+    if (now > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(name_, " has not ended its work within ",
+                                                      absl::FormatDuration(now - began)));
+    }
+    if (now - began > kLook) absl::SleepFor(kBreak);
+  }
+}
+
+}  // namespace parley

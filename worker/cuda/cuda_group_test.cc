@@ -1,0 +1,101 @@
+// Groups of GPUs by NCCL itself: all GPUs of this machine, a thread for each.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "worker/device/plugin_loader.h"
+
+namespace parley {
+namespace {
+
+constexpr size_t kCount = 1000;  // values of each rank's part
+
+const DevicePlugin& Plugin() {
+  static const DevicePlugin* const plugin = *LoadDevicePlugin("worker/cuda/libparley_cuda.so");
+  return *plugin;
+}
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+
+// One rank: reduces and gathers again, and looks at what comes.
+void RunRank(const DeviceGroup::Options& options) {
+  const auto device = *Plugin().open(static_cast<int>(options.rank));
+  const size_t all = kCount * options.ranks;
+  const DeviceBuffer pinned = *device->AllocatePinned("values", all * sizeof(float));
+  const DeviceBuffer whole = *device->Allocate("values", all * sizeof(float));
+  const DeviceBuffer part = *device->Allocate("part", kCount * sizeof(float));
+  const auto event = *device->MakeEvent();
+  const StreamId stream = StreamId::kCommunication;
+
+  auto joined = Plugin().join_group(*device, options, Soon());
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  DeviceGroup& group = **joined;
+  for (int round = 0; round < 3; ++round) {
+    // Value i of rank r: i + r + round; the sum over the ranks comes back.
+    std::vector<float> values(all);
+    for (size_t i = 0; i < all; ++i) values[i] = static_cast<float>(i + options.rank + round);
+    std::memcpy(pinned.data(), values.data(), all * sizeof(float));
+    ASSERT_TRUE(
+        device->CopyToDevice(stream, whole.data(), pinned.data(), all * sizeof(float)).ok());
+    absl::Status status =
+        group.ReduceScatter(whole.data(), part.data(), kCount, BucketType::kFloat32, Soon());
+    ASSERT_TRUE(status.ok()) << status;
+    status = group.AllGather(part.data(), whole.data(), kCount, BucketType::kFloat32, Soon());
+    ASSERT_TRUE(status.ok()) << status;
+    status = group.Await(Soon());
+    ASSERT_TRUE(status.ok()) << status;
+    ASSERT_TRUE(device->CopyToHost(stream, pinned.data(), whole.data(), all * sizeof(float)).ok());
+    ASSERT_TRUE(device->Record(*event, stream).ok());
+    ASSERT_TRUE(device->Await(*event, Soon()).ok());
+    std::memcpy(values.data(), pinned.data(), all * sizeof(float));
+    const size_t ranks = options.ranks;
+    const size_t of_ranks = ranks * (ranks - 1) / 2;
+    for (size_t i = 0; i < all; ++i) {
+      const auto sum = static_cast<float>(ranks * (i + round) + of_ranks);
+      ASSERT_EQ(values[i], sum) << "value " << i << " of round " << round;
+    }
+  }
+}
+
+TEST(CudaGroup, EachRankGetsTheSumOfItsPartAndAllGetAll) {
+  DeviceGroup::Options options;
+  options.id = *Plugin().make_group_id();
+  options.ranks = static_cast<uint32_t>(*Plugin().count());
+  std::vector<std::thread> ranks;
+  for (options.rank = 0; options.rank < options.ranks; ++options.rank) {
+    ranks.emplace_back([options] { RunRank(options); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
+TEST(CudaGroup, ARankThatNeverComesEndsTheWaitAtItsDeadline) {
+  const auto device = *Plugin().open(0);
+  DeviceGroup::Options options;
+  options.id = *Plugin().make_group_id();
+  options.ranks = 2;
+  const absl::Time began = absl::Now();
+  const auto group = Plugin().join_group(*device, options, began + absl::Seconds(3));
+  EXPECT_EQ(group.status().code(), absl::StatusCode::kDeadlineExceeded) << group.status();
+  EXPECT_LT(absl::Now() - began, absl::Seconds(20));
+}
+
+TEST(CudaGroup, AnotherEpochCanBeJoinedAfterAnAbort) {
+  const auto device = *Plugin().open(0);
+  for (uint64_t epoch = 1; epoch <= 2; ++epoch) {
+    DeviceGroup::Options options;
+    options.id = *Plugin().make_group_id();
+    options.epoch = epoch;
+    const auto group = Plugin().join_group(*device, options, Soon());
+    ASSERT_TRUE(group.ok()) << group.status();
+    (*group)->Abort();
+    EXPECT_EQ((*group)->Await(Soon()).code(), absl::StatusCode::kCancelled);
+  }
+}
+
+}  // namespace
+}  // namespace parley

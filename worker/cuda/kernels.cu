@@ -1,0 +1,117 @@
+#include <cuda_bf16.h>
+
+#include <algorithm>
+
+#include "worker/cuda/kernels.h"
+
+namespace parley {
+namespace {
+
+// Pieces travel with the launch, by value: no table in device memory that somebody would have to
+// keep.
+constexpr size_t kPiecesOfALaunch = 64;
+struct Pieces {
+  Piece piece[kPiecesOfALaunch];
+};
+
+constexpr unsigned kThreads = 256;
+// Values of a piece that one block moves, kThreads at a time: small pieces cost one block each.
+constexpr uint64_t kBlockValues = 16 * kThreads;
+
+__device__ float FromBucket(float value) { return value; }
+__device__ float FromBucket(__nv_bfloat16 value) { return __bfloat162float(value); }
+__device__ void ToBucket(float value, float* to) { *to = value; }
+__device__ void ToBucket(float value, __nv_bfloat16* to) { *to = __float2bfloat16_rn(value); }
+
+// Calls move(piece, i) for this block's share of a piece: blockIdx.y says which piece, blockIdx.x
+// which blocks of it.
+template <class Move>
+__device__ void ForMyValues(const Pieces& pieces, Move move) {
+  const Piece& piece = pieces.piece[blockIdx.y];
+  for (uint64_t begin = blockIdx.x * kBlockValues; begin < piece.count;
+       begin += gridDim.x * kBlockValues) {
+    const uint64_t end = begin + kBlockValues < piece.count ? begin + kBlockValues : piece.count;
+    for (uint64_t i = begin + threadIdx.x; i < end; i += kThreads) move(piece, i);
+  }
+}
+
+template <class Value>
+__global__ void PackKernel(const Pieces pieces, float scale, Value* bucket) {
+  ForMyValues(pieces, [&](const Piece& piece, uint64_t i) {
+    ToBucket(piece.tensor[i] * scale, bucket + piece.offset + i);
+  });
+}
+
+template <class Value>
+__global__ void UnpackKernel(const Pieces pieces, const Value* bucket) {
+  ForMyValues(pieces, [&](const Piece& piece, uint64_t i) {
+    piece.tensor[i] = FromBucket(bucket[piece.offset + i]);
+  });
+}
+
+__global__ void UnscaleKernel(float* values, uint64_t count, float factor, uint32_t* bad) {
+  const uint64_t stride = uint64_t{gridDim.x} * kThreads;
+  for (uint64_t i = uint64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += stride) {
+    const float value = values[i];
+    // All that write it write the same.
+    if (!isfinite(value)) *bad = 1;
+    values[i] = value * factor;
+  }
+}
+
+unsigned Blocks(uint64_t values, uint64_t each) {
+  constexpr uint64_t kMost = 1024;
+  return static_cast<unsigned>(std::clamp<uint64_t>((values + each - 1) / each, 1, kMost));
+}
+
+// launch(grid, pieces) for some of the pieces at a time.
+template <class Launch>
+cudaError_t InLaunches(const Piece* pieces, size_t count, Launch launch) {
+  for (size_t begin = 0; begin < count; begin += kPiecesOfALaunch) {
+    const size_t some = std::min(count - begin, kPiecesOfALaunch);
+    Pieces table;
+    uint64_t largest = 0;
+    for (size_t i = 0; i < some; ++i) {
+      table.piece[i] = pieces[begin + i];
+      largest = std::max(largest, table.piece[i].count);
+    }
+    launch(dim3(Blocks(largest, kBlockValues), static_cast<unsigned>(some)), table);
+    if (const cudaError_t error = cudaGetLastError(); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
+}
+
+}  // namespace
+
+cudaError_t LaunchPack(const Piece* pieces, size_t count, float scale, BucketType type,
+                       std::byte* bucket, cudaStream_t stream) {
+  return InLaunches(pieces, count, [&](dim3 grid, const Pieces& table) {
+    if (type == BucketType::kFloat32) {
+      PackKernel<<<grid, kThreads, 0, stream>>>(table, scale, reinterpret_cast<float*>(bucket));
+    } else {
+      PackKernel<<<grid, kThreads, 0, stream>>>(table, scale,
+                                                reinterpret_cast<__nv_bfloat16*>(bucket));
+    }
+  });
+}
+
+cudaError_t LaunchUnpack(const Piece* pieces, size_t count, BucketType type,
+                         const std::byte* bucket, cudaStream_t stream) {
+  return InLaunches(pieces, count, [&](dim3 grid, const Pieces& table) {
+    if (type == BucketType::kFloat32) {
+      UnpackKernel<<<grid, kThreads, 0, stream>>>(table, reinterpret_cast<const float*>(bucket));
+    } else {
+      UnpackKernel<<<grid, kThreads, 0, stream>>>(table,
+                                                  reinterpret_cast<const __nv_bfloat16*>(bucket));
+    }
+  });
+}
+
+cudaError_t LaunchUnscale(float* values, uint64_t count, float factor, uint32_t* bad,
+                          cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  UnscaleKernel<<<Blocks(count, kThreads), kThreads, 0, stream>>>(values, count, factor, bad);
+  return cudaGetLastError();
+}
+
+}  // namespace parley

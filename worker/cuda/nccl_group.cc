@@ -1,0 +1,153 @@
+#include "worker/cuda/nccl_group.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+namespace {
+
+// How long a group that is left in an orderly way may take for it.
+constexpr absl::Duration kGoodbye = absl::Seconds(5);
+
+ncclDataType_t TypeOf(BucketType type) {
+  return type == BucketType::kFloat32 ? ncclFloat32 : ncclBfloat16;
+}
+
+}  // namespace
+
+NcclGroup::Clock NcclGroup::RealClock() {
+  return {[] { return absl::Now(); }, [] { absl::SleepFor(absl::Microseconds(20)); }};
+}
+
+NcclGroup::NcclGroup(const NcclApi& api, cudaStream_t stream, const Options& options, Clock clock)
+    : api_(api), stream_(stream), options_(options), clock_(std::move(clock)) {}
+
+absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Join(const NcclApi& api, cudaStream_t stream,
+                                                           const Options& options,
+                                                           absl::Time deadline, Clock clock) {
+  ncclUniqueId id = {};
+  if (options.id.size() != sizeof id.internal || options.rank >= options.ranks) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a group of GPUs: rank ", options.rank, " of ", options.ranks, " with an id of ",
+        options.id.size(), " bytes, which must be ", sizeof id.internal));
+  }
+  std::memcpy(id.internal, options.id.data(), sizeof id.internal);
+  auto group = absl::WrapUnique(new NcclGroup(api, stream, options, std::move(clock)));
+
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 0;
+  ncclComm_t communicator = nullptr;
+  const ncclResult_t begun = api.init(&communicator, static_cast<int>(options.ranks), id,
+                                      static_cast<int>(options.rank), &config);
+  if (begun != ncclSuccess && begun != ncclInProgress) {
+    if (communicator != nullptr) api.abort(communicator);
+    return group->Result("joining", begun);
+  }
+  {
+    absl::MutexLock lock(&group->mu_);
+    group->communicator_ = communicator;
+  }
+  absl::Status status =
+      group->Until("joining", deadline, [](ncclResult_t state) { return state == ncclSuccess; });
+  if (!status.ok()) return status;
+  return group;
+}
+
+NcclGroup::~NcclGroup() {
+  const absl::Status ended =
+      Call("leaving", clock_.now() + kGoodbye,
+           [this](ncclComm_t communicator) { return api_.finalize(communicator); });
+  absl::MutexLock lock(&mu_);
+  if (ended.ok() && communicator_ != nullptr) api_.destroy(communicator_);
+}
+
+std::string NcclGroup::Who() const {
+  return absl::StrCat("rank ", options_.rank, " of ", options_.ranks, " in epoch ", options_.epoch,
+                      " of its node group");
+}
+
+absl::Status NcclGroup::Result(const char* what, ncclResult_t result) const {
+  const std::string text = absl::StrCat(Who(), ": ", what, ": NCCL says ", api_.error_text(result));
+  return result == ncclRemoteError || result == ncclSystemError ? absl::UnavailableError(text)
+                                                                : absl::InternalError(text);
+}
+
+absl::Status NcclGroup::Failed(const absl::Status& why) {
+  if (failed_.ok()) failed_ = why;
+  if (ncclComm_t communicator = std::exchange(communicator_, nullptr); communicator != nullptr) {
+    api_.abort(communicator);
+  }
+  return failed_;
+}
+
+void NcclGroup::Abort() {
+  absl::MutexLock lock(&mu_);
+  Failed(absl::CancelledError(absl::StrCat(Who(), ": aborted"))).IgnoreError();
+}
+
+absl::Status NcclGroup::Until(const char* what, absl::Time deadline,
+                              const std::function<absl::StatusOr<bool>(ncclResult_t)>& done) {
+  const absl::Time began = clock_.now();
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (!failed_.ok()) return failed_;
+      ncclResult_t state = ncclSuccess;
+      const ncclResult_t asked = api_.async_error(communicator_, &state);
+      if (asked != ncclSuccess) return Failed(Result(what, asked));
+      if (state != ncclSuccess && state != ncclInProgress) return Failed(Result(what, state));
+      const absl::StatusOr<bool> is_done = done(state);
+      if (!is_done.ok()) return Failed(is_done.status());
+      if (*is_done) return absl::OkStatus();
+      const absl::Time now = clock_.now();
+      if (now > deadline) {
+        return Failed(absl::DeadlineExceededError(
+            absl::StrCat(Who(), ": ", what, ": the other GPUs have not answered within ",
+                         absl::FormatDuration(now - began))));
+      }
+    }
+    clock_.pause();
+  }
+}
+
+absl::Status NcclGroup::Call(const char* what, absl::Time deadline,
+                             const std::function<ncclResult_t(ncclComm_t)>& call) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!failed_.ok()) return failed_;
+    const ncclResult_t result = call(communicator_);
+    if (result != ncclSuccess && result != ncclInProgress) return Failed(Result(what, result));
+  }
+  return Until(what, deadline, [](ncclResult_t state) { return state == ncclSuccess; });
+}
+
+absl::Status NcclGroup::ReduceScatter(const std::byte* send, std::byte* receive, uint64_t count,
+                                      BucketType type, absl::Time deadline) {
+  return Call("reduce-scatter", deadline, [&](ncclComm_t communicator) {
+    return api_.reduce_scatter(send, receive, count, TypeOf(type), ncclSum, communicator, stream_);
+  });
+}
+
+absl::Status NcclGroup::AllGather(const std::byte* send, std::byte* receive, uint64_t count,
+                                  BucketType type, absl::Time deadline) {
+  return Call("all-gather", deadline, [&](ncclComm_t communicator) {
+    return api_.all_gather(send, receive, count, TypeOf(type), communicator, stream_);
+  });
+}
+
+absl::Status NcclGroup::Await(absl::Time deadline) {
+  return Until("waiting", deadline, [this](ncclResult_t state) -> absl::StatusOr<bool> {
+    if (state != ncclSuccess) return false;
+    const cudaError_t done = api_.stream_state(stream_);
+    if (done == cudaErrorNotReady) return false;
+    if (done == cudaSuccess) return true;
+    return absl::InternalError(
+        absl::StrCat(Who(), ": CUDA's error ", static_cast<int>(done), " in its stream"));
+  });
+}
+
+}  // namespace parley

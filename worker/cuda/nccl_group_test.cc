@@ -1,0 +1,181 @@
+// NcclGroup over functions of the test's own: what a lost rank does to it, without any GPU.
+#include "worker/cuda/nccl_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace parley {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kTick = absl::Milliseconds(10);
+
+// What the functions below answer, and what was called. One test at a time.
+struct Script {
+  ncclResult_t begun = ncclInProgress;
+  ncclResult_t call = ncclInProgress;
+  std::vector<ncclResult_t> states = {ncclSuccess};  // one after the other; the last one stays
+  cudaError_t stream = cudaSuccess;
+  std::vector<std::string> called;
+  int blocking = -1;
+
+  ncclResult_t NextState() {
+    const ncclResult_t state = states.front();
+    if (states.size() > 1) states.erase(states.begin());
+    return state;
+  }
+};
+Script* script = nullptr;
+
+ncclComm_t TheCommunicator() { return reinterpret_cast<ncclComm_t>(&script->called); }
+
+ncclResult_t Init(ncclComm_t* communicator, int, ncclUniqueId, int, ncclConfig_t* config) {
+  script->blocking = config->blocking;
+  *communicator = TheCommunicator();
+  return script->begun;
+}
+ncclResult_t AsyncError(ncclComm_t, ncclResult_t* state) {
+  *state = script->NextState();
+  return ncclSuccess;
+}
+ncclResult_t ReduceScatter(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, ncclComm_t,
+                           cudaStream_t) {
+  script->called.push_back("reduce-scatter");
+  return script->call;
+}
+ncclResult_t AllGather(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t) {
+  script->called.push_back("all-gather");
+  return script->call;
+}
+ncclResult_t Finalize(ncclComm_t) {
+  script->called.push_back("finalize");
+  return ncclInProgress;
+}
+ncclResult_t Destroy(ncclComm_t) {
+  script->called.push_back("destroy");
+  return ncclSuccess;
+}
+ncclResult_t Abort(ncclComm_t) {
+  script->called.push_back("abort");
+  return ncclSuccess;
+}
+const char* ErrorText(ncclResult_t result) {
+  return result == ncclRemoteError ? "remote error" : "another error";
+}
+cudaError_t StreamState(cudaStream_t) { return script->stream; }
+
+constexpr NcclApi kApi = {&Init,    &AsyncError, &ReduceScatter, &AllGather,  &Finalize,
+                          &Destroy, &Abort,      &ErrorText,     &StreamState};
+
+class NcclGroupTest : public ::testing::Test {
+ protected:
+  NcclGroupTest() { script = &script_; }
+
+  absl::StatusOr<std::unique_ptr<NcclGroup>> Join() {
+    DeviceGroup::Options options;
+    options.id = std::string(sizeof(ncclUniqueId), 'x');
+    options.epoch = 4;
+    options.rank = 1;
+    options.ranks = 2;
+    return NcclGroup::Join(kApi, nullptr, options, Soon(),
+                           {[this] { return now_; },
+                            [this] {
+                              now_ += kTick;
+                              if (pause_) pause_();
+                            }});
+  }
+  absl::Time Soon() const { return now_ + absl::Seconds(1); }
+  absl::Status Reduce(NcclGroup& group) {
+    return group.ReduceScatter(nullptr, nullptr, 8, BucketType::kFloat32, Soon());
+  }
+
+  Script script_;
+  absl::Time now_ = absl::UnixEpoch();
+  std::function<void()> pause_;
+};
+
+TEST_F(NcclGroupTest, ItsCommunicatorDoesNotBlockAndIsReadyWhenAllHaveJoined) {
+  script_.states = {ncclInProgress, ncclInProgress, ncclSuccess};
+  const auto group = Join();
+  ASSERT_TRUE(group.ok()) << group.status();
+  EXPECT_EQ(script_.blocking, 0);
+  EXPECT_EQ(now_, absl::UnixEpoch() + 2 * kTick);
+}
+
+TEST_F(NcclGroupTest, ARankThatNeverJoinsEndsInAnAbortAtTheDeadline) {
+  script_.states = {ncclInProgress};
+  const auto group = Join();
+  EXPECT_EQ(group.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(std::string(group.status().message()), HasSubstr("rank 1 of 2 in epoch 4"));
+  EXPECT_THAT(std::string(group.status().message()), HasSubstr("joining"));
+  EXPECT_THAT(script_.called, ElementsAre("abort"));
+  EXPECT_LE(now_, absl::UnixEpoch() + absl::Seconds(1) + 2 * kTick);
+}
+
+TEST_F(NcclGroupTest, WhatIsUnderWayIsAwaitedAndAGroupIsLeftInAnOrderlyWay) {
+  {
+    const auto group = *Join();
+    script_.states = {ncclInProgress, ncclSuccess};
+    EXPECT_TRUE(Reduce(*group).ok());
+    script_.call = ncclSuccess;
+    EXPECT_TRUE(group->AllGather(nullptr, nullptr, 8, BucketType::kBFloat16, Soon()).ok());
+    EXPECT_TRUE(group->Await(Soon()).ok());
+  }
+  EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "all-gather", "finalize", "destroy"));
+}
+
+TEST_F(NcclGroupTest, ALostRankIsUnavailableAndTheGroupIsAbortedOnce) {
+  {
+    const auto group = *Join();
+    script_.states = {ncclInProgress, ncclRemoteError};
+    const absl::Status lost = Reduce(*group);
+    EXPECT_EQ(lost.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(lost.message()), HasSubstr("remote error"));
+    script_.states = {ncclSuccess};
+    EXPECT_EQ(Reduce(*group), lost) << "it is not used any more";
+    EXPECT_EQ(group->Await(Soon()), lost);
+    group->Abort();
+  }
+  EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "abort"));
+}
+
+TEST_F(NcclGroupTest, AStreamThatHangsEndsInAnAbortAtTheDeadline) {
+  const auto group = *Join();
+  ASSERT_TRUE(Reduce(*group).ok());
+  script_.stream = cudaErrorNotReady;
+  EXPECT_EQ(group->Await(Soon()).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "abort"));
+}
+
+TEST_F(NcclGroupTest, ACallThatIsRefusedAbortsIt) {
+  const auto group = *Join();
+  script_.call = ncclInvalidUsage;
+  EXPECT_EQ(Reduce(*group).code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "abort"));
+}
+
+TEST_F(NcclGroupTest, AnAbortFromAnotherThreadEndsAWait) {
+  const auto group = *Join();
+  script_.stream = cudaErrorNotReady;
+  pause_ = [&] { group->Abort(); };
+  EXPECT_EQ(group->Await(Soon()).code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(script_.called, ElementsAre("abort"));
+}
+
+TEST_F(NcclGroupTest, AnIdOfAnotherSizeIsRefused) {
+  DeviceGroup::Options options;
+  options.id = "short";
+  EXPECT_EQ(NcclGroup::Join(kApi, nullptr, options, Soon(), NcclGroup::RealClock()).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(script_.called, IsEmpty());
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,41 @@
+#ifndef PARLEY_WORKER_DEVICE_CHOSEN_DEVICE_H_
+#define PARLEY_WORKER_DEVICE_CHOSEN_DEVICE_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/device/plugin.h"
+
+namespace parley {
+
+// Where a worker computes: chosen from its job's `device` before it joins, opened when it knows its
+// place among the workers. The main's.
+class ChosenDevice {
+ public:
+  // plugin: libparley_cuda.so's path. FailedPrecondition where the job asks for CUDA and something
+  // is missing for it: says what, in one line.
+  static absl::StatusOr<ChosenDevice> Choose(Device asked, const std::string& plugin);
+
+  // A GPU, else the CPU.
+  bool is_gpu() const { return plugin_ != nullptr; }
+  // Why the CPU was chosen where the job leaves it open; else empty.
+  const std::string& why_cpu() const { return why_cpu_; }
+
+  // GPU number `ordinal`, modulo how many there are: the workers of a machine share them out. Where
+  // is_gpu().
+  absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(uint32_t ordinal) const;
+
+ private:
+  const DevicePlugin* plugin_ = nullptr;
+  int gpus_ = 0;
+  std::string why_cpu_;
+};
+
+// libparley_cuda.so beside this program.
+std::string DevicePluginPath();
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_CHOSEN_DEVICE_H_

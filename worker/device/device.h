@@ -1,0 +1,101 @@
+#ifndef PARLEY_WORKER_DEVICE_DEVICE_H_
+#define PARLEY_WORKER_DEVICE_DEVICE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker/device/device_buffer.h"
+#include "worker/device/kernels.h"
+
+namespace parley {
+
+// Work on one stream is done in the order in which it was given; work on different streams only
+// events order.
+enum class StreamId : uint8_t {
+  kCompute,        // forward and backward, and the kernels that touch their tensors
+  kToHost,         // copies of gradients
+  kToDevice,       // copies of parameters
+  kCommunication,  // among the devices of a node
+};
+inline constexpr size_t kStreamCount = 4;
+absl::string_view StreamName(StreamId stream);
+
+// A place in the work of a stream; made by a device and used with that one.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+};
+
+// A GPU as the worker's own code sees it: memory, four streams and events; no CUDA, no LibTorch.
+// The CUDA implementation lies in the plugin (worker/cuda), FakeDevice checks the order of what its
+// callers do. All but Await only give work to a stream and return. There is no wait for the
+// whole device: a step must not need one. Thread-safe.
+//
+// Errors, alike for all methods: ResourceExhausted where there is no memory, DeadlineExceeded where
+// a wait was too long, else Internal with what the device said. After an Internal one the device is
+// not to be used any more.
+class ComputeDevice {
+ public:
+  virtual ~ComputeDevice() = default;
+
+  // "cuda:0 (NVIDIA H100)", for messages.
+  virtual const std::string& name() const = 0;
+  // What LibTorch calls it, whose tensors lie in its memory: "cuda:0".
+  virtual std::string torch_device() const = 0;
+
+  struct Memory {
+    size_t free = 0;
+    size_t total = 0;
+  };
+  virtual absl::StatusOr<Memory> memory() = 0;
+
+  // The device's memory, 256-byte aligned. ResourceExhausted names `what`, the bytes and the
+  // device.
+  virtual absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) = 0;
+  // The host's memory, pinned, which the device copies from and to while the host goes on.
+  virtual absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) = 0;
+
+  // `host` is pinned memory, and must stay as it is until the copy is done.
+  virtual absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
+                                  size_t bytes) = 0;
+  virtual absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                                    size_t bytes) = 0;
+
+  // bucket[offset + i] = tensor[i] * scale, rounded to the nearest where it is bfloat16.
+  virtual absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
+                            BucketType type, std::byte* bucket) = 0;
+  // tensor[i] = bucket[offset + i].
+  virtual absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
+                              const std::byte* bucket) = 0;
+  // values[i] *= factor; *bad is made 1 where one of them was an infinity or a NaN before, and else
+  // left as it is. All are of the device.
+  virtual absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
+                               uint32_t* bad) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
+  // The event is from now on where the stream's work ends now.
+  virtual absl::Status Record(DeviceEvent& event, StreamId stream) = 0;
+  // What the stream is given from now on begins when the event, as last recorded, has passed.
+  virtual absl::Status Wait(StreamId stream, const DeviceEvent& event) = 0;
+  // The host waits for the event, as last recorded.
+  virtual absl::Status Await(const DeviceEvent& event, absl::Time deadline) = 0;
+
+  // The host reads or writes pinned memory now: for a device that checks the order.
+  virtual void HostReads(const std::byte* /*memory*/, size_t /*bytes*/) {}
+  virtual void HostWrites(const std::byte* /*memory*/, size_t /*bytes*/) {}
+};
+
+// What Allocate and AllocatePinned say where there is no room.
+absl::Status OutOfMemory(const std::string& device, absl::string_view what, size_t bytes,
+                         ComputeDevice::Memory memory);
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_DEVICE_H_

@@ -1,0 +1,47 @@
+#ifndef PARLEY_WORKER_DEVICE_DEVICE_GROUP_H_
+#define PARLEY_WORKER_DEVICE_DEVICE_GROUP_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "worker/device/kernels.h"
+
+namespace parley {
+
+// The devices of a node that reduce together, as one rank of them sees it: of one epoch of the
+// group. When a rank is lost, all others get an error, abort, and join another group with the next
+// epoch. The methods give work to the communication stream of the rank's device; no call waits
+// longer than its deadline. All ranks call them in the same order. One thread, but for Abort.
+//
+// Errors: DeadlineExceeded where the others did not answer in time, Unavailable where one of them
+// or the way to it is lost, Cancelled after Abort, else Internal. After any error the group is
+// aborted, and all further calls say so.
+class DeviceGroup {
+ public:
+  struct Options {
+    std::string id;      // from MakeId of rank 0, the same for all
+    uint64_t epoch = 0;  // of the group, for messages
+    uint32_t rank = 0;
+    uint32_t ranks = 1;
+  };
+  virtual ~DeviceGroup() = default;
+
+  // Rank r receives the sum of all ranks' values [r * count, (r + 1) * count). All memory is the
+  // device's.
+  virtual absl::Status ReduceScatter(const std::byte* send, std::byte* receive, uint64_t count,
+                                     BucketType type, absl::Time deadline) = 0;
+  // All ranks receive rank r's values at [r * count, (r + 1) * count).
+  virtual absl::Status AllGather(const std::byte* send, std::byte* receive, uint64_t count,
+                                 BucketType type, absl::Time deadline) = 0;
+  // Waits until what was asked for is done, and looks for lost ranks meanwhile.
+  virtual absl::Status Await(absl::Time deadline) = 0;
+  // Ends what is under way, wherever it hangs. Any thread.
+  virtual void Abort() = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_DEVICE_GROUP_H_

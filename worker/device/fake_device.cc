@@ -1,0 +1,223 @@
+#include "worker/device/fake_device.h"
+
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/device/kernels_reference.h"
+
+namespace parley {
+namespace {
+
+Range Bytes(const void* begin, size_t bytes) {
+  return {static_cast<const std::byte*>(begin), bytes};
+}
+
+// Where the pieces lie in a bucket, and their tensors.
+std::vector<Range> InBucket(absl::Span<const Piece> pieces, BucketType type,
+                            const std::byte* bucket) {
+  std::vector<Range> ranges;
+  for (const Piece& piece : pieces) {
+    const size_t each = BucketElementBytes(type);
+    ranges.push_back(Bytes(bucket + piece.offset * each, piece.count * each));
+  }
+  return ranges;
+}
+
+std::vector<Range> InTensors(absl::Span<const Piece> pieces) {
+  std::vector<Range> ranges;
+  for (const Piece& piece : pieces) {
+    ranges.push_back(Bytes(piece.tensor, piece.count * sizeof(float)));
+  }
+  return ranges;
+}
+
+}  // namespace
+
+class FakeDevice::Event final : public DeviceEvent {
+ public:
+  bool recorded = false;
+  StreamId stream = StreamId::kCompute;
+  uint64_t until = 0;
+  OrderCheck::Clock clock = {};
+};
+
+absl::StatusOr<ComputeDevice::Memory> FakeDevice::memory() {
+  absl::MutexLock lock(&mu_);
+  return Memory{options_.memory_bytes - used_, options_.memory_bytes};
+}
+
+absl::StatusOr<DeviceBuffer> FakeDevice::GiveOut(absl::string_view what, size_t bytes,
+                                                 bool pinned) {
+  constexpr size_t kAlignment = 256;
+  absl::MutexLock lock(&mu_);
+  if (bytes > options_.memory_bytes - used_) {
+    return OutOfMemory(name_, what, bytes,
+                       Memory{options_.memory_bytes - used_, options_.memory_bytes});
+  }
+  const size_t rounded = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  auto* const data =
+      static_cast<std::byte*>(std::aligned_alloc(kAlignment, rounded == 0 ? kAlignment : rounded));
+  used_ += bytes;
+  ++allocations_;
+  order_.Add({data, bytes}, std::string(what), pinned);
+  return DeviceBuffer(data, bytes, [this, bytes](std::byte* freed) {
+    absl::MutexLock freeing(&mu_);
+    order_.Remove(freed);
+    used_ -= bytes;
+    // Work that was not awaited may still use it.
+    bool idle = true;
+    for (size_t i = 0; i < kStreamCount; ++i) {
+      idle = DoUntil(static_cast<StreamId>(i), streams_[i].given) && idle;
+    }
+    if (idle) std::free(freed);
+  });
+}
+
+absl::StatusOr<DeviceBuffer> FakeDevice::Allocate(absl::string_view what, size_t bytes) {
+  return GiveOut(what, bytes, false);
+}
+
+absl::StatusOr<DeviceBuffer> FakeDevice::AllocatePinned(absl::string_view what, size_t bytes) {
+  return GiveOut(what, bytes, true);
+}
+
+absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
+                            const std::vector<Range>& reads, const std::vector<Range>& writes,
+                            std::function<void()> run) {
+  absl::MutexLock lock(&mu_);
+  order_.Use(static_cast<size_t>(stream), what, reads, writes);
+  Give(stream, {std::move(run), stream, 0});
+  return absl::OkStatus();
+}
+
+absl::Status FakeDevice::CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
+                                    size_t bytes) {
+  return Do(stream, "copying to the host", {Bytes(device, bytes)}, {Bytes(host, bytes)},
+            [=] { std::memcpy(host, device, bytes); });
+}
+
+absl::Status FakeDevice::CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                                      size_t bytes) {
+  return Do(stream, "copying to the device", {Bytes(host, bytes)}, {Bytes(device, bytes)},
+            [=] { std::memcpy(device, host, bytes); });
+}
+
+absl::Status FakeDevice::Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
+                              BucketType type, std::byte* bucket) {
+  std::vector<Piece> kept(pieces.begin(), pieces.end());
+  return Do(stream, "packing", InTensors(pieces), InBucket(pieces, type, bucket),
+            [=] { PackReference(kept, scale, type, bucket); });
+}
+
+absl::Status FakeDevice::Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
+                                const std::byte* bucket) {
+  std::vector<Piece> kept(pieces.begin(), pieces.end());
+  return Do(stream, "unpacking", InBucket(pieces, type, bucket), InTensors(pieces),
+            [=] { UnpackReference(kept, type, bucket); });
+}
+
+absl::Status FakeDevice::Unscale(StreamId stream, float* values, uint64_t count, float factor,
+                                 uint32_t* bad) {
+  return Do(stream, "unscaling", {},
+            {Bytes(values, count * sizeof(float)), Bytes(bad, sizeof *bad)},
+            [=] { UnscaleReference(values, count, factor, bad); });
+}
+
+absl::Status FakeDevice::Compute(StreamId stream, const std::string& what,
+                                 const std::vector<Range>& reads, const std::vector<Range>& writes,
+                                 std::function<void()> run) {
+  return Do(stream, what, reads, writes, std::move(run));
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> FakeDevice::MakeEvent() {
+  return std::make_unique<Event>();
+}
+
+absl::Status FakeDevice::Record(DeviceEvent& event, StreamId stream) {
+  auto& own = static_cast<Event&>(event);
+  absl::MutexLock lock(&mu_);
+  own.recorded = true;
+  own.stream = stream;
+  own.until = Of(stream).given;
+  own.clock = order_.Record(static_cast<size_t>(stream));
+  return absl::OkStatus();
+}
+
+absl::Status FakeDevice::Wait(StreamId stream, const DeviceEvent& event) {
+  const auto& own = static_cast<const Event&>(event);
+  absl::MutexLock lock(&mu_);
+  if (!own.recorded) order_.Say("a stream waits for an event that was never recorded");
+  order_.Join(static_cast<size_t>(stream), own.clock);
+  Give(stream, {nullptr, own.stream, own.until});
+  return absl::OkStatus();
+}
+
+void FakeDevice::Give(StreamId stream, Work work) {
+  Stream& to = Of(stream);
+  to.work.push_back(std::move(work));
+  ++to.given;
+  if (options_.for_tensors_of_the_cpu && stream == StreamId::kCompute) DoUntil(stream, to.given);
+}
+
+bool FakeDevice::DoUntil(StreamId stream, uint64_t until) {
+  Stream& of = Of(stream);
+  while (of.done < until) {
+    if (of.stalled) return false;
+    const Work work = of.work.front();
+    if (work.run != nullptr) {
+      work.run();
+    } else if (!DoUntil(work.after, work.until)) {
+      return false;
+    }
+    of.work.pop_front();
+    ++of.done;
+  }
+  return true;
+}
+
+absl::Status FakeDevice::Await(const DeviceEvent& event, absl::Time /*deadline*/) {
+  const auto& own = static_cast<const Event&>(event);
+  absl::MutexLock lock(&mu_);
+  ++awaits_;
+  if (!own.recorded) order_.Say("the host waits for an event that was never recorded");
+  if (!DoUntil(own.stream, own.until)) {
+    return absl::DeadlineExceededError(
+        absl::StrCat(name_, ": stream [", StreamName(own.stream), "] has not come so far"));
+  }
+  order_.Join(OrderCheck::kHost, own.clock);
+  return absl::OkStatus();
+}
+
+void FakeDevice::HostReads(const std::byte* memory, size_t bytes) {
+  absl::MutexLock lock(&mu_);
+  order_.Use(OrderCheck::kHost, "reading", {{memory, bytes}}, {});
+}
+
+void FakeDevice::HostWrites(const std::byte* memory, size_t bytes) {
+  absl::MutexLock lock(&mu_);
+  order_.Use(OrderCheck::kHost, "writing", {}, {{memory, bytes}});
+}
+
+std::vector<std::string> FakeDevice::violations() const {
+  absl::MutexLock lock(&mu_);
+  return order_.violations();
+}
+
+size_t FakeDevice::awaits() const {
+  absl::MutexLock lock(&mu_);
+  return awaits_;
+}
+
+size_t FakeDevice::allocations() const {
+  absl::MutexLock lock(&mu_);
+  return allocations_;
+}
+
+void FakeDevice::Stall(StreamId stream) {
+  absl::MutexLock lock(&mu_);
+  Of(stream).stalled = true;
+}
+
+}  // namespace parley

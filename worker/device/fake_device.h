@@ -1,0 +1,107 @@
+#ifndef PARLEY_WORKER_DEVICE_FAKE_DEVICE_H_
+#define PARLEY_WORKER_DEVICE_FAKE_DEVICE_H_
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/device/device.h"
+#include "worker/device/order_check.h"
+
+namespace parley {
+
+// A device in plain memory, for tests of what drives one. It does each stream's work as late as it
+// may (when an event that comes after it is awaited), so that who forgets to wait sees stale
+// values; and whatever the values are, OrderCheck says which two uses of the same memory nothing
+// has put in an order. All threads of the host count as one. Thread-safe.
+class FakeDevice : public ComputeDevice {
+ public:
+  struct Options {
+    size_t memory_bytes = 1 << 30;
+    // LibTorch's tensors on the CPU count as the device's, and what LibTorch does with them as work
+    // of the compute stream. So that stream does at once what it is given, and waits where it is
+    // told to; and memory that the device has not given out is nobody's concern.
+    bool for_tensors_of_the_cpu = false;
+  };
+  FakeDevice() : FakeDevice(Options()) {}
+  explicit FakeDevice(const Options& options) : options_(options) {
+    if (options.for_tensors_of_the_cpu) order_.IgnoreOtherMemory();
+  }
+
+  const std::string& name() const override { return name_; }
+  std::string torch_device() const override { return "cpu"; }
+  absl::StatusOr<Memory> memory() override;
+  absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
+  absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;
+  absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
+                          size_t bytes) override;
+  absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                            size_t bytes) override;
+  absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
+                    std::byte* bucket) override;
+  absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
+                      const std::byte* bucket) override;
+  absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
+                       uint32_t* bad) override;
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override;
+  absl::Status Record(DeviceEvent& event, StreamId stream) override;
+  absl::Status Wait(StreamId stream, const DeviceEvent& event) override;
+  absl::Status Await(const DeviceEvent& event, absl::Time deadline) override;
+  void HostReads(const std::byte* memory, size_t bytes) override;
+  void HostWrites(const std::byte* memory, size_t bytes) override;
+
+  // A kernel of the test's own: what forward and backward do.
+  absl::Status Compute(StreamId stream, const std::string& what, const std::vector<Range>& reads,
+                       const std::vector<Range>& writes, std::function<void()> run);
+
+  // What nothing has put in an order, and other misuse; one line each.
+  std::vector<std::string> violations() const;
+  // How often the host has waited, and memory was allocated.
+  size_t awaits() const;
+  size_t allocations() const;
+  // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once.
+  void Stall(StreamId stream);
+
+ private:
+  class Event;
+  struct Work {
+    std::function<void()> run;            // empty: it only waits
+    StreamId after = StreamId::kCompute;  // the stream it waits for,
+    uint64_t until = 0;                   // until so much of its work is done
+  };
+  struct Stream {
+    std::deque<Work> work;  // not done
+    uint64_t given = 0;
+    uint64_t done = 0;
+    bool stalled = false;
+  };
+
+  absl::StatusOr<DeviceBuffer> GiveOut(absl::string_view what, size_t bytes, bool pinned);
+  absl::Status Do(StreamId stream, const std::string& what, const std::vector<Range>& reads,
+                  const std::vector<Range>& writes, std::function<void()> run);
+  // Does the stream's work up to there; false where a stall is in the way.
+  bool DoUntil(StreamId stream, uint64_t until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Give(StreamId stream, Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  Stream& Of(StreamId stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return streams_[static_cast<size_t>(stream)];
+  }
+
+  const std::string name_ = "fake:0";
+  const Options options_;
+  mutable absl::Mutex mu_;
+  std::array<Stream, kStreamCount> streams_ ABSL_GUARDED_BY(mu_);
+  OrderCheck order_ ABSL_GUARDED_BY(mu_);
+  size_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t awaits_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_FAKE_DEVICE_H_

@@ -1,0 +1,98 @@
+#include "worker/device/gradient_path.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+
+absl::StatusOr<std::unique_ptr<GradientPath>> GradientPath::Make(ComputeDevice& device,
+                                                                 const Options& options) {
+  auto path = absl::WrapUnique(new GradientPath(device));
+  auto ring =
+      DeviceRing::Make(device, "buckets of gradients", options.packed, options.bucket_bytes);
+  if (!ring.ok()) return ring.status();
+  {
+    absl::MutexLock lock(&path->order_mu_);
+    path->ring_ = *std::move(ring);
+  }
+  path->staging_ = std::make_unique<Staging>(device, "buckets of gradients", options.bucket_bytes,
+                                             options.most_pinned);
+  return path;
+}
+
+GradientPath::~GradientPath() {
+  // A device that does not answer within a minute is lost, and nobody reads that memory.
+  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  absl::MutexLock lock(&mu_);
+  for (const Sent& sent : sent_) {
+    if (!device_.Await(*sent.copied, deadline).ok()) break;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> GradientPath::TakeEvent() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (!events_.empty()) {
+      auto event = std::move(events_.back());
+      events_.pop_back();
+      return event;
+    }
+  }
+  return device_.MakeEvent();
+}
+
+absl::Status GradientPath::Send(size_t bucket, absl::Span<const Piece> pieces, float scale,
+                                BucketType type, size_t bytes, absl::Time deadline) {
+  if (bytes > staging_->block_bytes()) {
+    return absl::InvalidArgumentError("a bucket of gradients is larger than its memory");
+  }
+  const auto block = staging_->Take(deadline);
+  if (!block.ok()) return block.status();
+  auto event = TakeEvent();
+  if (!event.ok()) return event.status();
+
+  absl::MutexLock order(&order_mu_);
+  const auto packed = ring_->Take(StreamId::kCompute);
+  if (!packed.ok()) return packed.status();
+  std::byte* const from = ring_->block(*packed);
+  absl::Status status = device_.Pack(StreamId::kCompute, pieces, scale, type, from);
+  if (status.ok()) status = device_.Record(**event, StreamId::kCompute);
+  if (status.ok()) status = device_.Wait(StreamId::kToHost, **event);
+  if (status.ok()) {
+    status = device_.CopyToHost(StreamId::kToHost, staging_->block(*block), from, bytes);
+  }
+  if (status.ok()) status = ring_->Release(*packed, StreamId::kToHost);
+  // The stream that waits for it has been told: the event can say another thing now.
+  if (status.ok()) status = device_.Record(**event, StreamId::kToHost);
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  sent_.push_back({bucket, *block, bytes, *std::move(event)});
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> GradientPath::Deliver(absl::Time deadline, Push push) {
+  Sent sent;
+  {
+    absl::MutexLock lock(&mu_);
+    if (sent_.empty()) return false;
+    sent = std::move(sent_.front());
+    sent_.pop_front();
+  }
+  if (absl::Status status = device_.Await(*sent.copied, deadline); !status.ok()) {
+    absl::MutexLock lock(&mu_);
+    sent_.push_front(std::move(sent));  // its copy may still come
+    return status;
+  }
+  const std::byte* const values = staging_->block(sent.block);
+  device_.HostReads(values, sent.bytes);
+  const absl::Status pushed = push(sent.bucket, absl::MakeConstSpan(values, sent.bytes));
+  staging_->Release(sent.block);
+  absl::MutexLock lock(&mu_);
+  events_.push_back(std::move(sent.copied));
+  if (!pushed.ok()) return pushed;
+  return true;
+}
+
+}  // namespace parley

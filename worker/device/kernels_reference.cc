@@ -1,0 +1,50 @@
+#include "worker/device/kernels_reference.h"
+
+#include <cmath>
+#include <cstring>
+
+#include "common/tensor.h"
+
+namespace parley {
+
+size_t BucketElementBytes(BucketType type) { return type == BucketType::kFloat32 ? 4 : 2; }
+
+void PackReference(absl::Span<const Piece> pieces, float scale, BucketType type,
+                   std::byte* bucket) {
+  for (const Piece& piece : pieces) {
+    std::byte* to = bucket + piece.offset * BucketElementBytes(type);
+    for (uint64_t i = 0; i < piece.count; ++i, to += BucketElementBytes(type)) {
+      const float value = piece.tensor[i] * scale;
+      if (type == BucketType::kFloat32) {
+        std::memcpy(to, &value, sizeof value);
+      } else {
+        const uint16_t rounded = FloatToBFloat16(value);
+        std::memcpy(to, &rounded, sizeof rounded);
+      }
+    }
+  }
+}
+
+void UnpackReference(absl::Span<const Piece> pieces, BucketType type, const std::byte* bucket) {
+  for (const Piece& piece : pieces) {
+    const std::byte* from = bucket + piece.offset * BucketElementBytes(type);
+    for (uint64_t i = 0; i < piece.count; ++i, from += BucketElementBytes(type)) {
+      if (type == BucketType::kFloat32) {
+        std::memcpy(&piece.tensor[i], from, sizeof(float));
+      } else {
+        uint16_t rounded = 0;
+        std::memcpy(&rounded, from, sizeof rounded);
+        piece.tensor[i] = BFloat16ToFloat(rounded);
+      }
+    }
+  }
+}
+
+void UnscaleReference(float* values, uint64_t count, float factor, uint32_t* bad) {
+  for (uint64_t i = 0; i < count; ++i) {
+    if (!std::isfinite(values[i])) *bad = 1;
+    values[i] *= factor;
+  }
+}
+
+}  // namespace parley

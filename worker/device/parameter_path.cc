@@ -1,0 +1,51 @@
+#include "worker/device/parameter_path.h"
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+
+namespace parley {
+
+absl::StatusOr<std::unique_ptr<ParameterPath>> ParameterPath::Make(ComputeDevice& device,
+                                                                   const Options& options) {
+  auto path = absl::WrapUnique(new ParameterPath(device));
+  auto ring =
+      DeviceRing::Make(device, "buckets of parameters", options.landing, options.bucket_bytes);
+  if (!ring.ok()) return ring.status();
+  path->ring_ = *std::move(ring);
+  path->staging_ = std::make_unique<Staging>(device, "buckets of parameters", options.bucket_bytes,
+                                             options.most_pinned);
+  auto landed = device.MakeEvent();
+  if (!landed.ok()) return landed.status();
+  path->landed_ = *std::move(landed);
+  return path;
+}
+
+absl::Status ParameterPath::Bring(
+    absl::Span<const Piece> pieces, BucketType type, size_t bytes, absl::Time deadline,
+    absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill) {
+  if (bytes > ring_->block_bytes()) {
+    return absl::InvalidArgumentError("a bucket of parameters is larger than its memory");
+  }
+  const auto block = staging_->Take(deadline);
+  if (!block.ok()) return block.status();
+  std::byte* const values = staging_->block(*block);
+  device_.HostWrites(values, bytes);
+  if (absl::Status status = fill(absl::MakeSpan(values, bytes)); !status.ok()) {
+    staging_->Release(*block);
+    return status;
+  }
+
+  const auto landing = ring_->Take(StreamId::kToDevice);
+  if (!landing.ok()) return landing.status();
+  std::byte* const to = ring_->block(*landing);
+  absl::Status status = device_.CopyToDevice(StreamId::kToDevice, to, values, bytes);
+  if (status.ok()) status = staging_->ReleaseAfter(*block, StreamId::kToDevice);
+  if (status.ok()) status = device_.Record(*landed_, StreamId::kToDevice);
+  if (status.ok()) status = device_.Wait(StreamId::kCompute, *landed_);
+  if (status.ok()) status = device_.Unpack(StreamId::kCompute, pieces, type, to);
+  if (status.ok()) status = ring_->Release(*landing, StreamId::kCompute);
+  return status;
+}
+
+}  // namespace parley

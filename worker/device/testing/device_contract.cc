@@ -1,0 +1,279 @@
+// What every ComputeDevice does: linked by a test of the fake one and, with the tag gpu, of a CUDA
+// one.
+#include "worker/device/testing/device_contract.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/base/casts.h"
+#include "absl/time/clock.h"
+#include "worker/device/gradient_path.h"
+#include "worker/device/kernels_reference.h"
+#include "worker/device/parameter_path.h"
+
+namespace parley {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr StreamId kCompute = StreamId::kCompute;
+
+class DeviceContract : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto device = MakeDeviceUnderTest();
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+    event_ = *device_->MakeEvent();
+  }
+
+  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+  // Until all that the stream was given is done.
+  void Finish(StreamId stream) {
+    ASSERT_TRUE(device_->Record(*event_, stream).ok());
+    const absl::Status status = device_->Await(*event_, Soon());
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
+  template <class T>
+  DeviceBuffer OnDevice(const std::vector<T>& values) {
+    const size_t bytes = values.size() * sizeof(T);
+    DeviceBuffer pinned = *device_->AllocatePinned("test", bytes);
+    DeviceBuffer memory = *device_->Allocate("test", bytes);
+    std::memcpy(pinned.data(), values.data(), bytes);
+    EXPECT_TRUE(device_->CopyToDevice(kCompute, memory.data(), pinned.data(), bytes).ok());
+    Finish(kCompute);
+    return memory;
+  }
+
+  template <class T>
+  std::vector<T> ToHost(const std::byte* memory, size_t count) {
+    std::vector<T> values(count);
+    DeviceBuffer pinned = *device_->AllocatePinned("test", count * sizeof(T));
+    EXPECT_TRUE(device_->CopyToHost(kCompute, pinned.data(), memory, count * sizeof(T)).ok());
+    Finish(kCompute);
+    std::memcpy(values.data(), pinned.data(), count * sizeof(T));
+    return values;
+  }
+
+  // Of all sizes, with what rounds badly, infinities and NaN among them.
+  static std::vector<float> Values(size_t count) {
+    std::mt19937 random(7);
+    std::vector<float> values(count);
+    for (float& value : values) {
+      const uint32_t bits = random();
+      std::memcpy(&value, &bits, sizeof value);
+    }
+    const float special[] = {0.0f,
+                             -0.0f,
+                             1.0f,
+                             1.00390625f,  // half way between two bfloat16
+                             1.01171875f,
+                             std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN(),
+                             std::numeric_limits<float>::max(),
+                             std::numeric_limits<float>::denorm_min()};
+    for (size_t i = 0; i < std::size(special) && i < count; ++i) values[i] = special[i];
+    return values;
+  }
+
+  static bool IsNan(uint16_t bfloat16) { return (bfloat16 & 0x7fff) > 0x7f80; }
+  static bool IsNan(float value) { return std::isnan(value); }
+  static uint32_t Bits(uint16_t bfloat16) { return bfloat16; }
+  static uint32_t Bits(float value) { return absl::bit_cast<uint32_t>(value); }
+
+  // The same bits, or NaN both.
+  template <class T>
+  static void ExpectSame(const std::vector<T>& got, const std::vector<T>& expected) {
+    ASSERT_EQ(got.size(), expected.size());
+    for (size_t i = 0; i < got.size(); ++i) {
+      if (IsNan(got[i]) && IsNan(expected[i])) continue;
+      ASSERT_EQ(Bits(got[i]), Bits(expected[i]))
+          << "value " << i << ": " << got[i] << ", not " << expected[i];
+    }
+  }
+
+  // Cuts `count` values of a tensor at `memory` into pieces of uneven sizes, `pieces` of them,
+  // which lie in the bucket the other way round.
+  static std::vector<Piece> Cut(float* memory, size_t count, size_t pieces) {
+    std::vector<Piece> cut;
+    size_t at = 0;
+    for (size_t i = 0; i < pieces; ++i) {
+      const size_t end = i + 1 == pieces ? count : count * (i + 1) * (i + 1) / (pieces * pieces);
+      cut.push_back({memory + at, count - end, end - at});
+      at = end;
+    }
+    return cut;
+  }
+
+  template <class T>
+  void PackAndCompare(BucketType type, size_t count, size_t pieces, float scale) {
+    std::vector<float> values = Values(count);
+    std::vector<T> expected(count);
+    PackReference(Cut(values.data(), count, pieces), scale, type,
+                  reinterpret_cast<std::byte*>(expected.data()));
+    DeviceBuffer tensor = OnDevice(values);
+    DeviceBuffer bucket = OnDevice(std::vector<T>(count));
+    const auto cut = Cut(reinterpret_cast<float*>(tensor.data()), count, pieces);
+    ASSERT_TRUE(device_->Pack(kCompute, cut, scale, type, bucket.data()).ok());
+    ExpectSame(ToHost<T>(bucket.data(), count), expected);
+
+    // And back into another tensor.
+    std::vector<float> unpacked(count);
+    UnpackReference(Cut(unpacked.data(), count, pieces), type,
+                    reinterpret_cast<const std::byte*>(expected.data()));
+    DeviceBuffer back = OnDevice(std::vector<float>(count));
+    const auto to = Cut(reinterpret_cast<float*>(back.data()), count, pieces);
+    ASSERT_TRUE(device_->Unpack(kCompute, to, type, bucket.data()).ok());
+    ExpectSame(ToHost<float>(back.data(), count), unpacked);
+  }
+
+  std::unique_ptr<ComputeDevice> device_;
+  std::unique_ptr<DeviceEvent> event_;
+};
+
+TEST_F(DeviceContract, WhatIsCopiedThereAndBackIsTheSame) {
+  const std::vector<float> values = Values(100'000);
+  const DeviceBuffer memory = OnDevice(values);
+  ExpectSame(ToHost<float>(memory.data(), values.size()), values);
+}
+
+TEST_F(DeviceContract, MemoryIsAlignedAndCounted) {
+  const ComputeDevice::Memory before = *device_->memory();
+  EXPECT_GT(before.total, 0);
+  const DeviceBuffer memory = *device_->Allocate("test", 8 << 20);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(memory.data()) % 256, 0);
+  EXPECT_LE(device_->memory()->free + (8 << 20), before.free);
+}
+
+TEST_F(DeviceContract, NoRoomNamesTheTensorTheBytesAndTheDevice) {
+  const size_t bytes = size_t{1} << 50;
+  const auto memory = device_->Allocate("decoder.weight", bytes);
+  EXPECT_EQ(memory.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(memory.status().message()), HasSubstr("decoder.weight"));
+  EXPECT_THAT(std::string(memory.status().message()), HasSubstr(std::to_string(bytes)));
+  EXPECT_THAT(std::string(memory.status().message()), HasSubstr(device_->name()));
+  EXPECT_TRUE(device_->Allocate("small", 16).ok()) << "the device goes on";
+}
+
+TEST_F(DeviceContract, PackingAndUnpackingAreTheReferences) {
+  PackAndCompare<float>(BucketType::kFloat32, 50'000, 7, 0.125f);
+  PackAndCompare<uint16_t>(BucketType::kBFloat16, 50'000, 7, 1.0f);
+  PackAndCompare<uint16_t>(BucketType::kBFloat16, 50'000, 7, 1.0f / 3);
+}
+
+TEST_F(DeviceContract, MorePiecesThanALaunchTakesAndEmptyOnesAreMoved) {
+  PackAndCompare<float>(BucketType::kFloat32, 3'000, 200, 1.0f);
+  PackAndCompare<float>(BucketType::kFloat32, 3, 200, 1.0f);
+}
+
+TEST_F(DeviceContract, OneLargePieceIsMovedWhole) {
+  PackAndCompare<float>(BucketType::kFloat32, 9'000'001, 1, 2.0f);
+}
+
+TEST_F(DeviceContract, UnscalingTellsInfinitiesAndNan) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (const float wrong : {infinity, -infinity, std::nanf(""), 1.0f}) {
+    std::vector<float> values(70'000, 3.0f);
+    values[69'999] = wrong;
+    const DeviceBuffer memory = OnDevice(values);
+    const DeviceBuffer bad = OnDevice(std::vector<uint32_t>{0});
+    ASSERT_TRUE(device_
+                    ->Unscale(kCompute, reinterpret_cast<float*>(memory.data()), values.size(),
+                              0.5f, reinterpret_cast<uint32_t*>(bad.data()))
+                    .ok());
+    uint32_t expected = 0;
+    UnscaleReference(values.data(), values.size(), 0.5f, &expected);
+    ExpectSame(ToHost<float>(memory.data(), values.size()), values);
+    EXPECT_EQ(ToHost<uint32_t>(bad.data(), 1).front(), expected);
+    EXPECT_EQ(expected, std::isfinite(wrong) ? 0 : 1);
+  }
+}
+
+TEST_F(DeviceContract, UnscalingLeavesWhatWasFoundBefore) {
+  const DeviceBuffer memory = OnDevice(std::vector<float>{1.0f});
+  const DeviceBuffer bad = OnDevice(std::vector<uint32_t>{1});
+  ASSERT_TRUE(device_
+                  ->Unscale(kCompute, reinterpret_cast<float*>(memory.data()), 1, 1.0f,
+                            reinterpret_cast<uint32_t*>(bad.data()))
+                  .ok());
+  EXPECT_EQ(ToHost<uint32_t>(bad.data(), 1).front(), 1);
+}
+
+TEST_F(DeviceContract, AnEventPutsTheWorkOfTwoStreamsInOrder) {
+  const size_t count = 4 << 20;
+  std::vector<float> values(count, 1.0f);
+  const DeviceBuffer tensor = OnDevice(values);
+  const DeviceBuffer bucket = OnDevice(std::vector<float>(count));
+  const DeviceBuffer pinned = *device_->AllocatePinned("test", count * sizeof(float));
+  const Piece piece = {reinterpret_cast<float*>(tensor.data()), 0, count};
+  for (int turn = 1; turn <= 5; ++turn) {
+    const auto scale = static_cast<float>(turn);
+    ASSERT_TRUE(device_->Pack(kCompute, {piece}, scale, BucketType::kFloat32, bucket.data()).ok());
+    ASSERT_TRUE(device_->Record(*event_, kCompute).ok());
+    ASSERT_TRUE(device_->Wait(StreamId::kToHost, *event_).ok());
+    ASSERT_TRUE(
+        device_->CopyToHost(StreamId::kToHost, pinned.data(), bucket.data(), count * sizeof(float))
+            .ok());
+    Finish(StreamId::kToHost);
+    float last = 0;
+    std::memcpy(&last, pinned.data() + (count - 1) * sizeof(float), sizeof last);
+    EXPECT_EQ(last, scale);
+  }
+}
+
+TEST_F(DeviceContract, ValuesComeAndGradientsGoThroughThePaths) {
+  constexpr size_t kCount = 300'000;
+  constexpr size_t kBytes = kCount * sizeof(float);
+  constexpr size_t kBuckets = 5;
+  auto in = ParameterPath::Make(*device_, {kBytes, 2, 3});
+  auto out = GradientPath::Make(*device_, {kBytes, 2, kBuckets});
+  ASSERT_TRUE(in.ok() && out.ok());
+  std::vector<DeviceBuffer> tensors;
+  for (size_t i = 0; i < kBuckets; ++i) tensors.push_back(*device_->Allocate("tensor", kBytes));
+  for (int step = 1; step <= 4; ++step) {
+    // The value of bucket i is 10 * step + i; it comes back times two.
+    const auto value = [&](size_t i) {
+      return static_cast<float>(10 * step) + static_cast<float>(i);
+    };
+    for (size_t i = 0; i < kBuckets; ++i) {
+      const Piece piece = {reinterpret_cast<float*>(tensors[i].data()), 0, kCount};
+      const auto fill = [&](absl::Span<std::byte> bytes) {
+        const std::vector<float> values(kCount, value(i));
+        std::memcpy(bytes.data(), values.data(), bytes.size());
+        return absl::OkStatus();
+      };
+      ASSERT_TRUE((*in)->Bring({piece}, BucketType::kFloat32, kBytes, Soon(), fill).ok());
+    }
+    for (size_t i = 0; i < kBuckets; ++i) {
+      const Piece piece = {reinterpret_cast<float*>(tensors[i].data()), 0, kCount};
+      ASSERT_TRUE((*out)->Send(i, {piece}, 2, BucketType::kFloat32, kBytes, Soon()).ok());
+    }
+    size_t came = 0;
+    const auto take = [&](size_t bucket, absl::Span<const std::byte> bytes) {
+      std::vector<float> values(kCount);
+      std::memcpy(values.data(), bytes.data(), bytes.size());
+      EXPECT_EQ(values, std::vector<float>(kCount, 2 * value(bucket))) << "step " << step;
+      ++came;
+      return absl::OkStatus();
+    };
+    while (true) {
+      const auto more = (*out)->Deliver(Soon(), take);
+      ASSERT_TRUE(more.ok()) << more.status();
+      if (!*more) break;
+    }
+    EXPECT_EQ(came, kBuckets);
+  }
+}
+
+}  // namespace
+}  // namespace parley

@@ -1,0 +1,92 @@
+#ifndef PARLEY_WORKER_DEVICE_BINDING_H_
+#define PARLEY_WORKER_DEVICE_BINDING_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "client/torch/module_binding.h"
+#include "worker/device/bucket_plan.h"
+#include "worker/device/device.h"
+#include "worker/device/gradient_path.h"
+#include "worker/device/parameter_path.h"
+#include "worker/models/network.h"
+#include "worker/training_binding.h"
+
+namespace parley {
+
+// On a device: the network's tensors lie there, and a ModuleBinding ties their *shadows*, tensors
+// of the same names on the CPU, to the session. Pulled values go from the shadows to the device in
+// buckets (ParameterPath); a bucket of gradients goes to the host as soon as backward has the last
+// one of it (GradientPath), and is pushed when it is there. The host waits for the device at the
+// end of a step only, where it must anyway, bucket by bucket; buffers are copied there too.
+//
+// It owns the shadows and the pinned memory. The network and the device must outlive it; the
+// network stays on the device. The training thread's; LibTorch's threads of backward call the
+// hooks.
+class DeviceBinding final : public TrainingBinding {
+ public:
+  struct Options {
+    uint64_t bucket_elements = 1 << 20;           // float32: 4 MiB
+    absl::Duration patience = absl::Minutes(10);  // with the device: the job's stall_timeout
+  };
+  // Moves the network to the device. InvalidArgument where it has parameters that are not float32.
+  static absl::StatusOr<std::unique_ptr<TrainingBinding>> Make(const Network& network,
+                                                               ComputeDevice& device,
+                                                               const Options& options);
+  ~DeviceBinding() override;
+
+  absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples) override;
+  absl::Status Backward(const at::Tensor& loss, bool last) override;
+  absl::StatusOr<Verdict> Complete(double loss_sum) override;
+  absl::Status Pull(bool ahead) override;
+  absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override;
+  at::Tensor ToNetwork(const at::Tensor& batch) override;
+
+ private:
+  class GradientHook;
+
+  DeviceBinding(const Network& network, ComputeDevice& device, const Options& options);
+  absl::Status Start();
+  void MoveToDevice();
+  bool IsTrained(size_t tensor) const;
+  absl::Time Deadline() const;
+
+  void GradientArrived(size_t tensor);  // a thread of backward
+  absl::Status Send(size_t bucket);
+  absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
+  absl::Status BringParameters();
+  // Between the device and the shadows.
+  absl::Status CopyBuffers(bool to_device);
+
+  const Network& network_;
+  ComputeDevice& device_;
+  const Options options_;
+  at::Device where_;
+
+  std::vector<NamedTensor> shadows_;  // as the network lists its tensors
+  std::vector<at::Tensor> tensors_;   // the network's, on the device; of buffers: undefined
+  BucketPlan plan_;                   // of the parameters
+  std::vector<uint64_t> offset_;      // of a parameter in its bucket, in elements
+  std::unique_ptr<ModuleBinding> binding_;
+  std::unique_ptr<GradientPath> out_;
+  std::unique_ptr<ParameterPath> in_;
+  Session* session_ = nullptr;  // set by Attach
+  bool had_backward_ = false;
+
+  absl::Mutex mu_;
+  bool last_ ABSL_GUARDED_BY(mu_) = false;                      // the backward is the step's last
+  std::vector<at::Tensor> gradients_ ABSL_GUARDED_BY(mu_);      // not sent
+  std::vector<size_t> missing_ ABSL_GUARDED_BY(mu_);            // gradients, of each bucket
+  std::vector<std::vector<size_t>> sent_ ABSL_GUARDED_BY(mu_);  // tensors, of each bucket
+  absl::Status error_ ABSL_GUARDED_BY(mu_);                     // the first in a hook
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_BINDING_H_
