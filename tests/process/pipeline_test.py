@@ -29,7 +29,7 @@ data {{ text {{ train: "book.txt" test_share: 0.2 length: 12 columns: 4 {text} }
 optimizer {{ {optimizer} clip_norm: 0.5 }}
 consistency {{ sync {{ deterministic: true }} }}
 cluster {{ workers: {workers} shards: 2 {cluster} }}
-accumulate: 4
+accumulate: {accumulate}
 threads: 1
 liveness: "{liveness}"
 steps: {steps}
@@ -37,14 +37,38 @@ steps: {steps}
 """
 
 
-def start(where, name, cluster="", rest="", layers=3, model="", text="", workers=1, steps=STEPS, liveness="10s", optimizer="adam { rate: 0.002 }"):
+def start(
+    where,
+    name,
+    cluster="",
+    rest="",
+    layers=3,
+    model="",
+    text="",
+    workers=1,
+    accumulate=4,
+    steps=STEPS,
+    liveness="10s",
+    optimizer="adam { rate: 0.002 }",
+):
     folder = where / name
     folder.mkdir()
     chance = random.Random(SEED)
     words = ["the", "light", "of", "a", "stage", "shone", "and", "it", "was", "good"]
     (folder / "book.txt").write_text(" ".join(chance.choice(words) for _ in range(3000)))
     (folder / "job.textproto").write_text(
-        JOB.format(cluster=cluster, rest=rest, layers=layers, model=model, text=text, workers=workers, steps=steps, liveness=liveness, optimizer=optimizer)
+        JOB.format(
+            cluster=cluster,
+            rest=rest,
+            layers=layers,
+            model=model,
+            text=text,
+            workers=workers,
+            accumulate=accumulate,
+            steps=steps,
+            liveness=liveness,
+            optimizer=optimizer,
+        )
     )
     return Run(folder / "job.textproto")
 
@@ -102,11 +126,25 @@ def chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums(where
         run = start(where, name, **options)
         runs += [alone, run]
         assert alone.wait() == 0 and run.wait() == 0, name
-        got, expected = (safetensors.torch.load(exported(one.out)[0]) for one in (run, alone))
-        assert got.keys() == expected.keys()
-        for tensor, value in expected.items():
-            torch.testing.assert_close(got[tensor], value, rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {tensor}: {text}")
-        print(f"{name}: the same to 1e-5")
+        assert_close(name, run, alone)
+
+
+def assert_close(name, run, other):
+    got, expected = (safetensors.torch.load(exported(one.out)[0]) for one in (run, other))
+    assert got.keys() == expected.keys()
+    for tensor, value in expected.items():
+        torch.testing.assert_close(got[tensor], value, rtol=1e-4, atol=1e-5, msg=lambda text: f"{name}: {tensor}: {text}")
+    print(f"{name}: the same to 1e-5")
+
+
+def pipelines_compute_what_one_process_with_as_many_microbatches_does(where, runs):
+    """The samples of a step are divided in order, and what is dropped out follows from them."""
+    sgd = dict(optimizer="sgd { rate: 0.5 }")
+    alone = start(where, "alone-of-8", accumulate=8, **sgd)
+    two = start(where, "two-of-4", "stages: 2", workers=2, **sgd)
+    runs += [alone, two]
+    assert alone.wait() == 0 and two.wait() == 0
+    assert_close("two pipelines", two, alone)
 
 
 def a_residual_network_is_cut_anywhere(where, runs):
@@ -172,6 +210,7 @@ if __name__ == "__main__":
         every_schedule_computes_what_one_process_does,
         a_skip_connection_goes_over_a_stage,
         chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums,
+        pipelines_compute_what_one_process_with_as_many_microbatches_does,
         a_residual_network_is_cut_anywhere,
         processes_that_are_killed_change_nothing,
     )
