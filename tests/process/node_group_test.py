@@ -19,7 +19,7 @@ from support.jobs import Run, exported, main, scrape, wait_for
 
 WORKERS = 4
 AT_ONCE = 3  # rounds; they mostly wait
-STEPS = 90  # of an undisturbed job of integers: 15 epochs of 6 steps
+took = []  # seconds from the death of a rank to the second step after it
 
 JOB = """
 name: "group"
@@ -105,20 +105,29 @@ def sums_are_exact(seed):
         print(f"seed {seed}")
         chance = random.Random(seed)
         groups = chance.choice([1, 1, 2])
-        job = IntegerJob(where, workers=WORKERS, shards=2, epochs=15, liveness="2s", pause="20ms", elements="300000,1000,7",
+        # A pause is behind the gradients and before the word that all are sent: with a short one most of a step is the rest.
+        pause, epochs = chance.choice([("20ms", 15), ("2ms", 60)])
+        job = IntegerJob(where, workers=WORKERS, shards=2, epochs=epochs, liveness="2s", pause=pause, elements="300000,1000,7",
                          transport=TRANSPORTS[seed % 3], group=WORKERS // groups, extra="max_restarts: 20")
         runs.append(job)
         running = [f"worker-{i}" for i in range(WORKERS)]
-        step = 0
+        step, steps = 0, epochs * 6
         for _ in range(chance.randint(1, 2)):
-            step = chance.randint(step + 1, max(step + 1, STEPS * 2 // 3))
+            step = chance.randint(step + 1, max(step + 1, steps // 2))
             job.wait_for_step(step)
             wait_a_moment(chance)
             victim = chance.choice(running)
-            print(f"  {where.name} step {job.step()}: {groups} group(s), {victim} is killed", flush=True)
+            at = job.step()
             job.send(victim, signal.SIGKILL)
+            began = time.monotonic()
             running.remove(victim)
             running.append(job.start_worker())
+            # The step that is open may have been complete.
+            wait_for("the group to go on", lambda at=at: job.step() > at + 1 or has_ended(job), 60)
+            took.append(time.monotonic() - began)
+            print(f"  {where.name} {groups} group(s), pause {pause}: {victim} killed at step {at}, going on after {took[-1]:.1f} s", flush=True)
+            if has_ended(job):
+                break
         left = running + [name for name in job.processes if not name.startswith("worker")]
         ends = job.wait_for_end(left, 180)
         assert all(code == 0 for code in ends.values()), ends
@@ -127,6 +136,40 @@ def sums_are_exact(seed):
 
     test.__name__ = f"sums_are_exact_{seed}"
     return test
+
+
+def has_ended(job):
+    return job.processes[job.ruler].poll() is not None or "phase=FINISHED" in job.coordinator_logs()
+
+
+def a_rank_that_is_stopped_past_its_lease_comes_back(where, runs):
+    """It is fenced, and what it has of the former composition counts no more; nobody else takes its place."""
+    job = IntegerJob(where, workers=WORKERS, shards=2, epochs=15, liveness="2s", pause="20ms", group=WORKERS, extra="max_restarts: 9")
+    runs.append(job)
+    for victim in ("worker-1", "worker-3"):
+        job.wait_for_step(job.step() + 5)
+        lost = job.coordinator_logs().count(" lost ")
+        job.send(victim, signal.SIGSTOP)
+        wait_for(f"the lease of {victim} to end", lambda lost=lost: job.coordinator_logs().count(" lost ") > lost, 30)
+        job.send(victim, signal.SIGCONT)
+    ends = job.wait_for_end(list(job.processes))
+    assert all(code == 0 for code in ends.values()), ends
+    job.check_sums()
+
+
+def a_lost_shard_takes_the_group_back(where, runs):
+    """The job goes back to a checkpoint, and the same processes are a group of the new time."""
+    job = IntegerJob(where, workers=WORKERS, shards=2, epochs=15, liveness="2s", pause="20ms", group=WORKERS, transport="direct",
+                     extra="max_restarts: 9 checkpoint { every_steps: 10 }")
+    runs.append(job)
+    wait_for("a whole checkpoint", lambda: " a checkpoint is whole " in job.coordinator_logs(), 60)
+    job.wait_for_step(job.step() + 5)
+    job.send("shard-1", signal.SIGKILL)
+    job.start_shard()
+    ends = job.wait_for_end([name for name in job.processes if name != "shard-1"])
+    assert all(code == 0 for code in ends.values()), ends
+    assert " all go back to a checkpoint " in job.coordinator_logs()
+    job.check_sums()
 
 
 def wait_a_moment(chance):
@@ -159,6 +202,8 @@ main(
     samples_that_do_not_come_out_even_make_no_difference,
     a_residual_network_has_the_same_bits,
     without_restarts_a_lost_rank_ends_the_job,
+    a_rank_that_is_stopped_past_its_lease_comes_back,
+    a_lost_shard_takes_the_group_back,
     *rounds,
     at_once=AT_ONCE,
 )
