@@ -104,9 +104,9 @@ def sums_are_exact(seed):
     def test(where, runs):
         print(f"seed {seed}")
         chance = random.Random(seed)
-        groups = chance.choice([1, 1, 2])
+        groups = 2 if seed % 4 == 0 else 1
         # A pause is behind the gradients and before the word that all are sent: with a short one most of a step is the rest.
-        pause, epochs = chance.choice([("20ms", 15), ("2ms", 60)])
+        pause, epochs = ("20ms", 15) if seed // 3 % 2 == 0 else ("2ms", 60)
         job = IntegerJob(where, workers=WORKERS, shards=2, epochs=epochs, liveness="2s", pause=pause, elements="300000,1000,7",
                          transport=TRANSPORTS[seed % 3], group=WORKERS // groups, extra="max_restarts: 20")
         runs.append(job)
@@ -117,17 +117,19 @@ def sums_are_exact(seed):
             job.wait_for_step(step)
             wait_a_moment(chance)
             victim = chance.choice(running)
-            at = job.step()
+            leader = job.with_ordinal("shard", 0)
+            lost = job.coordinator_logs().count(" lost ")
             job.send(victim, signal.SIGKILL)
             began = time.monotonic()
             running.remove(victim)
             running.append(job.start_worker())
-            # The step that is open may have been complete.
-            wait_for("the group to go on", lambda at=at: job.step() > at + 1 or has_ended(job), 60)
-            took.append(time.monotonic() - began)
-            print(f"  {where.name} {groups} group(s), pause {pause}: {victim} killed at step {at}, going on after {took[-1]:.1f} s", flush=True)
+            wait_for("the loss to be noticed", lambda lost=lost: job.coordinator_logs().count(" lost ") > lost or has_ended(job), 60)
+            at = job.step(leader)
+            wait_for("the group to go on", lambda at=at, leader=leader: job.step(leader) > at + 1 or has_ended(job), 60)
             if has_ended(job):
                 break
+            took.append(time.monotonic() - began)
+            print(f"  seed {seed}, {groups} group(s), pause {pause}: {victim} killed at step {at}, the second step after {took[-1]:.1f} s", flush=True)
         left = running + [name for name in job.processes if not name.startswith("worker")]
         ends = job.wait_for_end(left, 180)
         assert all(code == 0 for code in ends.values()), ends
@@ -194,16 +196,22 @@ parser.add_argument("--rounds", type=int, default=10)
 parser.add_argument("--seed", type=int, default=20261124)
 parser.add_argument("--only_rounds", action="store_true")
 options = parser.parse_args()
-rounds = [sums_are_exact(options.seed + i) for i in range(options.rounds)]
-if options.only_rounds:
-    main(*rounds, at_once=AT_ONCE)
-main(
-    a_group_computes_what_its_workers_do_alone,
-    samples_that_do_not_come_out_even_make_no_difference,
-    a_residual_network_has_the_same_bits,
-    without_restarts_a_lost_rank_ends_the_job,
-    a_rank_that_is_stopped_past_its_lease_comes_back,
-    a_lost_shard_takes_the_group_back,
-    *rounds,
-    at_once=AT_ONCE,
-)
+tests = [sums_are_exact(options.seed + i) for i in range(options.rounds)]
+if not options.only_rounds:
+    tests += [
+        a_group_computes_what_its_workers_do_alone,
+        samples_that_do_not_come_out_even_make_no_difference,
+        a_residual_network_has_the_same_bits,
+        without_restarts_a_lost_rank_ends_the_job,
+        a_rank_that_is_stopped_past_its_lease_comes_back,
+        a_lost_shard_takes_the_group_back,
+    ]
+try:
+    main(*tests, at_once=AT_ONCE)
+finally:
+    if took:
+        took.sort()
+        print(f"{len(took)} ranks killed: going on after {took[0]:.1f} to {took[-1]:.1f} s, median {took[len(took) // 2]:.1f} s")
+    # A rank may die when nothing is left to do; that is not what this test is for.
+    if options.rounds >= 10 and len(took) < options.rounds / 2:
+        sys.exit(f"only {len(took)} recoveries in {options.rounds} rounds")
