@@ -134,7 +134,13 @@ ComputeMemory PlanCompute(const JobConfig& job, const ModelDescription& model,
                           absl::Span<const Slice> slices) {
   const bool versions = KeptIn(job, model).versions;
   const uint32_t stages = job.cluster().stages();
-  if (stages == 0) return PlanOne(std::nullopt, versions, 0, model, slices);
+  if (stages == 0) {
+    ComputeMemory memory = PlanOne(std::nullopt, versions, 0, model, slices);
+    // What a rank of a node group hands round of the values that it has pulled.
+    const uint32_t group = job.cluster().group();
+    if (group > 1) memory.remote += memory.starting / 2 / group;
+    return memory;
+  }
   const std::optional<uint32_t> delay = DelayOf(job);
   // The versions that its microbatches under way are of, and gradients that wait for their step.
   const uint64_t stashed = delay.has_value() ? *delay + 2 : 0;

@@ -70,6 +70,9 @@ TEST(PlanText, ShowsTheNodeGroupsAndWhatTheirWorkersSend) {
       {"node groups          2 of 2 workers, each on one host; a worker sends 2.00 MiB to 3.00 "
        "MiB in a step",
        "samples of a step    240 (4 workers"});
+  // A worker has a copy of what it hands round.
+  EXPECT_EQ(PlanCompute(job, Model(), {}).remote,
+            PlanCompute(Job(), Model(), {}).remote + PlanCompute(Job(), Model(), {}).starting / 4);
   // A contribution of each group is kept apart, not of each worker.
   EXPECT_EQ(PlanShards(job, Model(), *Place(Model().tensors, 2))[0].step_remote,
             PlanShards(
