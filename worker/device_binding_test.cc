@@ -89,7 +89,7 @@ class DeviceBindingTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<TrainingBinding>> Bind(const Network& network) {
     DeviceBinding::Options options;
-    options.bucket_elements = 6;
+    options.bucket_elements = 5;  // first.weight has 12
     options.patience = absl::Seconds(10);
     return DeviceBinding::Make(network, device_, options);
   }
