@@ -136,6 +136,18 @@ TEST_F(DeviceBindingTest, AGradientThatTheLastMicrobatchLacksIsSentToo) {
   TrainBothWays({torch::randn({4, 3}), torch::randn({2, 3})});
 }
 
+TEST_F(DeviceBindingTest, ParametersAndBuffersThatAreThereAlreadyComeToTheNetwork) {
+  FakeSession session(Plans(1), 0.1);
+  session.initialize = false;
+  session.initial.assign(network_.Tensors().size(), 0.25);
+  const auto binding = *Bind(network_);
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  for (const NamedTensor& named : network_.Tensors()) {
+    if (named.tensor.scalar_type() != at::kFloat) continue;
+    EXPECT_TRUE(at::equal(named.tensor, torch::full_like(named.tensor, 0.25))) << named.name;
+  }
+}
+
 TEST_F(DeviceBindingTest, ASteadyStepAllocatesNothingOfTheDevice) {
   FakeSession session(Plans(5), 0.1);
   const auto binding = *Bind(network_);
