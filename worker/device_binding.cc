@@ -1,6 +1,5 @@
 #include "worker/device_binding.h"
 
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -66,11 +65,6 @@ absl::Status DeviceBinding::Start() {
     elements.push_back(spec.buffer() ? 0 : static_cast<uint64_t>(shadows_[i].tensor.numel()));
   }
   plan_ = PlanBuckets(elements, options_.bucket_elements);
-  offset_.assign(elements.size(), 0);
-  for (const std::vector<size_t>& bucket : plan_.buckets) {
-    uint64_t offset = 0;
-    for (const size_t i : bucket) offset_[i] = std::exchange(offset, offset + elements[i]);
-  }
 
   const size_t bytes = plan_.largest * sizeof(float);
   // Room for a whole step: backward never waits.
@@ -86,8 +80,6 @@ absl::Status DeviceBinding::Start() {
 
 void DeviceBinding::MoveToDevice() {
   absl::MutexLock lock(&mu_);
-  missing_.assign(plan_.buckets.size(), 0);
-  sent_.resize(plan_.buckets.size());
   const std::vector<NamedTensor> listed = network_.Tensors();
   tensors_.resize(listed.size());
   gradients_.resize(listed.size());
@@ -121,13 +113,29 @@ absl::Status DeviceBinding::Attach(Session& session, uint64_t training_samples,
 
 at::Tensor DeviceBinding::ToNetwork(const at::Tensor& batch) { return batch.to(where_); }
 
+void DeviceBinding::BeginBackward(bool last) {
+  had_backward_ = true;
+  sent_.assign(plan_.buckets.size(), {});
+  undelivered_.assign(tensors_.size(), 0);
+  absl::MutexLock lock(&mu_);
+  last_ = last;
+  is_sent_.assign(plan_.buckets.size(), false);
+  missing_.assign(plan_.buckets.size(), 0);
+  unsent_.assign(tensors_.size(), 0);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    unsent_[i] = plan_.buckets_of[i].size();
+    if (!IsTrained(i)) continue;
+    for (const size_t bucket : plan_.buckets_of[i]) ++missing_[bucket];
+  }
+}
+
 void DeviceBinding::GradientArrived(size_t i) {
   const c10::NoGradGuard no_grad;
-  const size_t bucket = plan_.bucket_of[i];
+  std::vector<size_t> whole;
   {
     absl::MutexLock lock(&mu_);
     // LibTorch adds up those of the microbatches.
-    if (!last_ || !error_.ok() || bucket == BucketPlan::kNone) return;
+    if (!last_ || !error_.ok()) return;
     at::Tensor gradient = std::exchange(tensors_[i].mutable_grad(), at::Tensor());
     if (!gradient.defined()) return;
     if (gradient.layout() != c10::kStrided) {
@@ -136,63 +144,54 @@ void DeviceBinding::GradientArrived(size_t i) {
       return;
     }
     gradients_[i] = gradient.contiguous();
-    if (missing_[bucket] == 0 || --missing_[bucket] > 0) return;
+    for (const size_t bucket : plan_.buckets_of[i]) {
+      if (missing_[bucket] > 0 && --missing_[bucket] == 0) whole.push_back(bucket);
+    }
   }
-  absl::Status sent = Send(bucket);
-  absl::MutexLock lock(&mu_);
-  error_.Update(sent);
+  // The last part first: it goes to the host first, as the tensors do.
+  for (size_t k = whole.size(); k-- > 0;) {
+    absl::Status sent = Send(whole[k]);
+    absl::MutexLock lock(&mu_);
+    error_.Update(sent);
+  }
 }
 
 absl::Status DeviceBinding::Send(size_t bucket) {
-  // Until the compute stream has been told to pack them; what it is told later may have their
+  // The compute stream is told to pack them before it can be told anything else that may get their
   // memory.
   std::vector<at::Tensor> kept;
   std::vector<Piece> pieces;
-  uint64_t elements = 0;
   {
     absl::MutexLock lock(&mu_);
-    for (const size_t i : plan_.buckets[bucket]) {
-      at::Tensor gradient = std::exchange(gradients_[i], at::Tensor());
+    if (is_sent_[bucket]) return absl::OkStatus();
+    is_sent_[bucket] = true;
+    for (const BucketPlan::Part& part : plan_.buckets[bucket]) {
+      at::Tensor gradient = gradients_[part.tensor];
+      if (--unsent_[part.tensor] == 0) gradients_[part.tensor] = at::Tensor();
       if (!gradient.defined()) continue;
-      const auto count = static_cast<uint64_t>(gradient.numel());
-      pieces.push_back({gradient.mutable_data_ptr<float>(), offset_[i], count});
-      elements = offset_[i] + count;
-      sent_[bucket].push_back(i);
+      pieces.push_back({gradient.mutable_data_ptr<float>() + part.begin, part.offset, part.count});
       kept.push_back(std::move(gradient));
+      sent_[bucket].push_back(part);
+      ++undelivered_[part.tensor];
     }
   }
   if (pieces.empty()) return absl::OkStatus();
-  return out_->Send(bucket, pieces, /*scale=*/1, BucketType::kFloat32, elements * sizeof(float),
-                    Deadline());
+  return out_->Send(bucket, pieces, /*scale=*/1, BucketType::kFloat32,
+                    BucketPlan::Size(sent_[bucket]) * sizeof(float), Deadline());
 }
 
 absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> values) {
-  std::vector<size_t> tensors;
-  {
-    absl::MutexLock lock(&mu_);
-    tensors.swap(sent_[bucket]);
+  for (const BucketPlan::Part& part : sent_[bucket]) {
+    std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float),
+                values.data() + part.offset * sizeof(float), part.count * sizeof(float));
+    if (--undelivered_[part.tensor] > 0) continue;
+    if (absl::Status status = binding_->PushFilled(part.tensor); !status.ok()) return status;
   }
-  absl::Status status = CatchTorch("taking gradients from the device", [&] {
-    for (const size_t i : tensors) {
-      // It is only read.
-      auto* const data = const_cast<std::byte*>(values.data()) + offset_[i] * sizeof(float);
-      binding_->AddGradient(shadows_[i].tensor,
-                            at::from_blob(data, shadows_[i].tensor.sizes(), at::kFloat));
-    }
-  });
-  return status.ok() ? binding_->PushGathered(tensors) : status;
+  return absl::OkStatus();
 }
 
 absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
-  had_backward_ = true;
-  {
-    absl::MutexLock lock(&mu_);
-    last_ = last;
-    for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
-      missing_[bucket] = 0;
-      for (const size_t i : plan_.buckets[bucket]) missing_[bucket] += IsTrained(i) ? 1 : 0;
-    }
-  }
+  BeginBackward(last);
   absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
   {
     absl::MutexLock lock(&mu_);
@@ -201,7 +200,7 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
     if (!status.ok() || !last) return status;
     // Had their gradient in an earlier microbatch, but not in the last.
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (!tensors_[i].defined() || !IsTrained(i)) continue;
+      if (!IsTrained(i)) continue;
       at::Tensor gradient = std::exchange(tensors_[i].mutable_grad(), at::Tensor());
       if (gradient.defined()) gradients_[i] = gradient.contiguous();
     }
@@ -210,8 +209,12 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
   for (size_t bucket = plan_.buckets.size(); bucket-- > 0;) {
     if (status = Send(bucket); !status.ok()) return status;
   }
-  // The shadows' buffers and gradients are the step's from here on.
-  if (status = binding_->GatherGradients([] {}); !status.ok()) return status;
+  return DeliverAll();
+}
+
+absl::Status DeviceBinding::DeliverAll() {
+  // The step has gradients, whoever has brought them.
+  if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
   while (true) {
     const auto more =
         out_->Deliver(Deadline(), [&](size_t bucket, auto values) { return Push(bucket, values); });
@@ -245,23 +248,22 @@ absl::Status DeviceBinding::CopyBuffers(bool to_device) {
 }
 
 absl::Status DeviceBinding::BringParameters() {
-  for (const std::vector<size_t>& bucket : plan_.buckets) {
+  for (const std::vector<BucketPlan::Part>& bucket : plan_.buckets) {
     std::vector<Piece> pieces;
-    uint64_t elements = 0;
-    for (const size_t i : bucket) {
-      const auto count = static_cast<uint64_t>(tensors_[i].numel());
-      pieces.push_back({tensors_[i].mutable_data_ptr<float>(), offset_[i], count});
-      elements = offset_[i] + count;
+    for (const BucketPlan::Part& part : bucket) {
+      pieces.push_back(
+          {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
     }
-    absl::Status status = in_->Bring(pieces, BucketType::kFloat32, elements * sizeof(float),
-                                     Deadline(), [&](absl::Span<std::byte> values) {
-                                       for (const size_t i : bucket) {
-                                         const auto from = session_->parameter(i);
-                                         std::memcpy(values.data() + offset_[i] * sizeof(float),
-                                                     from.data(), from.size());
-                                       }
-                                       return absl::OkStatus();
-                                     });
+    const auto fill = [&](absl::Span<std::byte> values) {
+      for (const BucketPlan::Part& part : bucket) {
+        std::memcpy(values.data() + part.offset * sizeof(float),
+                    session_->parameter(part.tensor).data() + part.begin * sizeof(float),
+                    part.count * sizeof(float));
+      }
+      return absl::OkStatus();
+    };
+    const size_t bytes = BucketPlan::Size(bucket) * sizeof(float);
+    absl::Status status = in_->Bring(pieces, BucketType::kFloat32, bytes, Deadline(), fill);
     if (!status.ok()) return status;
   }
   return CopyBuffers(/*to_device=*/true);

@@ -57,9 +57,13 @@ class DeviceBinding final : public TrainingBinding {
   bool IsTrained(size_t tensor) const;
   absl::Time Deadline() const;
 
+  void BeginBackward(bool last);
   void GradientArrived(size_t tensor);  // a thread of backward
+  // What the bucket has; once a step.
   absl::Status Send(size_t bucket);
+  // Takes what has come to the host into the session's memory; pushes what is whole then.
   absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
+  absl::Status DeliverAll();
   absl::Status BringParameters();
   // Between the device and the shadows.
   absl::Status CopyBuffers(bool to_device);
@@ -72,19 +76,23 @@ class DeviceBinding final : public TrainingBinding {
   std::vector<NamedTensor> shadows_;  // as the network lists its tensors
   std::vector<at::Tensor> tensors_;   // the network's, on the device; of buffers: undefined
   BucketPlan plan_;                   // of the parameters
-  std::vector<uint64_t> offset_;      // of a parameter in its bucket, in elements
   std::unique_ptr<ModuleBinding> binding_;
   std::unique_ptr<GradientPath> out_;
   std::unique_ptr<ParameterPath> in_;
   Session* session_ = nullptr;  // set by Attach
   bool had_backward_ = false;
 
+  // Of the step. What a bucket has sent is looked at when it is delivered.
+  std::vector<std::vector<BucketPlan::Part>> sent_;  // of each bucket; written once, before Deliver
+  std::vector<size_t> undelivered_;                  // parts of each tensor, sent
+
   absl::Mutex mu_;
-  bool last_ ABSL_GUARDED_BY(mu_) = false;                      // the backward is the step's last
-  std::vector<at::Tensor> gradients_ ABSL_GUARDED_BY(mu_);      // not sent
-  std::vector<size_t> missing_ ABSL_GUARDED_BY(mu_);            // gradients, of each bucket
-  std::vector<std::vector<size_t>> sent_ ABSL_GUARDED_BY(mu_);  // tensors, of each bucket
-  absl::Status error_ ABSL_GUARDED_BY(mu_);                     // the first in a hook
+  bool last_ ABSL_GUARDED_BY(mu_) = false;                  // the backward is the step's last
+  std::vector<at::Tensor> gradients_ ABSL_GUARDED_BY(mu_);  // of which parts are not sent
+  std::vector<size_t> unsent_ ABSL_GUARDED_BY(mu_);         // buckets of each tensor
+  std::vector<size_t> missing_ ABSL_GUARDED_BY(mu_);        // gradients, of each bucket
+  std::vector<bool> is_sent_ ABSL_GUARDED_BY(mu_);          // each bucket
+  absl::Status error_ ABSL_GUARDED_BY(mu_);                 // the first in a hook
 };
 
 }  // namespace parley

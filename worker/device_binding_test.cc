@@ -89,7 +89,7 @@ class DeviceBindingTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<TrainingBinding>> Bind(const Network& network) {
     DeviceBinding::Options options;
-    options.bucket_elements = 6;
+    options.bucket_elements = 5;  // first.weight has 12
     options.patience = absl::Seconds(10);
     return DeviceBinding::Make(network, device_, options);
   }
@@ -134,6 +134,18 @@ TEST_F(DeviceBindingTest, MicrobatchesAreAddedUpAndSentOnce) {
 
 TEST_F(DeviceBindingTest, AGradientThatTheLastMicrobatchLacksIsSentToo) {
   TrainBothWays({torch::randn({4, 3}), torch::randn({2, 3})});
+}
+
+TEST_F(DeviceBindingTest, ParametersAndBuffersThatAreThereAlreadyComeToTheNetwork) {
+  FakeSession session(Plans(1), 0.1);
+  session.initialize = false;
+  session.initial.assign(network_.Tensors().size(), 0.25);
+  const auto binding = *Bind(network_);
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  for (const NamedTensor& named : network_.Tensors()) {
+    if (named.tensor.scalar_type() != at::kFloat) continue;
+    EXPECT_TRUE(at::equal(named.tensor, torch::full_like(named.tensor, 0.25))) << named.name;
+  }
 }
 
 TEST_F(DeviceBindingTest, ASteadyStepAllocatesNothingOfTheDevice) {

@@ -254,6 +254,20 @@ absl::Status ModuleBinding::PushGathered(absl::Span<const size_t> tensors) {
   return error_;
 }
 
+absl::Status ModuleBinding::PushFilled(size_t i) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (state_[i] != Gradient::kNone) {
+      error_.Update(absl::InvalidArgumentError(
+          absl::StrCat(specs_[i].name(), " got a second gradient in a step")));
+    }
+    if (!error_.ok()) return error_;
+  }
+  Push(i);
+  absl::MutexLock lock(&mu_);
+  return error_;
+}
+
 void ModuleBinding::DropGradients() {
   had_backward_ = false;
   absl::MutexLock lock(&mu_);

@@ -62,6 +62,12 @@ void RunRank(const DeviceGroup::Options& options) {
   }
 }
 
+TEST(CudaGroup, ThereAreGpus) {
+  const auto count = Plugin().count();
+  ASSERT_TRUE(count.ok()) << count.status();
+  ASSERT_GE(*count, 1);
+}
+
 TEST(CudaGroup, EachRankGetsTheSumOfItsPartAndAllGetAll) {
   DeviceGroup::Options options;
   options.id = *Plugin().make_group_id();

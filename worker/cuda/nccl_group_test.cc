@@ -142,6 +142,7 @@ TEST_F(NcclGroupTest, ALostRankIsUnavailableAndTheGroupIsAbortedOnce) {
     EXPECT_EQ(Reduce(*group), lost) << "it is not used any more";
     EXPECT_EQ(group->Await(Soon()), lost);
     group->Abort();
+    EXPECT_EQ(Reduce(*group), lost) << "the first error counts";
   }
   EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "abort"));
 }

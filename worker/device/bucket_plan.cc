@@ -4,20 +4,23 @@
 
 namespace parley {
 
-BucketPlan PlanBuckets(absl::Span<const uint64_t> elements, uint64_t least) {
+BucketPlan PlanBuckets(absl::Span<const uint64_t> elements, uint64_t bucket_elements) {
   BucketPlan plan;
-  plan.bucket_of.assign(elements.size(), BucketPlan::kNone);
-  uint64_t filled = least;  // of the last bucket: none is open
+  plan.buckets_of.resize(elements.size());
+  uint64_t filled = bucket_elements;  // of the last bucket: there is none with room
   for (size_t i = 0; i < elements.size(); ++i) {
-    if (elements[i] == 0) continue;
-    if (filled >= least) {
-      plan.buckets.emplace_back();
-      filled = 0;
+    for (uint64_t begin = 0; begin < elements[i];) {
+      if (filled == bucket_elements) {
+        plan.buckets.emplace_back();
+        filled = 0;
+      }
+      const uint64_t count = std::min(elements[i] - begin, bucket_elements - filled);
+      plan.buckets.back().push_back({i, begin, count, filled});
+      plan.buckets_of[i].push_back(plan.buckets.size() - 1);
+      begin += count;
+      filled += count;
+      plan.largest = std::max(plan.largest, filled);
     }
-    plan.buckets.back().push_back(i);
-    plan.bucket_of[i] = plan.buckets.size() - 1;
-    filled += elements[i];
-    plan.largest = std::max(plan.largest, filled);
   }
   return plan;
 }

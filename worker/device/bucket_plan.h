@@ -9,20 +9,31 @@
 
 namespace parley {
 
-// Which tensors travel together between a device and the host.
+// What of which tensors travels together between a device and the host.
 struct BucketPlan {
-  // In the order of the tensors; each bucket's tensors are neighbours.
-  std::vector<std::vector<size_t>> buckets;
-  std::vector<size_t> bucket_of;  // tensor; kNone: in none
-  uint64_t largest = 0;           // elements
+  struct Part {
+    size_t tensor = 0;
+    uint64_t begin = 0;  // in the tensor, in elements
+    uint64_t count = 0;
+    uint64_t offset = 0;  // in the bucket
 
-  static constexpr size_t kNone = ~size_t{0};
+    bool operator==(const Part&) const = default;
+  };
+  // The tensors one behind the other, cut into buckets of one size, but for the last one.
+  std::vector<std::vector<Part>> buckets;
+  // For each tensor the buckets that have parts of it: none where it has no elements.
+  std::vector<std::vector<size_t>> buckets_of;
+  uint64_t largest = 0;  // elements
+
+  // Until where a bucket is filled, in elements.
+  static uint64_t Size(absl::Span<const Part> bucket) {
+    return bucket.empty() ? 0 : bucket.back().offset + bucket.back().count;
+  }
 };
 
-// Buckets of at least `least` elements each but for the last one, of those tensors that have any.
 // Copies of less than some megabytes do not use the bus well; larger buckets wait for more of
-// backward.
-BucketPlan PlanBuckets(absl::Span<const uint64_t> elements, uint64_t least);
+// backward, and take more pinned memory.
+BucketPlan PlanBuckets(absl::Span<const uint64_t> elements, uint64_t bucket_elements);
 
 }  // namespace parley
 

@@ -82,10 +82,10 @@ void OrderCheck::UseRange(size_t actor, const std::string& what, Range range, bo
                      memory->what, "] which ", ActorName(past.actor), ", ", past.what, ", still ",
                      past.writes ? "writes" : "reads"));
   }
-  // What is over and written anew need not be looked at again.
+  // What comes after this one comes after all that is over before it, too.
   const auto over = [&](const Past& past) {
     return (writes || !past.writes) && Contains(range, past.range) &&
-           (writes || past.actor == actor) && clocks_[actor][past.actor] >= past.time;
+           clocks_[actor][past.actor] >= past.time;
   };
   memory->past.erase(std::remove_if(memory->past.begin(), memory->past.end(), over),
                      memory->past.end());

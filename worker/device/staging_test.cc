@@ -47,8 +47,9 @@ TEST_F(StagingTest, ACopyThatDoesNotEndEndsTheWaitAndKeepsItsBlock) {
   Copy(*staging_.Take(absl::Now()));
   Copy(*staging_.Take(absl::Now()));
   device_.Stall(StreamId::kToDevice);
-  EXPECT_EQ(staging_.Take(absl::Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
-  EXPECT_EQ(staging_.Take(absl::Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(staging_.Take(absl::Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
+  }
 }
 
 TEST_F(StagingTest, WhereTheHostHasAllBlocksItIsToldSo) {
