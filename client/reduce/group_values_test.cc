@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
+
 namespace parley {
 namespace {
 
@@ -98,12 +100,15 @@ TEST(GroupValues, AMixtureOfTwoVersionsIsNeverTaken) {
       values.assign(values.size(), static_cast<char>(version + 1));
       own->Share({.slice = 0, .rank = 0, .version = version + 1, .bytes = 1 << 20}, Bytes(values));
       ++version;
+      // A reader that is fast has it whole.
+      absl::SleepFor(absl::Microseconds(100 * (version % 4)));
     }
   });
   std::string to(1 << 20, ' ');
   int taken = 0;
   for (int i = 0; i < 3000; ++i) {
     const uint64_t asked = version;
+    if (i % 16 == 0) absl::SleepFor(absl::Microseconds(50));
     if (peer->Take({.slice = 0, .rank = 0, .version = asked, .bytes = 1 << 20},
                    {reinterpret_cast<std::byte*>(to.data()), to.size()}) != Taken::kTaken) {
       continue;
