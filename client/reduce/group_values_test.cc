@@ -2,9 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 #include <string>
+#include <thread>
 #include <vector>
+
+#include "absl/time/clock.h"
 
 namespace parley {
 namespace {
@@ -81,6 +86,41 @@ TEST_F(GroupValuesTest, WhatIsAnotherRanksOrOfAnotherSizeIsNeverTaken) {
   EXPECT_EQ(peer_->Take({.slice = 0, .rank = 1, .version = 1, .bytes = 5},
                         {reinterpret_cast<std::byte*>(to.data()), to.size()}),
             Taken::kWithheld);
+}
+
+TEST(GroupValues, AMixtureOfTwoVersionsIsNeverTaken) {
+  const std::vector<std::pair<uint64_t, uint32_t>> large = {{1 << 20, 0}};
+  const auto own = *OwnValues::Make(ValuesLayout(large, 0));
+  const auto peer = *PeerValues::Make(ValuesLayout(large, 0), own->segment());
+  std::atomic<uint64_t> version = 0;
+  std::atomic<bool> over = false;
+  std::thread owner([&] {
+    std::string values(1 << 20, ' ');
+    while (!over) {
+      values.assign(values.size(), static_cast<char>(version + 1));
+      own->Share({.slice = 0, .rank = 0, .version = version + 1, .bytes = 1 << 20}, Bytes(values));
+      ++version;
+      // A reader that is fast has it whole.
+      absl::SleepFor(absl::Microseconds(100 * (version % 4)));
+    }
+  });
+  std::string to(1 << 20, ' ');
+  int taken = 0;
+  for (int i = 0; i < 3000; ++i) {
+    const uint64_t asked = version;
+    if (i % 16 == 0) absl::SleepFor(absl::Microseconds(50));
+    if (peer->Take({.slice = 0, .rank = 0, .version = asked, .bytes = 1 << 20},
+                   {reinterpret_cast<std::byte*>(to.data()), to.size()}) != Taken::kTaken) {
+      continue;
+    }
+    ++taken;
+    const bool whole = to == std::string(to.size(), static_cast<char>(asked));
+    EXPECT_TRUE(whole) << "version " << asked;
+    if (!whole) break;
+  }
+  over = true;
+  owner.join();
+  std::printf("taken: %d\n", taken);
 }
 
 TEST_F(GroupValuesTest, ASegmentThatIsTooSmallIsRefused) {

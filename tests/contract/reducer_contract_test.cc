@@ -449,6 +449,21 @@ TEST_P(ReducerContract, WhoIsStillOfTheFormerCompositionIsNotTaken) {
   for (const size_t tensor : {kBig, kSmall, kDouble}) ExpectSums(2, tensor, All());
 }
 
+TEST_P(ReducerContract, WhatARankHadOfferedBeforeItAbortedIsNotTakenLater) {
+  FormAll();
+  const uint32_t slow = size() - 1;
+  for (uint32_t rank = 0; rank < size(); ++rank) Open(rank, 1, 1);
+  for (uint32_t rank = 0; rank < slow; ++rank) OfferAll(rank);
+  reducer(0).Abort();
+  for (const size_t tensor : {kBig, kSmall, kDouble}) Write(0, 2, tensor);
+  OfferAll(slow);
+  absl::SleepFor(absl::Milliseconds(100));
+  for (uint32_t rank = 1; rank < size(); ++rank) {
+    EXPECT_TRUE(ranks_[rank]->heard.TakeReduced().empty());
+    EXPECT_FALSE(reducer(rank).done());
+  }
+}
+
 TEST_P(ReducerContract, AMixtureOfTwoGradientsIsNeverTaken) {
   std::mt19937 random(5);
   int taken = 0;

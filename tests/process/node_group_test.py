@@ -25,7 +25,7 @@ JOB = """
 name: "group"
 seed: 5
 model {{ {model} }}
-data {{ idx {{ directory: "{folder}/data" }} batch: {batch} }}
+data {{ {data} batch: {batch} }}
 optimizer {{ sgd {{ rate: 0.01 momentum: 0.9 }} clip_norm: 1 }}
 consistency {{ sync {{ deterministic: true }} }}
 cluster {{ workers: {workers} shards: 2 {cluster} }}
@@ -35,11 +35,15 @@ threads: 1
 """
 
 
-def start(where, name, runs, cluster="", model="simple_cnn {}", train=640, batch=10, length="epochs: 2"):
+TEXT = 'text { train: "book.txt" test_share: 0.2 length: 12 columns: 4 }'
+
+
+def start(where, name, runs, cluster="", model="simple_cnn {}", train=640, batch=10, length="epochs: 2", kind='idx { directory: "data" }'):
     folder = where / name
     folder.mkdir()
     data.write_idx(folder / "data", train=train)
-    (folder / "job.textproto").write_text(JOB.format(folder=folder, model=model, batch=batch, workers=WORKERS, cluster=cluster, length=length))
+    (folder / "book.txt").write_text("it was a group, and its light shone. " * 80)
+    (folder / "job.textproto").write_text(JOB.format(data=kind, model=model, batch=batch, workers=WORKERS, cluster=cluster, length=length))
     run = Run(folder / "job.textproto")
     runs.append(run)
     return run
@@ -87,15 +91,18 @@ def samples_that_do_not_come_out_even_make_no_difference(where, runs):
     assert len(ends["alone"][1]) >= 2 and ends["group"][1] == ends["alone"][1], ends["group"][1]
 
 
-def a_residual_network_has_the_same_bits(where, runs):
-    """Batch normalisation, whose buffers come from one worker, and tensors of many slices."""
-    options = dict(model="resnet { depth: 18 }", batch=3, length="steps: 2", train=100)
-    ends = {}
-    for name, cluster in {"alone": "", "group": f"group: {WORKERS}"}.items():
-        run = start(where, f"resnet-{name}", runs, cluster, **options)
-        assert run.wait() == 0, name
-        ends[name] = exported(run.out)
-    assert_same_bits(ends["group"], ends["alone"], "one group of four")
+def other_networks_have_the_same_bits(where, runs):
+    """Batch normalisation, whose buffers come from one worker, and tensors of many slices; dropout, of each rank its own."""
+    for model, options in {
+        "resnet": dict(model="resnet { depth: 18 }", batch=3, length="steps: 2", train=100),
+        "transformer": dict(model="transformer { width: 32 heads: 2 hidden: 48 layers: 2 dropout: 0.2 }", kind=TEXT, batch=3, length="steps: 6"),
+    }.items():
+        ends = {}
+        for name, cluster in {"alone": "", "group": f"group: {WORKERS}"}.items():
+            run = start(where, f"{model}-{name}", runs, cluster, **options)
+            assert run.wait() == 0, name
+            ends[name] = exported(run.out)
+        assert_same_bits(ends["group"], ends["alone"], f"{model}, one group of four")
 
 
 def sums_are_exact(seed):
@@ -201,7 +208,7 @@ if not options.only_rounds:
     tests += [
         a_group_computes_what_its_workers_do_alone,
         samples_that_do_not_come_out_even_make_no_difference,
-        a_residual_network_has_the_same_bits,
+        other_networks_have_the_same_bits,
         without_restarts_a_lost_rank_ends_the_job,
         a_rank_that_is_stopped_past_its_lease_comes_back,
         a_lost_shard_takes_the_group_back,
