@@ -43,6 +43,11 @@ class FakeDevice::Event final : public DeviceEvent {
   OrderCheck::Clock clock = {};
 };
 
+FakeDevice::~FakeDevice() {
+  absl::MutexLock lock(&mu_);
+  for (std::byte* memory : abandoned_) std::free(memory);
+}
+
 absl::StatusOr<ComputeDevice::Memory> FakeDevice::memory() {
   absl::MutexLock lock(&mu_);
   return Memory{options_.memory_bytes - used_, options_.memory_bytes};
@@ -71,7 +76,11 @@ absl::StatusOr<DeviceBuffer> FakeDevice::GiveOut(absl::string_view what, size_t 
     for (size_t i = 0; i < kStreamCount; ++i) {
       idle = DoUntil(static_cast<StreamId>(i), streams_[i].given) && idle;
     }
-    if (idle) std::free(freed);
+    if (idle) {
+      std::free(freed);
+    } else {
+      abandoned_.push_back(freed);
+    }
   });
 }
 

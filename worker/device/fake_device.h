@@ -33,6 +33,7 @@ class FakeDevice : public ComputeDevice {
   explicit FakeDevice(const Options& options) : options_(options) {
     if (options.for_tensors_of_the_cpu) order_.IgnoreOtherMemory();
   }
+  ~FakeDevice() override;
 
   const std::string& name() const override { return name_; }
   std::string torch_device() const override { return "cpu"; }
@@ -98,6 +99,8 @@ class FakeDevice : public ComputeDevice {
   std::array<Stream, kStreamCount> streams_ ABSL_GUARDED_BY(mu_);
   OrderCheck order_ ABSL_GUARDED_BY(mu_);
   size_t used_ ABSL_GUARDED_BY(mu_) = 0;
+  // Was freed while a stalled stream had still to use it.
+  std::vector<std::byte*> abandoned_ ABSL_GUARDED_BY(mu_);
   size_t awaits_ ABSL_GUARDED_BY(mu_) = 0;
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
 };

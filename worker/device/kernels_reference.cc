@@ -3,9 +3,22 @@
 #include <cmath>
 #include <cstring>
 
-#include "common/tensor.h"
+#include "absl/base/casts.h"
 
 namespace parley {
+namespace {
+
+// As common/tensor.h has them, which knows protobuf: a plugin must not bring another copy of that.
+uint16_t ToBFloat16(float value) {
+  const auto bits = absl::bit_cast<uint32_t>(value);
+  if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  // To the nearest, ties to even.
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+float FromBFloat16(uint16_t value) { return absl::bit_cast<float>(uint32_t{value} << 16); }
+
+}  // namespace
 
 size_t BucketElementBytes(BucketType type) { return type == BucketType::kFloat32 ? 4 : 2; }
 
@@ -18,7 +31,7 @@ void PackReference(absl::Span<const Piece> pieces, float scale, BucketType type,
       if (type == BucketType::kFloat32) {
         std::memcpy(to, &value, sizeof value);
       } else {
-        const uint16_t rounded = FloatToBFloat16(value);
+        const uint16_t rounded = ToBFloat16(value);
         std::memcpy(to, &rounded, sizeof rounded);
       }
     }
@@ -34,7 +47,7 @@ void UnpackReference(absl::Span<const Piece> pieces, BucketType type, const std:
       } else {
         uint16_t rounded = 0;
         std::memcpy(&rounded, from, sizeof rounded);
-        piece.tensor[i] = BFloat16ToFloat(rounded);
+        piece.tensor[i] = FromBFloat16(rounded);
       }
     }
   }
