@@ -197,7 +197,7 @@ def processes_that_are_killed_change_nothing(where, runs):
         brake.release()
         began = time.monotonic()
         # The one that is decided may be the last that it has taken part in.
-        run.wait_for_step(int(run.status()["step"]) + 2)
+        run.wait_for_step(int(run.wait_for_step(step)["step"]) + 2)
         print(f"killed {role.lower()} {ordinal} after step {step}; going on after {time.monotonic() - began:.1f} s")
     assert run.wait() == 0
     assert_same_bits(exported(run.out), expected, "after processes were killed")
