@@ -56,7 +56,8 @@ std::string OutDirectory(const Options& options, const JobConfig& job) {
 absl::StatusOr<JobStart> CheckDirectory(FileSystem& files, Connector& connector,
                                         const JobConfig& job, const std::string& out) {
   return CheckNewRun(files, job, out, [&](const std::string& address) {
-    // One that is there may take its time on a busy machine; where none is, the connection is refused.
+    // One that is there may take its time on a busy machine; where none is, the connection is
+    // refused.
     return QueryStatus(connector, files, address, absl::Seconds(10)).status();
   });
 }

@@ -115,7 +115,7 @@ def batch_normalisation_goes_along(where, runs):
 
 
 def pid_of(run, role, ordinal):
-    for status in run.status()["members"]:
+    for status in run.answer()["members"]:
         member = status["member"]
         if member["role"] == role and int(member.get("ordinal", 0)) == ordinal:
             return int(member["pid"])

@@ -104,7 +104,7 @@ def a_second_one_is_refused(where, runs):
     print(f"exit {second.returncode}: {said}")
     assert second.returncode == 1 and "runs already" in said and address in said, second
     assert (run.out / "coordinator.address").read_text().strip() == address
-    step = int(run.status()["step"])
+    step = int(run.answer()["step"])
     run.wait_for_step(step + 3)
 
 

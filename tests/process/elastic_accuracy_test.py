@@ -29,7 +29,7 @@ def late_one_takes_part(where, runs):
     runs.append(run)
     run.wait_for_step(150)
     run.lose_worker("worker-1")
-    alone = int(run.status()["step"])
+    alone = int(run.answer()["step"])
     run.wait_for_step(alone + 100)
     late = run.start_late_worker()
     assert run.wait(900) == 0, run.process.returncode

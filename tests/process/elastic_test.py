@@ -15,7 +15,7 @@ def a_worker_is_replaced(where, runs):
     brake = Brake(run)
     run.wait_for_step(5)
     run.lose_worker("worker-1")
-    step = int(run.status()["step"])
+    step = int(run.answer()["step"])
     run.wait_for_step(step + 5)
     late = run.start_late_worker()
     coordinator = run.out / "coordinator.log"

@@ -51,7 +51,7 @@ def training_goes_on_over_a_full_disk(where, runs):
         wait_for("a failure", lambda: " a checkpoint failed" in run.logs()["coordinator"], 60)
         log = run.logs()["coordinator"]
         assert "No space left" in log or "no space" in log.lower(), log[-2000:]
-        step = int(run.status()["step"])
+        step = int(run.answer()["step"])
         assert failures(run) >= 1
         verify(disk / "checkpoints")
         run.wait_for_step(step + 20)

@@ -49,7 +49,7 @@ def every_endpoint_is_accepted_and_moves(where, runs):
             assert re.search(rf"^{re.escape(name)}", text, re.M), f"{role} has no {name}:\n{text}"
         samples = [line for line in text.splitlines() if line.startswith("parley_") and not line.startswith("#")]
         assert all(f'role="{role}"' in line and 'job="small"' in line and 'member="' in line for line in samples), role
-    step = int(run.status()["step"])
+    step = int(run.answer()["step"])
     run.wait_for_step(step + 10)
     for role, target in targets:
         after = scrape(target)

@@ -75,7 +75,7 @@ def start(
 
 def pid_of(run, role, ordinal):
     """Of the one that has this place now."""
-    for status in run.status()["members"]:
+    for status in run.answer()["members"]:
         member = status["member"]
         if member["role"] == role and int(member.get("ordinal", 0)) == ordinal:
             return int(member["pid"])

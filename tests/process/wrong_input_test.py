@@ -156,7 +156,7 @@ def strangers(where, runs):
     refused("worker of another job", [program("parley-worker"), f"--job={other}", f"--coordinator={address}"], 2, "other", "small")
     refused("worker with another job file", [program("parley-worker"), f"--job={changed}", f"--coordinator={address}"], 2, "job file")
     refused("one worker too many", [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator={address}"], 1, "worker")
-    step = int(run.status()["step"])
+    step = int(run.answer()["step"])
     run.wait_for_step(step + 5)  # training has not noticed
     run.process.terminate()
     assert run.wait(10) == 75

@@ -90,6 +90,10 @@ class Run:
         )
         return json.loads(done.stdout) if done.returncode == 0 else None
 
+    def answer(self, seconds=120):
+        """GetStatus as a dict, as soon as there is an answer: on a busy machine one may come late."""
+        return wait_for("an answer of the coordinator", self.status, seconds)
+
     def wait_for_step(self, step, seconds=120):
         """The status once so many steps are decided."""
 
