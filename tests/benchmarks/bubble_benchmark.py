@@ -6,7 +6,8 @@ and, with --torch, side by side with torch.distributed.pipelining over Gloo (som
 Sleeping stages measure schedules and messages on any machine, also one with fewer cores than stages. The bubble is
 1 - sum(busy) / (stages * time of a step), the median of the steps; what it may be above the prediction is 0.02. Where steps overlap
 it is that of the steps in the middle, where there should be none; the prediction is of the whole stretch, with the pipeline's filling
-and emptying. PIPEDREAM's step is one microbatch. "driver" is the worker's own time for each microbatch: taking it from the data, and sending its samples and targets to the stages.
+and emptying. PIPEDREAM's step is one microbatch. "driver" is the worker's own time for each microbatch: taking it from the data, and
+sending its samples and targets to the stages.
 """
 
 import argparse
