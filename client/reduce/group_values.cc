@@ -5,6 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/status/status.h"
+#include "common/shared_memory/fence.h"
 
 namespace parley {
 namespace {
@@ -55,7 +56,7 @@ bool OwnValues::Share(const Reducer::Values& values, absl::Span<const std::byte>
   if (word.load(std::memory_order_relaxed) == shared) return false;
   // Whoever still copies the former version finds out.
   word.store(0, std::memory_order_relaxed);
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ThreadFence(std::memory_order_seq_cst);
   std::memcpy(segment_->data() + offset, bytes.data(), bytes.size());
   word.store(shared, std::memory_order_release);
   return true;
@@ -94,7 +95,7 @@ Reducer::Taken PeerValues::Take(const Reducer::Values& values, absl::Span<std::b
   if (said == Word(values.version, kIsWithheld)) return Reducer::Taken::kWithheld;
   if (said != shared) return Reducer::Taken::kPending;
   std::memcpy(to.data(), segment_->data() + offset, to.size());
-  std::atomic_thread_fence(std::memory_order_acquire);
+  ThreadFence(std::memory_order_acquire);
   // What was written meanwhile is a mixture.
   return word.load(std::memory_order_relaxed) == shared ? Reducer::Taken::kTaken
                                                         : Reducer::Taken::kWithheld;

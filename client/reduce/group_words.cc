@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/shared_memory/fence.h"
 #include "common/shared_memory/futex.h"
 
 namespace parley {
@@ -63,7 +64,7 @@ void OwnWords::Open(uint64_t step, double weight) {
   head_->weight.store(weight, std::memory_order_relaxed);
   head_->step.store(step, std::memory_order_relaxed);
   // Whoever sees something of the new gradients sees all of this.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ThreadFence(std::memory_order_seq_cst);
   Ring();
 }
 
@@ -83,7 +84,7 @@ void OwnWords::End() {
   for (size_t i = 0; i < head_->tensors; ++i) {
     tensors_[i].state.store(0, std::memory_order_relaxed);
   }
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  ThreadFence(std::memory_order_seq_cst);
   Ring();
 }
 
@@ -126,7 +127,7 @@ GradientState PeerWords::Get(size_t tensor, uint64_t step) const {
 }
 
 bool PeerWords::Stands(uint64_t opens) const {
-  std::atomic_thread_fence(std::memory_order_acquire);
+  ThreadFence(std::memory_order_acquire);
   return opens != GroupWords::kEnded && head_->opens.load(std::memory_order_relaxed) == opens;
 }
 
