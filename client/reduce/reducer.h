@@ -41,9 +41,9 @@ namespace parley {
 // the former: their Complete says so.
 //
 // Threads. Form, Open, Close, Abort, Missing, Share, Withhold, Take and Watch are the training
-// thread's. Offer is called by the
-// threads of backward, and does not wait. The listener is called on a thread of the reducer's,
-// which holds none of its locks that the caller's methods could want but those of Open and Abort.
+// thread's. Offer is called by the threads of backward, and does not wait. The listener is called
+// on a thread of the reducer's, which holds none of its locks that the caller's methods could want
+// but those of Open and Abort.
 //
 // Nothing here waits for another process: the caller waits for done(), until its own deadline or
 // until it hears that the composition has changed, and Abort ends what is under way. Another rank
