@@ -127,7 +127,10 @@ absl::Status FrameReader::Begin() {
 }
 
 absl::Status FrameReader::Parse() {
-  if (!frame_.what.ParseFromString(head_)) return absl::InvalidArgumentError("not a DirectFrame");
+  // One that says nothing would be written without a byte, which is no frame.
+  if (!frame_.what.ParseFromString(head_) || frame_.what.ByteSizeLong() == 0) {
+    return absl::InvalidArgumentError("not a DirectFrame");
+  }
   head_.clear();
   size_t left = tensor_bytes_;
   for (const DirectSlice& described : frame_.what.slices()) {
