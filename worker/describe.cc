@@ -1,5 +1,6 @@
 #include "worker/describe.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "common/tensor.h"
@@ -41,7 +42,15 @@ absl::StatusOr<std::string> Describe(const Network& network, const Datasets& dat
   return Line(DescribeTensors(*specs, data));
 }
 
-std::string Describe(const PipelineModel& model, const std::vector<LayerCost>& costs,
+uint64_t LargestHop(const PipelineModel& model, const std::vector<LayerCost>& layers) {
+  uint64_t bytes = 0;
+  for (size_t part = 0; part + 1 < model.parts(); ++part) {
+    bytes = std::max(bytes, layers[model.end_of(part) - 1].output_bytes);
+  }
+  return bytes;
+}
+
+std::string Describe(const PipelineModel& model, const PipelineProfile& profile,
                      const Datasets& data) {
   Json description = DescribeTensors(model.tensors, data);
   for (size_t part = 0; part < model.parts(); ++part) {
@@ -51,12 +60,17 @@ std::string Describe(const PipelineModel& model, const std::vector<LayerCost>& c
     }
     description["parts"].push_back(std::move(layers));
   }
-  for (const LayerCost& cost : costs) {
+  for (const LayerCost& cost : profile.layers) {
     Json layer;
     layer["forward_seconds"] = absl::ToDoubleSeconds(cost.forward);
     layer["backward_seconds"] = absl::ToDoubleSeconds(cost.backward);
     layer["output_bytes"] = cost.output_bytes;
+    layer["kept_bytes"] = cost.kept_bytes;
     description["costs"].push_back(std::move(layer));
+  }
+  if (profile.hop.has_value()) {
+    description["hop"]["bytes"] = profile.hop_bytes;
+    description["hop"]["seconds"] = absl::ToDoubleSeconds(*profile.hop);
   }
   return Line(description);
 }

@@ -9,6 +9,7 @@
 
 #include "absl/time/time.h"
 #include "client/pipeline/pipeline_links.h"
+#include "client/reference/hop.h"
 #include "client/reference/reference_service.h"
 #include "client/session.h"
 #include "common/daemon/daemon.h"
@@ -51,6 +52,22 @@ struct DescribeFlags {
   bool check_device = false;
 };
 
+// What a microbatch takes in each layer, and between two stages.
+absl::StatusOr<PipelineProfile> ProfilePipeline(const JobConfig& job, const PipelineModel& model,
+                                                const SampleLayout& x, absl::Duration budget) {
+  at::set_num_threads(ComputeThreads(job, UsableCores()));
+  auto layers = ProfileLayers(model.layers, x, job.data().batch(), budget);
+  if (!layers.ok()) return layers.status();
+  PipelineProfile profile;
+  profile.hop_bytes = LargestHop(model, *layers);
+  profile.layers = *std::move(layers);
+  if (model.parts() == 1) return profile;
+  const auto hop = MeasureHop(profile.hop_bytes, budget / 10);
+  if (!hop.ok()) return hop.status();
+  profile.hop = *hop;
+  return profile;
+}
+
 int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
   const auto wrong = [](const absl::Status& status) {
     std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
@@ -67,14 +84,12 @@ int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
     if (!data.ok()) return wrong(data.status());
     const auto model = PlanPipeline(*job, data->train->x());
     if (!model.ok()) return wrong(model.status());
-    absl::StatusOr<std::vector<LayerCost>> costs = std::vector<LayerCost>();
+    absl::StatusOr<PipelineProfile> profile = PipelineProfile();
     if (flags.profile > 0) {
-      at::set_num_threads(ComputeThreads(*job, UsableCores()));
-      costs = ProfileLayers(model->layers, data->train->x(), job->data().batch(),
-                            absl::Seconds(flags.profile));
-      if (!costs.ok()) return wrong(costs.status());
+      profile = ProfilePipeline(*job, *model, data->train->x(), absl::Seconds(flags.profile));
+      if (!profile.ok()) return wrong(profile.status());
     }
-    std::printf("%s\n", Describe(*model, *costs, *data).c_str());
+    std::printf("%s\n", Describe(*model, *profile, *data).c_str());
     return kFinished;
   }
   const auto workload = Prepare(*job);

@@ -78,6 +78,38 @@ absl::StatusOr<std::vector<std::vector<std::string>>> Parts(const Json& object) 
   return parts;
 }
 
+absl::StatusOr<double> Seconds(const Json& object, const char* key) {
+  const auto seconds = object.find(key);
+  if (seconds == object.end() || !seconds->is_number() || !(seconds->get<double>() >= 0)) {
+    return Bad(absl::StrCat("no ", key));
+  }
+  return seconds->get<double>();
+}
+
+absl::StatusOr<MeasuredLayer> Layer(const Json& object) {
+  if (!object.is_object()) return Bad("the cost of a layer is no object");
+  const auto forward = Seconds(object, "forward_seconds");
+  if (!forward.ok()) return forward.status();
+  const auto backward = Seconds(object, "backward_seconds");
+  if (!backward.ok()) return backward.status();
+  const auto output = Number(object, "output_bytes");
+  if (!output.ok()) return output.status();
+  const auto kept = Number(object, "kept_bytes");
+  if (!kept.ok()) return kept.status();
+  return MeasuredLayer{*forward, *backward, *output, *kept};
+}
+
+absl::StatusOr<std::optional<MeasuredHop>> Hop(const Json& object) {
+  const auto found = object.find("hop");
+  if (found == object.end()) return std::nullopt;
+  if (!found->is_object()) return Bad("hop is no object");
+  const auto bytes = Number(*found, "bytes");
+  if (!bytes.ok()) return bytes.status();
+  const auto seconds = Seconds(*found, "seconds");
+  if (!seconds.ok()) return seconds.status();
+  return MeasuredHop{*bytes, *seconds};
+}
+
 absl::StatusOr<std::vector<MeasuredLayer>> Costs(const Json& object,
                                                  const ModelDescription& model) {
   std::vector<MeasuredLayer> costs;
@@ -85,18 +117,9 @@ absl::StatusOr<std::vector<MeasuredLayer>> Costs(const Json& object,
   if (found == object.end()) return costs;
   if (!found->is_array()) return Bad("costs is no list");
   for (const Json& entry : *found) {
-    MeasuredLayer& layer = costs.emplace_back();
-    for (const auto& [key, value] : {std::pair("forward_seconds", &layer.forward_seconds),
-                                     std::pair("backward_seconds", &layer.backward_seconds)}) {
-      const auto seconds = entry.find(key);
-      if (seconds == entry.end() || !seconds->is_number() || !(seconds->get<double>() >= 0)) {
-        return Bad(absl::StrCat("the cost of a layer has no ", key));
-      }
-      *value = seconds->get<double>();
-    }
-    const auto bytes = Number(entry, "output_bytes");
-    if (!bytes.ok()) return bytes.status();
-    layer.output_bytes = *bytes;
+    const auto layer = Layer(entry);
+    if (!layer.ok()) return layer.status();
+    costs.push_back(*layer);
   }
   size_t layers = 0;
   for (const auto& part : model.parts) layers += part.size();
@@ -129,6 +152,9 @@ absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json) 
   auto costs = Costs(object, model);
   if (!costs.ok()) return costs.status();
   model.costs = *std::move(costs);
+  const auto hop = Hop(object);
+  if (!hop.ok()) return hop.status();
+  model.hop = *hop;
   return model;
 }
 

@@ -45,8 +45,48 @@ TEST(ModelDescription, OfAPipelineHasTheStagesOfEachTensorAndTheLayersOfEachPart
   EXPECT_EQ(model->parts, (std::vector<std::vector<std::string>>{{"conv1", "layer1.0"}, {"fc"}}));
 }
 
+// Of two layers, with what the cost of the second one is, and the hop.
+std::string Measured(const std::string& cost, const std::string& hop) {
+  return absl::StrCat(
+      R"({"tensors":[],"training_samples":6,"test_samples":0,"parts":[["conv1"],["fc"]],"costs":[)",
+      R"({"forward_seconds":0.5,"backward_seconds":1,"output_bytes":8,"kept_bytes":24},)", cost,
+      R"(],"hop":)", hop, "}");
+}
+constexpr char kCost[] =
+    R"({"forward_seconds":0.25,"backward_seconds":0.5,"output_bytes":4,"kept_bytes":12})";
+constexpr char kHop[] = R"({"bytes":8,"seconds":0.002})";
+
+TEST(ModelDescription, OfAMeasuredPipelineHasTheCostOfEachLayerAndOfAHop) {
+  const auto model = ParseModelDescription(Measured(kCost, kHop));
+  ASSERT_TRUE(model.ok()) << model.status();
+  ASSERT_EQ(model->costs.size(), 2u);
+  EXPECT_EQ(model->costs[0].forward_seconds, 0.5);
+  EXPECT_EQ(model->costs[1].backward_seconds, 0.5);
+  EXPECT_EQ(model->costs[0].output_bytes, 8u);
+  EXPECT_EQ(model->costs[1].kept_bytes, 12u);
+  ASSERT_TRUE(model->hop.has_value());
+  EXPECT_EQ(model->hop->bytes, 8u);
+  EXPECT_EQ(model->hop->seconds, 0.002);
+}
+
+TEST(ModelDescription, WrongCostsAreRefused) {
+  for (const char* cost :
+       {"3", "{}", R"({"forward_seconds":-1,"backward_seconds":0,"output_bytes":4,"kept_bytes":1})",
+        R"({"forward_seconds":1,"backward_seconds":"0","output_bytes":4,"kept_bytes":1})",
+        R"({"forward_seconds":1,"backward_seconds":0,"output_bytes":0.5,"kept_bytes":1})",
+        R"({"forward_seconds":1,"backward_seconds":0,"output_bytes":4})"}) {
+    EXPECT_FALSE(ParseModelDescription(Measured(cost, kHop)).ok()) << cost;
+  }
+  EXPECT_FALSE(ParseModelDescription(Measured(absl::StrCat(kCost, ",", kCost), kHop)).ok());
+  for (const char* hop : {"3", "{}", R"({"bytes":8})", R"({"bytes":-8,"seconds":1})",
+                          R"({"bytes":8,"seconds":null})"}) {
+    EXPECT_FALSE(ParseModelDescription(Measured(kCost, hop)).ok()) << hop;
+  }
+}
+
 TEST(ModelDescription, EveryPrefixIsRefusedWithoutACrash) {
-  for (const std::string good : {kGood, kPipeline}) {
+  for (const std::string& good :
+       {std::string(kGood), std::string(kPipeline), Measured(kCost, kHop)}) {
     for (size_t length = 0; length < good.size(); ++length) {
       EXPECT_FALSE(ParseModelDescription(good.substr(0, length)).ok()) << length;
     }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/types.pb.h"
+#include "server/pipeline_stage/schedule/eager.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
 #include "server/pipeline_stage/schedule/partition.h"
 #include "server/pipeline_stage/schedule/schedules.h"
@@ -58,44 +59,73 @@ std::vector<uint32_t> FirstLayers(const ModelDescription& model) {
   return first_layers;
 }
 
+size_t EndOf(const std::vector<MeasuredLayer>& layers, const std::vector<uint32_t>& first_layers,
+             size_t part) {
+  return part + 1 < first_layers.size() ? first_layers[part + 1] : layers.size();
+}
+
+// By the layers of a part themselves, for a backward.
+uint64_t KeptBytes(const std::vector<MeasuredLayer>& layers,
+                   const std::vector<uint32_t>& first_layers, size_t part) {
+  uint64_t bytes = 0;
+  for (size_t i = first_layers[part]; i < EndOf(layers, first_layers, part); ++i) {
+    bytes += layers[i].kept_bytes;
+  }
+  return bytes;
+}
+
 // Of the parts that begin with these layers.
 std::vector<PartCost> MeasuredCosts(const JobConfig& job, const std::vector<MeasuredLayer>& layers,
                                     const std::vector<uint32_t>& first_layers) {
   const std::vector<PartPlace> places = PlacesOf(job);
   std::vector<PartCost> costs;
   for (size_t part = 0; part < first_layers.size(); ++part) {
-    const size_t end = part + 1 < first_layers.size() ? first_layers[part + 1] : layers.size();
+    const size_t end = EndOf(layers, first_layers, part);
     double forward = 0, backward = 0;
     for (size_t i = first_layers[part]; i < end; ++i) {
       forward += layers[i].forward_seconds;
       backward += layers[i].backward_seconds;
     }
     PartCost& cost = costs.emplace_back();
+    cost.output_bytes = layers[end - 1].output_bytes;
+    cost.activation_bytes =
+        first_layers[part] == 0 ? 0 : layers[first_layers[part] - 1].output_bytes;
+    if (!job.pipeline().recompute()) cost.activation_bytes += KeptBytes(layers, first_layers, part);
     cost.forward = absl::Seconds(forward / places[part].speed);
     cost.input_gradient = cost.weight_gradient = absl::Seconds(backward / 2 / places[part].speed);
   }
   return costs;
 }
 
-absl::StatusOr<Prediction> PredictCosts(const JobConfig& job, const Schedule& schedule,
-                                        std::vector<PartCost> parts) {
+PipelineCosts CostsOf(const JobConfig& job, const ModelDescription& model, uint32_t microbatches,
+                      std::vector<PartCost> parts) {
   PipelineCosts costs;
   costs.parts = std::move(parts);
   if (job.pipeline().recompute()) {
     for (PartCost& part : costs.parts) part.input_gradient += part.forward;
   }
-  costs.credits = CreditsNeeded(SpecOf(job, schedule.microbatches));
+  costs.credits = CreditsNeeded(SpecOf(job, microbatches));
   costs.delay = DelayOf(job);
-  absl::StatusOr<Prediction> prediction = Predict(schedule, costs);
+  if (model.costs.empty() || !model.hop.has_value() || model.hop->seconds == 0) return costs;
+  costs.hop = absl::Seconds(model.hop->seconds);
+  // The stages' sends never wait. On links that take their time as many more are under way.
+  costs.credits += 2 * job.cluster().stages();
+  return costs;
+}
+
+absl::StatusOr<Prediction> PredictCosts(const JobConfig& job, const ModelDescription& model,
+                                        const Schedule& schedule, std::vector<PartCost> parts) {
+  absl::StatusOr<Prediction> prediction =
+      Predict(schedule, CostsOf(job, model, schedule.microbatches, std::move(parts)));
   if (!prediction.ok()) return Refused(prediction.status());
   return prediction;
 }
 
 absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const Schedule& schedule,
-                                                    const std::vector<MeasuredLayer>& layers) {
+                                                    const ModelDescription& model) {
   PartitionCosts costs;
   costs.places = PlacesOf(job);
-  for (const MeasuredLayer& measured : layers) {
+  for (const MeasuredLayer& measured : model.costs) {
     LayerProfile& layer = costs.layers.emplace_back();
     layer.forward = absl::Seconds(measured.forward_seconds);
     layer.backward = absl::Seconds(measured.backward_seconds +
@@ -105,9 +135,79 @@ absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const 
   const absl::StatusOr<Partition> partition = Balance(costs);
   if (!partition.ok()) return partition.status();
   absl::StatusOr<Prediction> prediction =
-      PredictCosts(job, schedule, MeasuredCosts(job, layers, partition->first_layers));
+      PredictCosts(job, model, schedule, MeasuredCosts(job, model.costs, partition->first_layers));
   if (!prediction.ok()) return prediction.status();
   return PipelinePlan::Balanced{partition->first_layers, *std::move(prediction)};
+}
+
+// What a stage has beside what it keeps, where it computes forwards again: one of them.
+uint64_t ComputedAgain(const JobConfig& job, const ModelDescription& model,
+                       const std::vector<Action>& actions) {
+  if (!job.pipeline().recompute()) return 0;
+  uint64_t bytes = 0;
+  for (const Action& action : actions) {
+    if (action.kind != ActionKind::kForward) continue;
+    bytes = std::max(bytes, KeptBytes(model.costs, FirstLayers(model), action.part));
+  }
+  return bytes;
+}
+
+absl::Status AddMemory(const JobConfig& job, const ModelDescription& model,
+                       const Schedule& schedule, PipelinePlan& plan) {
+  for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+    plan.activation_bytes.push_back(plan.prediction.stages[stage].peak_bytes +
+                                    ComputedAgain(job, model, schedule.stages[stage]));
+    if (model.stage_memory == 0 || plan.activation_bytes.back() <= model.stage_memory) continue;
+    if (job.pipeline().schedule() == EAGER && !job.pipeline().has_forwards_ahead()) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "pipeline: the activations of stage ", stage, " take ", plan.activation_bytes.back(),
+        " bytes, of ", model.stage_memory,
+        " allowed: another schedule keeps fewer microbatches (docs/schedules.md), recompute: true "
+        "only their inputs"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddAhead(const JobConfig& job, const ModelDescription& model,
+                      std::vector<PartCost> parts, PipelinePlan& plan) {
+  const uint32_t stages = job.cluster().stages();
+  const uint32_t microbatches = plan.schedule.microbatches;
+  uint64_t again = 0;
+  for (const auto& actions : plan.schedule.stages) {
+    again = std::max(again, ComputedAgain(job, model, actions));
+  }
+  // 0 would be no limit.
+  const uint64_t memory = model.stage_memory == 0      ? 0
+                          : model.stage_memory > again ? model.stage_memory - again
+                                                       : 1;
+  const auto ahead =
+      ForwardsAhead(stages, microbatches, CostsOf(job, model, microbatches, parts), memory);
+  if (!ahead.ok()) {
+    return absl::Status(ahead.status().code(), absl::StrCat("pipeline: EAGER cannot run, even as ",
+                                                            ahead.status().message()));
+  }
+  JobConfig with = job;
+  with.mutable_pipeline()->set_forwards_ahead(*ahead);
+  const auto schedule = ScheduleOf(with, microbatches);
+  if (!schedule.ok()) return Refused(schedule.status());
+  const auto prediction = PredictCosts(with, model, *schedule, std::move(parts));
+  if (!prediction.ok()) return prediction.status();
+  plan.ahead = {*ahead, prediction->makespan};
+  return absl::OkStatus();
+}
+
+absl::Status AddMeasured(const JobConfig& job, const ModelDescription& model,
+                         std::vector<PartCost> parts, PipelinePlan& plan) {
+  if (absl::Status fits = AddMemory(job, model, plan.schedule, plan); !fits.ok()) return fits;
+  if (job.pipeline().schedule() == EAGER) {
+    if (absl::Status fits = AddAhead(job, model, std::move(parts), plan); !fits.ok()) return fits;
+  }
+  absl::StatusOr<PipelinePlan::Balanced> balanced = PlanBalanced(job, plan.schedule, model);
+  if (!balanced.ok()) return balanced.status();
+  if (balanced->prediction.makespan < plan.prediction.makespan) {
+    plan.balanced = *std::move(balanced);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -124,17 +224,14 @@ absl::StatusOr<PipelinePlan> PlanPipelines(const JobConfig& job, const ModelDesc
   plan.measured = !model.costs.empty();
   std::vector<PartCost> costs(schedule->parts, EqualCost());
   if (plan.measured) costs = MeasuredCosts(job, model.costs, FirstLayers(model));
-  absl::StatusOr<Prediction> prediction = PredictCosts(job, *schedule, std::move(costs));
+  absl::StatusOr<Prediction> prediction = PredictCosts(job, model, *schedule, costs);
   if (!prediction.ok()) return prediction.status();
   plan.prediction = *std::move(prediction);
-  if (plan.measured) {
-    absl::StatusOr<PipelinePlan::Balanced> balanced = PlanBalanced(job, *schedule, model.costs);
-    if (!balanced.ok()) return balanced.status();
-    if (balanced->prediction.makespan < plan.prediction.makespan) {
-      plan.balanced = *std::move(balanced);
-    }
-  }
   plan.schedule = *std::move(schedule);
+  if (plan.measured) {
+    absl::Status added = AddMeasured(job, model, std::move(costs), plan);
+    if (!added.ok()) return added;
+  }
   return plan;
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/parley/model_description.h"
 #include "proto/job.pb.h"
 #include "server/pipeline_stage/schedule/prediction.h"
@@ -17,11 +18,14 @@ namespace parley {
 struct PipelinePlan {
   uint32_t steps = 1;
   Schedule schedule;
-  // Messages take no time. Parts cost what their layers were measured to, for how fast their stages
-  // are (half of a backward for the gradient of the input), or all the same: a forward takes a
-  // second, a backward two, and one that computes its forward again (pipeline.recompute) three.
+  // Parts cost what their layers were measured to, for how fast their stages are (half of a
+  // backward for the gradient of the input), and messages a hop as measured. Or all parts cost the
+  // same, and messages nothing: a forward takes a second, a backward two, and one that computes its
+  // forward again (pipeline.recompute) three.
   Prediction prediction;
   bool measured = false;
+  // Of measured ones, by stage: the most that it has of activations, and of messages that came.
+  std::vector<uint64_t> activation_bytes;
 
   // The same for the cut that balances the measured layers, where a step of it takes less.
   struct Balanced {
@@ -29,11 +33,20 @@ struct PipelinePlan {
     Prediction prediction;
   };
   std::optional<Balanced> balanced;
+
+  // Of measured ones with the schedule EAGER: the pipeline.forwards_ahead that are worth their
+  // memory, and the step with them.
+  struct Ahead {
+    uint32_t forwards = 0;
+    absl::Duration step;
+  };
+  std::optional<Ahead> ahead;
 };
 
 // Of a job with cluster.stages above 0 and its model. InvalidArgument: the description has other
 // parts or stages than the job. The codes of ScheduleOf and Predict, with their reasons: such a
-// schedule cannot run.
+// schedule cannot run. ResourceExhausted: a measured model's activations take more than model's
+// stage_memory on a stage; of EAGER, with the fewest that it can do with.
 absl::StatusOr<PipelinePlan> PlanPipelines(const JobConfig& job, const ModelDescription& model);
 
 }  // namespace parley

@@ -50,6 +50,9 @@ void AddStage(std::string& text, const ModelDescription& model, const PipelinePl
   }
   std::string begin = absl::StrFormat("  %5d %12d %13s %5d", stage, trained, BytesText(bytes),
                                       plan.prediction.stages[stage].peak_activations);
+  if (plan.measured) {
+    absl::StrAppendFormat(&begin, " %12s", BytesText(plan.activation_bytes[stage]));
+  }
   for (const uint32_t part : PartsOf(plan.schedule.stages[stage])) {
     absl::StrAppend(&text, begin, "  ", LayersText(part, model.parts[part]), "\n");
     begin.assign(begin.size(), ' ');  // the stage's numbers stand beside its first part
@@ -60,16 +63,39 @@ std::string SecondsText(absl::Duration duration) {
   return absl::StrFormat("%.3g s", absl::ToDoubleSeconds(duration));
 }
 
+std::string HopText(const ModelDescription& model) {
+  if (model.costs.empty() || !model.hop.has_value()) return "";
+  if (model.hop->bytes == 0) {
+    return absl::StrFormat("%-20s %.3f ms between two stages, as given\n", "hop",
+                           1e3 * model.hop->seconds);
+  }
+  return absl::StrFormat("%-20s %.3f ms between two stages (%s over TCP within this machine)\n",
+                         "hop", 1e3 * model.hop->seconds, BytesText(model.hop->bytes));
+}
+
+// How many forwards ahead to write into the job file, and what they bring.
+std::string AheadText(const JobConfig& job, const ModelDescription& model,
+                      const PipelinePlan& plan) {
+  if (!plan.ahead.has_value()) return "";
+  const std::string memory =
+      model.stage_memory == 0 ? ""
+                              : absl::StrCat(" within ", BytesText(model.stage_memory), " a stage");
+  return absl::StrFormat(
+      "%-20s %d of at most %d are worth it%s: %s a step, with pipeline { "
+      "schedule: EAGER forwards_ahead: %d }\n",
+      "forwards ahead", plan.ahead->forwards, job.cluster().stages() - 1, memory,
+      SecondsText(plan.ahead->step / plan.steps), plan.ahead->forwards);
+}
+
 std::string BubbleText(const PipelinePlan& plan) {
   if (!plan.measured) {
     return absl::StrFormat(
         "%-20s %.3f with equal stages; uneven ones and slow links make it larger\n",
         "predicted bubble", plan.prediction.bubble);
   }
-  return absl::StrFormat(
-      "%-20s %.3f with the layers as measured here, %s a step; slow links make it larger\n",
-      "predicted bubble", plan.prediction.bubble,
-      SecondsText(plan.prediction.makespan / plan.steps));
+  return absl::StrFormat("%-20s %.3f with the layers as measured here, %s a step\n",
+                         "predicted bubble", plan.prediction.bubble,
+                         SecondsText(plan.prediction.makespan / plan.steps));
 }
 
 std::string WeightsText(const JobConfig& job) {
@@ -97,14 +123,16 @@ std::string BalancedText(const ModelDescription& model, const PipelinePlan& plan
 std::string MeasuredText(const JobConfig& job, const ModelDescription& model) {
   if (model.costs.empty()) return "";
   std::string text = absl::StrFormat(
-      "\nlayers, as measured here with a microbatch of %d samples\n  %9s %9s %13s  name\n",
-      job.data().batch(), "forward", "backward", "output");
+      "\nlayers, as measured here with a microbatch of %d samples; kept: for its backward\n"
+      "  %9s %9s %13s %12s  name\n",
+      job.data().batch(), "forward", "backward", "output", "kept");
   size_t layer = 0;
   for (const auto& part : model.parts) {
     for (const std::string& name : part) {
       const MeasuredLayer& cost = model.costs[layer++];
-      absl::StrAppendFormat(&text, "  %6.2f ms %6.2f ms %13s  %s\n", 1e3 * cost.forward_seconds,
-                            1e3 * cost.backward_seconds, BytesText(cost.output_bytes), name);
+      absl::StrAppendFormat(&text, "  %6.2f ms %6.2f ms %13s %12s  %s\n",
+                            1e3 * cost.forward_seconds, 1e3 * cost.backward_seconds,
+                            BytesText(cost.output_bytes), BytesText(cost.kept_bytes), name);
     }
   }
   return text;
@@ -117,13 +145,15 @@ std::string PipelineText(const JobConfig& job, const ModelDescription& model,
   std::string text = absl::StrFormat("%-20s %s; microbatches of a step: %d, of %d samples each\n",
                                      "schedule", ScheduleName(job, plan),
                                      plan.schedule.microbatches / plan.steps, job.data().batch());
-  absl::StrAppend(&text, WeightsText(job), BubbleText(plan), BalancedText(model, plan));
+  absl::StrAppend(&text, WeightsText(job), HopText(model), BubbleText(plan),
+                  AheadText(job, model, plan), BalancedText(model, plan));
   absl::StrAppendFormat(&text,
                         "\neach pipeline; kept: microbatches whose %s a stage has at "
                         "once, counted in each of its parts\n",
                         job.pipeline().recompute() ? "inputs" : "activations");
-  absl::StrAppendFormat(&text, "  %5s %12s %13s %5s  parts and their layers\n", "stage",
-                        "parameters", "with buffers", "kept");
+  absl::StrAppendFormat(&text, "  %5s %12s %13s %5s%s  parts and their layers\n", "stage",
+                        "parameters", "with buffers", "kept",
+                        plan.measured ? absl::StrFormat(" %12s", "activations") : "");
   for (uint32_t stage = 0; stage < plan.schedule.stages.size(); ++stage) {
     AddStage(text, model, plan, stage);
   }

@@ -179,7 +179,7 @@ TEST(PipelineText, MeasuredLayersSayWhichCutBalancesThem) {
   ExpectWords(Text(job, model),
               {"predicted bubble     0.059 with the layers as measured here, 0.459 s a step",
                "balanced cut         as it is\n", "layers, as measured here with a microbatch of 3",
-               "    3.00 ms   6.00 ms      4.00 KiB  norm\n"});
+               "    3.00 ms   6.00 ms      4.00 KiB          0 B  norm\n"});
   // A second stage half as fast has half as much to do.
   job.mutable_pipeline()->add_stage_speed(2);
   job.mutable_pipeline()->add_stage_speed(1);
@@ -190,6 +190,59 @@ TEST(PipelineText, MeasuredLayersSayWhichCutBalancesThem) {
   MemoryFileSystem files;
   ASSERT_TRUE(WriteTimeline(job, model, "/step.svg", files).ok());
   ExpectWords(*ReadWholeFile(files, "/step.svg"), {"microbatches: 16, layers as measured: "});
+}
+
+// Four stages of 10 ms forward and 20 backward, between which a message takes 2.5 ms.
+ModelDescription MeasuredModel() {
+  ModelDescription model = Model();
+  for (const double forward : {0.004, 0.003, 0.003, 0.01, 0.01, 0.01}) {
+    model.costs.push_back({forward, 2 * forward, 1024, 1 << 20});
+  }
+  model.hop = MeasuredHop{4096, 0.0025};
+  return model;
+}
+
+TEST(PipelineText, AHopTakesItsTime) {
+  const ModelDescription model = MeasuredModel();
+  // 16 * 30 + 3 * 30 without; 1F1B waits for hops again and again.
+  ExpectWords(Text(Job(), model),
+              {"hop                  2.500 ms between two stages (4.00 KiB over TCP within this",
+               "0.64 s a step\n", "stage   parameters  with buffers  kept  activations  parts",
+               // Its three layers of 1 MiB for each of 4 microbatches.
+               "     4     12.0 MiB  0: embedding", "   1.00 KiB     1.00 MiB  norm\n"});
+  ModelDescription given = model;
+  given.hop = MeasuredHop{0, 0};
+  ExpectWords(Text(Job(), given), {"0.000 ms between two stages, as given\n", "0.57 s a step\n"});
+}
+
+TEST(PipelineText, EagerForwardsAreAsManyAsTheHopNeedsAndTheMemoryAllows) {
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_schedule(EAGER);
+  ModelDescription model = MeasuredModel();
+  ExpectWords(Text(job, model),
+              {"forwards ahead       2 of at most 3 are worth it: 0.585 s a step, "
+               "with pipeline { schedule: EAGER forwards_ahead: 2 }\n"});
+  model.stage_memory = 16 << 20;
+  ExpectWords(Text(job, model),
+              {"forwards ahead       1 of at most 3 are worth it within 16.0 MiB"});
+  model.stage_memory = 4 << 20;
+  EXPECT_EQ(PlanText(job, model).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(PipelineText, ActivationsThatDoNotFitAreRefused) {
+  ModelDescription model = MeasuredModel();
+  model.stage_memory = 13 << 20;
+  Text(Job(), model);
+  model.stage_memory = 12 << 20;  // and room for the messages that come
+  const auto text = PlanText(Job(), model);
+  EXPECT_EQ(text.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_NE(text.status().message().find("the activations of stage 0 take "),
+            absl::string_view::npos)
+      << text.status();
+  // Of inputs there is little to keep, and of the rest as much as of one microbatch.
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_recompute(true);
+  ExpectWords(Text(job, model), {"     4     3.01 MiB  0: emb"});
 }
 
 TEST(PipelineText, TheTimelineIsWrittenAsAPicture) {

@@ -20,21 +20,14 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "client/answer_queue.h"
-#include "client/reference/remote_agent.h"
-#include "client/runtime.h"
-#include "client/visitors.h"
+#include "absl/status/status.h"
+#include "client/reference/hop.h"
 #include "tests/benchmarks/timing.h"
 
 namespace parley {
 namespace {
-
-constexpr absl::Duration kPatience = absl::Seconds(30);
 
 void Require(const absl::Status& status) {
   if (status.ok()) return;
@@ -83,85 +76,34 @@ void ConnectedPair(int& near, int& far) {
   }
 }
 
-// How tensors go.
-enum class Way { kSharedMemory, kDirect, kGrpc };
+std::unique_ptr<HopEnd> StartEnd(HopEnd::Way way) {
+  auto end = HopEnd::Start(way);
+  Require(end.status());
+  return *std::move(end);
+}
 
-// One of the two processes.
-class Stage {
- public:
-  explicit Stage(Way way) {
-    RemoteAgent::Options options;
-    options.job = "hop";
-    options.listen = "127.0.0.1:0";
-    options.at_once = {"deliver"};
-    options.shares_memory = way == Way::kSharedMemory;
-    options.direct = way != Way::kGrpc;
-    auto agent = RemoteAgent::Start(
-        options, {{"deliver", [this](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
-                     absl::StatusOr<ValuePtr> value =
-                         call.arguments.at(0).Fetch(absl::Now() + kPatience);
-                     if (!value.ok()) return value.status();
-                     queue_->Post([this, came = *std::move(value)] { came_ = came; });
-                     return RemoteValue();
-                   }}});
-    Require(agent.status());
-    agent_ = *std::move(agent);
-  }
-  const std::string& address() const { return agent_->address(); }
-  void Connect(const std::string& peer) {
-    peer_ = peer;
-    Require(agent_->Connect(peer, absl::Now() + kPatience));
-  }
-
-  void Send(const std::shared_ptr<const std::vector<char>>& bytes) {
-    ValueTensor tensor;
-    tensor.dtype = U8;
-    tensor.shape = {static_cast<int64_t>(bytes->size())};
-    tensor.bytes = std::string_view(bytes->data(), bytes->size());
-    tensor.owner = bytes;
-    RemoteValue value;
-    value.tensors.push_back(std::move(tensor));
-    Require(agent_->Call(peer_, "deliver", {agent_->Make(std::move(value))}).status());
-  }
-  // Waits as a training thread does.
-  ValuePtr Receive() {
-    Require(queue_->RunUntil([this] { return came_ != nullptr; }, absl::Now() + kPatience, [] {},
-                             absl::Seconds(1)));
-    return std::exchange(came_, nullptr);
-  }
-
- private:
-  // Shards, of which nothing comes.
-  class Nobody final : public Visitors {
-   public:
-    bool Visit() override { return false; }
-    void Leave() override {}
-  };
-
-  Nobody nobody_;
-  const std::shared_ptr<AnswerQueue> queue_ =
-      std::make_shared<AnswerQueue>(RealRuntime(), &nobody_);
-  ValuePtr came_;  // the waiting thread's
-  std::string peer_;
-  std::unique_ptr<RemoteAgent> agent_;  // last: its threads use the rest
-};
+ValuePtr Receive(HopEnd& end) {
+  auto value = end.Receive();
+  Require(value.status());
+  return *std::move(value);
+}
 
 // The other process: gives back as much as it gets.
-int Echo(int socket, Way way, const std::vector<size_t>& sizes, int rounds) {
-  Stage stage(way);
+int Echo(int socket, HopEnd::Way way, const std::vector<size_t>& sizes, int rounds) {
+  const auto end = StartEnd(way);
   char address[64] = {};
-  std::snprintf(address, sizeof(address), "%s", stage.address().c_str());
+  std::snprintf(address, sizeof(address), "%s", end->address().c_str());
   char peer[64] = {};
   if (!SendAll(socket, address, sizeof(address)) || !ReceiveAll(socket, peer, sizeof(peer))) {
     return 1;
   }
-  stage.Connect(peer);
+  Require(end->Connect(peer));
   for (const size_t size : sizes) {
     const auto bytes = std::make_shared<const std::vector<char>>(size, 'b');
     for (int round = 0; round < rounds; ++round) {
-      const ValuePtr value = stage.Receive();
+      const ValuePtr value = Receive(*end);
       if (value->tensors.at(0).bytes.size() != size) return 1;
-      stage.Send(bytes);
+      Require(end->Send(bytes));
     }
     std::vector<char> buffer(size);
     for (int round = 0; round < rounds; ++round) {
@@ -187,7 +129,9 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   for (size_t& size : sizes) size <<= 10;
 
-  const Way way = grpc ? Way::kGrpc : tcp ? Way::kDirect : Way::kSharedMemory;
+  const HopEnd::Way way = grpc  ? HopEnd::Way::kGrpc
+                          : tcp ? HopEnd::Way::kDirect
+                                : HopEnd::Way::kSharedMemory;
 
   int near = -1;
   int far = -1;
@@ -198,14 +142,14 @@ int Main(int argc, char** argv) {
     std::_Exit(Echo(far, way, sizes, rounds));
   }
   ::close(far);
-  Stage stage(way);
+  const auto end = StartEnd(way);
   char peer[64] = {};
   char address[64] = {};
-  std::snprintf(address, sizeof(address), "%s", stage.address().c_str());
+  std::snprintf(address, sizeof(address), "%s", end->address().c_str());
   if (!ReceiveAll(near, peer, sizeof(peer)) || !SendAll(near, address, sizeof(address))) {
     Require(absl::UnavailableError("the other process has ended"));
   }
-  stage.Connect(peer);
+  Require(end->Connect(peer));
   std::printf("%10s %10s %10s %10s %14s %10s\n", "KiB", "hop us", "memcpy us", "TCP us",
               "of the limit", "of TCP");
   for (const size_t size : sizes) {
@@ -216,8 +160,8 @@ int Main(int argc, char** argv) {
     std::vector<double> raw;
     for (int round = 0; round < rounds; ++round) {
       hops.push_back(SecondsOf([&] {
-                       stage.Send(bytes);
-                       stage.Receive();
+                       Require(end->Send(bytes));
+                       Receive(*end);
                      }) /
                      2);
       copies.push_back(SecondsOf([&] { std::memcpy(copy.data(), bytes->data(), size); }));

@@ -2,10 +2,15 @@
 
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Allocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 
 #include "absl/time/clock.h"
 #include "client/torch/dtype.h"
@@ -32,6 +37,28 @@ LayerFlow Fresh(const LayerFlow& flow) {
   return fresh;
 }
 
+// Memory that LibTorch's CPU allocator has given out and not got back, as its profiler counts it.
+class AllocatedBytes final : public c10::MemoryReportingInfoBase {
+ public:
+  void reportMemoryUsage(void* /*ptr*/, int64_t bytes, size_t /*allocated*/, size_t /*reserved*/,
+                         c10::Device /*device*/) override {
+    bytes_ += bytes;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  uint64_t bytes() const { return static_cast<uint64_t>(std::max(bytes_.load(), int64_t{0})); }
+
+ private:
+  std::atomic<int64_t> bytes_ = 0;
+};
+
+// Of one forward, as long as its outputs are there.
+uint64_t KeptBytes(const NetworkLayer& layer, LayerFlow flow) {
+  const auto allocated = std::make_shared<AllocatedBytes>();
+  const c10::DebugInfoGuard counted(c10::DebugInfoKind::PROFILER_STATE, allocated);
+  RunLayer(layer, /*training=*/true, flow);
+  return allocated->bytes();
+}
+
 void RunBackward(const LayerFlow& outputs) {
   LayerFlow roots, gradients;
   for (const at::Tensor& output : outputs) {
@@ -49,6 +76,7 @@ LayerCost Profile(const LayerPlan& plan, absl::Duration budget, LayerFlow& flow)
   std::vector<absl::Duration> forwards, backwards;
   LayerFlow outputs;
   const absl::Time end = absl::Now() + budget;
+  const uint64_t kept = KeptBytes(layer, Fresh(flow));
   // The first round is not counted: memory is new, and kernels choose.
   for (size_t round = 0; round <= kLeastRounds || absl::Now() < end; ++round) {
     outputs = Fresh(flow);
@@ -60,7 +88,7 @@ LayerCost Profile(const LayerPlan& plan, absl::Duration budget, LayerFlow& flow)
     forwards.push_back(between - begin);
     backwards.push_back(absl::Now() - between);
   }
-  LayerCost cost = {plan.name, Median(forwards), Median(backwards), 0};
+  LayerCost cost = {plan.name, Median(forwards), Median(backwards), 0, kept};
   flow.clear();
   for (const at::Tensor& output : outputs) {
     cost.output_bytes += output.nbytes();

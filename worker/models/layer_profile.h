@@ -17,6 +17,8 @@ struct LayerCost {
   std::string name;
   absl::Duration forward, backward;
   uint64_t output_bytes = 0;  // that the next layer gets, skip connections included
+  // What it allocates and keeps for its backward, outputs included; without what it is given.
+  uint64_t kept_bytes = 0;
 };
 
 // Runs each layer forward and backward on a microbatch of so many samples, training, again and

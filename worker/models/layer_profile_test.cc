@@ -46,6 +46,19 @@ TEST(LayerProfileTest, WhatASkipConnectionBringsAlongIsCounted) {
   EXPECT_EQ(costs->at(2).output_bytes, kOne);
 }
 
+TEST(LayerProfileTest, WhatALayerKeepsForItsBackwardIsCounted) {
+  // Of 3 images of 28x28: 50 and 100 channels of 24x24 and 8x8 that the convolutions give, as many
+  // behind their ReLUs, what is left of them after pooling, and the places of the maxima (int64).
+  const auto costs = ProfileLayers(PlanOf("simple_cnn { classes: 4 }", {F32, {1, 28, 28}}),
+                                   {F32, {1, 28, 28}}, 3, absl::ZeroDuration());
+  ASSERT_TRUE(costs.ok()) << costs.status();
+  for (const LayerCost& cost : *costs) {
+    EXPECT_GE(cost.kept_bytes, cost.output_bytes) << cost.name;
+    EXPECT_LE(cost.kept_bytes, 3 * 2 * 50 * 24 * 24 * sizeof(float) + 3 * 50 * 12 * 12 * 12)
+        << cost.name;
+  }
+}
+
 TEST(LayerProfileTest, WhatDoesNotFitIsAnError) {
   const auto costs = ProfileLayers(PlanOf("simple_cnn { classes: 4 }", {F32, {1, 28, 28}}),
                                    {F32, {1, 9, 28}}, 3, absl::ZeroDuration());
