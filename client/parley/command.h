@@ -18,6 +18,7 @@ using Command = std::function<int()>;
 
 Command AddRun(CLI::App& subcommand);
 Command AddPlan(CLI::App& subcommand);
+Command AddJob(CLI::App& subcommand);
 Command AddStatus(CLI::App& subcommand);
 Command AddWhyStuck(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);

@@ -31,18 +31,20 @@ Supervision::Limits LimitsFor(const JobConfig& job) {
 
 }  // namespace
 
-JobRun::JobRun(const JobConfig& job, Programs programs, std::string out, FileSystem& files,
-               Connector& connector, SignalInbox& signals, ProgressDisplay& display)
+JobRun::JobRun(const JobConfig& job, Programs programs, const Directory& directory,
+               FileSystem& files, Connector& connector, SignalInbox& signals,
+               ProgressDisplay& display)
     : job_(job),
       programs_(std::move(programs)),
-      out_(std::move(out)),
+      out_(directory.out),
+      resume_(directory.resume),
       signals_(signals),
       display_(display),
       poller_(connector, files, absl::StrCat("file:", out_, "/coordinator.address")),
       supervision_(LimitsFor(job), absl::Now()) {}
 
 JobRun::Result JobRun::Run() {
-  auto started = Start("coordinator", programs_.coordinator, {absl::StrCat("--out=", out_)});
+  auto started = Start("coordinator", programs_.coordinator);
   if (!started.ok()) supervision_.Failed(kFailed, std::string(started.message()));
 
   while (true) {
@@ -86,18 +88,25 @@ void JobRun::Ended(size_t child, absl::Time now) {
 }
 
 absl::Status JobRun::Restart(const Children::Child& child) {
-  const bool coordinates = child.name == "coordinator";
-  const std::string where = coordinates
-                                ? absl::StrCat("--out=", out_)
-                                : absl::StrCat("--coordinator=file:", out_, "/coordinator.address");
-  const std::string& program = coordinates                              ? programs_.coordinator
+  const std::string& program = child.name == "coordinator"              ? programs_.coordinator
                                : absl::StartsWith(child.name, "shard-") ? programs_.shard
                                : absl::StartsWith(child.name, "stage-") ? programs_.stage
                                                                         : programs_.worker;
   const std::string log =
       absl::StrCat(out_, "/", child.name, ".restart-", supervision_.restarts(), ".log");
-  return children_.Start(child.name, log,
-                         {program, absl::StrCat("--job=", out_, "/job.textproto"), where});
+  return children_.Start(child.name, log, CommandOf(child.name, program));
+}
+
+std::vector<std::string> JobRun::CommandOf(const std::string& name,
+                                           const std::string& program) const {
+  std::vector<std::string> command = {program, absl::StrCat("--job=", out_, "/job.textproto")};
+  if (name == "coordinator") {
+    command.push_back(absl::StrCat("--out=", out_));
+    if (resume_) command.push_back("--resume");
+  } else {
+    command.push_back(absl::StrCat("--coordinator=file:", out_, "/coordinator.address"));
+  }
+  return command;
 }
 
 void JobRun::Preempt(int signal) {
@@ -110,19 +119,16 @@ void JobRun::Preempt(int signal) {
   });
 }
 
-absl::Status JobRun::Start(const std::string& name, const std::string& program,
-                           std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {program, absl::StrCat("--job=", out_, "/job.textproto")});
-  return children_.Start(name, absl::StrCat(out_, "/", name, ".log"), arguments);
+absl::Status JobRun::Start(const std::string& name, const std::string& program) {
+  return children_.Start(name, absl::StrCat(out_, "/", name, ".log"), CommandOf(name, program));
 }
 
 absl::Status JobRun::StartMembers() {
   members_started_ = true;
-  const std::string coordinator = absl::StrCat("--coordinator=file:", out_, "/coordinator.address");
   const auto start = [&](const char* role, uint32_t count, const std::string& program) {
     absl::Status started;
     for (uint32_t i = 0; i < count && started.ok(); ++i) {
-      started = Start(absl::StrCat(role, "-", i), program, {coordinator});
+      started = Start(absl::StrCat(role, "-", i), program);
     }
     return started;
   };

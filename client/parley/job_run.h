@@ -28,24 +28,27 @@ class JobRun {
     std::string worker;
     std::string stage;  // where the job has stages
   };
+  struct Directory {
+    std::string out;      // the job's, absolute, with job.textproto in it
+    bool resume = false;  // from its newest checkpoint, if it has one
+  };
   struct Result {
     Supervision::Outcome outcome;
     GetStatusReply status;  // the last one that was seen
   };
 
-  // out: the job's directory, absolute, with job.textproto in it. All references must outlive the
-  // object.
-  JobRun(const JobConfig& job, Programs programs, std::string out, FileSystem& files,
+  // All references must outlive the object.
+  JobRun(const JobConfig& job, Programs programs, const Directory& directory, FileSystem& files,
          Connector& connector, SignalInbox& signals, ProgressDisplay& display);
 
   // Starts the processes and stays until the last has ended.
   Result Run();
 
  private:
+  std::vector<std::string> CommandOf(const std::string& name, const std::string& program) const;
   // Tells the job to end by itself.
   void Preempt(int signal);
-  absl::Status Start(const std::string& name, const std::string& program,
-                     std::vector<std::string> arguments);
+  absl::Status Start(const std::string& name, const std::string& program);
   // Shards, workers and stages, once the coordinator answers: whatever is wrong with the job's
   // directory or the coordinator's ports shows before they exist.
   absl::Status StartMembers();
@@ -62,6 +65,7 @@ class JobRun {
   const JobConfig& job_;
   const Programs programs_;
   const std::string out_;
+  const bool resume_;
   SignalInbox& signals_;
   ProgressDisplay& display_;
   StatusPoller poller_;

@@ -119,7 +119,7 @@ class JobRunTest : public testing::Test {
                                                                &std::fclose);
     ProgressDisplay display(sink.get(), /*terminal=*/false);
     const auto files = PosixFileSystem();
-    JobRun run(job_, programs, out_, *files, connector, Signals(), display);
+    JobRun run(job_, programs, {.out = out_}, *files, connector, Signals(), display);
     return run.Run();
   }
   void ExpectAllGone() const {

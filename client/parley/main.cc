@@ -20,6 +20,7 @@ int Main(int argc, char** argv) {
   };
   add("run", "Runs all roles of a job on this machine, and shows its progress", AddRun);
   add("plan", "Checks a job and shows what would run; starts no role", AddPlan);
+  add("job", "Prints a job file with all defaults filled in, or a field of it", AddJob);
   add("status", "Shows members and progress of a running job", AddStatus);
   add("why-stuck", "Shows who of a running job waits for whom, and who holds it up", AddWhyStuck);
   add("checkpoint", "Looks into a checkpoint", AddCheckpoint);

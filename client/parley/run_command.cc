@@ -27,6 +27,7 @@ namespace {
 struct Options {
   JobArgument job;
   std::string out;
+  bool resume = false;
 };
 
 absl::StatusOr<JobRun::Programs> FindPrograms(const JobConfig& job) {
@@ -54,8 +55,8 @@ std::string OutDirectory(const Options& options, const JobConfig& job) {
 // another one runs there): asked here first, since logs and job.textproto are written before there
 // is a coordinator.
 absl::StatusOr<JobStart> CheckDirectory(FileSystem& files, Connector& connector,
-                                        const JobConfig& job, const std::string& out) {
-  return CheckNewRun(files, job, out, [&](const std::string& address) {
+                                        const JobConfig& job, const std::string& out, bool resume) {
+  return CheckNewRun(files, job, out, resume, [&](const std::string& address) {
     // One that is there may take its time on a busy machine; where none is, the connection is
     // refused.
     return QueryStatus(connector, files, address, absl::Seconds(10)).status();
@@ -105,7 +106,7 @@ int Run(const Options& options) {
   if (error) return Exit(kWrongUsage, absl::StrCat("--out: ", error.message()));
   const auto files = PosixFileSystem();
   const auto connector = MakeGrpcConnector();
-  const auto start = CheckDirectory(*files, *connector, job, out);
+  const auto start = CheckDirectory(*files, *connector, job, out, options.resume);
   if (!start.ok()) {
     return Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
                 std::string(start.status().message()));
@@ -122,7 +123,8 @@ int Run(const Options& options) {
   display.Say(absl::StrCat("job ", job.name(), ": coordinator, shards: ", job.cluster().shards(),
                            ", workers: ", job.cluster().workers(), StagesText(job), "; all in ",
                            out));
-  JobRun run(job, *programs, out, *files, *connector, signals, display);
+  JobRun run(job, *programs, {.out = out, .resume = options.resume}, *files, *connector, signals,
+             display);
   const JobRun::Result result = run.Run();
   if (result.outcome.code != kFinished) {
     SayHowToGoOn(display, out, result.status);
@@ -146,6 +148,9 @@ Command AddRun(CLI::App& subcommand) {
   subcommand.add_option("--out", options->out,
                         "Directory for logs, targets, address file and checkpoints; default "
                         "runs/NAME-DATE-TIME");
+  subcommand.add_flag("--resume", options->resume,
+                      "Where --out has a whole checkpoint of an earlier run, go on from the newest "
+                      "one in place of checkpoint.start_from");
   return [options] { return Run(*options); };
 }
 

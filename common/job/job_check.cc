@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/job/consistency.h"
+#include "common/job/slurm_check.h"
 
 namespace parley {
 namespace {
@@ -329,6 +330,10 @@ class Checker {
                          "cluster.min_workers must be ",
                          cluster.workers(), " or left out"));
     Between(0, job_.max_restarts(), kMostRestarts, "max_restarts");
+    CheckSlurm(cluster.slurm(),
+               [this](bool right, std::string_view field, std::string_view problem) {
+                 Require(right, field, problem);
+               });
   }
 
   void Pipelines() {

@@ -4,12 +4,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/manifest.h"
 #include "server/coordinator/checkpoint_files.h"
 #include "server/coordinator/damage_text.h"
 #include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_log.h"
 
 namespace parley {
+namespace {
+
+// The job as it starts from the newest checkpoint of its own directory, if there is one.
+JobConfig FromOwnCheckpoint(FileSystem& files, const JobConfig& job, const std::string& directory) {
+  JobConfig own = job;
+  if (absl::IsNotFound(ResolveCheckpoint(files, directory).status())) return own;
+  own.mutable_checkpoint()->set_start_from(directory);
+  own.mutable_checkpoint()->set_ignore_unexpected(false);  // was for the weights of a first run
+  return own;
+}
+
+}  // namespace
 
 absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const JobConfig& job) {
   const Checkpoint& checkpoint = job.checkpoint();
@@ -38,17 +51,18 @@ absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const Job
 }
 
 absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
-                                       const std::string& directory, bool goes_on) {
+                                       const std::string& directory, const StartMode& mode) {
   JobStart start;
   start.checkpoint_directory =
       (std::filesystem::path(directory) / job.checkpoint().directory()).lexically_normal().string();
-  auto from = ReadStart(files, job);
+  auto from = ReadStart(
+      files, mode.resume ? FromOwnCheckpoint(files, job, start.checkpoint_directory) : job);
   if (!from.ok()) return from.status();
   start.from = *std::move(from);
   const Checkpoint& checkpoint = job.checkpoint();
   const bool writes = checkpoint.at_end() || checkpoint.every_steps() != 0 ||
                       !checkpoint.every().empty() || job.max_restarts() != 0;
-  if (writes && !goes_on) {
+  if (writes && !mode.goes_on) {
     const absl::Status clear = CheckNoEarlierRun(files, start.checkpoint_directory, start.from);
     if (!clear.ok()) return clear;
   }
@@ -56,7 +70,8 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
 }
 
 absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
-                                     const std::string& directory, const AskForCoordinator& ask) {
+                                     const std::string& directory, bool resume,
+                                     const AskForCoordinator& ask) {
   if (files.Exists(directory)) {
     const JobDirectory here(files, directory);
     const auto check = [&](const std::string& address) {
@@ -82,7 +97,7 @@ absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
           here.log_directory(), " away"));
     }
   }
-  return CheckJobStart(files, job, directory, /*goes_on=*/false);
+  return CheckJobStart(files, job, directory, {.goes_on = false, .resume = resume});
 }
 
 }  // namespace parley

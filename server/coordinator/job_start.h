@@ -23,11 +23,19 @@ struct JobStart {
 // field's name, where it cannot be read or checkpoint.ignore_unexpected is not for it.
 absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const JobConfig& job);
 
+// How a job begins in its directory.
+struct StartMode {
+  bool goes_on = false;  // the log says that it is under way: another coordinator takes over
+  // Where there is a whole checkpoint of an earlier run, the newest one is what it starts from, in
+  // place of checkpoint.start_from.
+  bool resume = false;
+};
+
 // Whether what the job starts from can be read, and no checkpoint of an earlier run is in its way;
-// that of a run which `goes_on` (the log says so) is its own. `directory`: the job's, absolute.
-// Writes nothing. INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and FileSystem.
+// that of a run which goes on is its own. `directory`: the job's, absolute. Writes nothing.
+// INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and FileSystem.
 absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
-                                       const std::string& directory, bool goes_on);
+                                       const std::string& directory, const StartMode& mode);
 
 // Whether a coordinator of the job answers at an address: OK if so.
 using AskForCoordinator = std::function<absl::Status(const std::string& address)>;
@@ -37,7 +45,8 @@ using AskForCoordinator = std::function<absl::Status(const std::string& address)
 // address, where a coordinator answers; FAILED_PRECONDITION, with what to do, where a job has not
 // ended; else as CheckJobStart and JobLog::Open.
 absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
-                                     const std::string& directory, const AskForCoordinator& ask);
+                                     const std::string& directory, bool resume,
+                                     const AskForCoordinator& ask);
 
 }  // namespace parley
 

@@ -45,7 +45,7 @@ class JobStartTest : public testing::Test {
   // A coordinator answers at `living`, and nobody anywhere else.
   absl::StatusOr<JobStart> Check(const std::string& directory, const std::string& living = "") {
     std::map<std::string, std::filesystem::file_time_type> before = Files();
-    auto start = CheckNewRun(*files_, job_, directory, [&](const std::string& address) {
+    auto start = CheckNewRun(*files_, job_, directory, resume_, [&](const std::string& address) {
       return address == living ? absl::OkStatus() : absl::UnavailableError("connection refused");
     });
     EXPECT_EQ(Files(), before) << "it writes nothing";
@@ -63,6 +63,7 @@ class JobStartTest : public testing::Test {
   const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
   std::string path_;
   JobConfig job_;
+  bool resume_ = false;
 };
 
 TEST_F(JobStartTest, AJobMayStartInAFreshDirectory) {
@@ -98,7 +99,7 @@ TEST_F(JobStartTest, TheDirectoryOfAJobThatHasNotEndedIsRefusedWithWhatToDo) {
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(absl::StrContains(status.message(), "TRAINING")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), path_ + "/log")) << status;
-  EXPECT_TRUE(CheckJobStart(*files_, job_, path_, /*goes_on=*/true).ok());
+  EXPECT_TRUE(CheckJobStart(*files_, job_, path_, {.goes_on = true}).ok());
   state.set_phase(FAILED);
   state.set_over(true);
   ASSERT_TRUE(log->Append(state, absl::UnixEpoch()).ok());
@@ -117,7 +118,38 @@ TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere)
   EXPECT_EQ(goes_on->from->manifest.step(), 30u);
   EXPECT_TRUE(Check(path_ + "/second").ok()) << "or elsewhere";
   job_.mutable_checkpoint()->clear_start_from();
-  EXPECT_TRUE(CheckJobStart(*files_, job_, first, /*goes_on=*/true).ok()) << "or it is its own";
+  EXPECT_TRUE(CheckJobStart(*files_, job_, first, {.goes_on = true}).ok()) << "or it is its own";
+}
+
+TEST_F(JobStartTest, AResumedJobStartsFromItsNewestCheckpoint) {
+  resume_ = true;
+  EXPECT_FALSE(Check(path_ + "/new")->from.has_value()) << "of none from the beginning";
+  const std::string first = FinishedRun("first", 30);
+  FinishedRun("first", 45);
+  job_.mutable_checkpoint()->set_start_from(FinishedRun("other", 7) + "/checkpoints");
+  EXPECT_EQ(Check(path_ + "/new")->from->manifest.step(), 7u) << "or as the job says";
+  const auto resumed = Check(first);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->from->manifest.step(), 45u);
+  EXPECT_EQ(
+      CheckJobStart(*files_, job_, first, {.goes_on = true, .resume = true})->from->manifest.step(),
+      45u)
+      << "one that takes over before it has begun, too";
+}
+
+TEST_F(JobStartTest, AResumedJobWhoseNewestCheckpointIsDamagedSaysSo) {
+  resume_ = true;
+  const std::string first = FinishedRun("first", 30);
+  FinishedRun("first", 45);
+  const std::string manifest = first + "/checkpoints/" + StepFolderName(45) + "/manifest.json";
+  std::string text = *ReadWholeFile(*files_, manifest);
+  text.replace(text.find("digits"), 6, "digitS");
+  ASSERT_TRUE(WriteFileAtomically(*files_, manifest, text).ok());
+  EXPECT_FALSE(Check(first).ok());
+  job_.mutable_checkpoint()->set_use_previous_if_damaged(true);
+  const auto resumed = Check(first);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->from->manifest.step(), 30u);
 }
 
 TEST_F(JobStartTest, WithoutACheckpointOfItsOwnAJobOverwritesNone) {

@@ -120,10 +120,15 @@ int Main(int argc, char** argv) {
                "parley-coordinator");
   DaemonFlags flags;
   std::string out;
+  bool resume = false;
   AddDaemonFlags(app, flags, /*with_coordinator=*/false);
   app.add_option("--out", out,
                  "Directory of the job: coordinator.address, targets.json, checkpoints")
       ->required();
+  app.add_flag(
+      "--resume", resume,
+      "Where that directory has a whole checkpoint of an earlier run, start from the newest "
+      "one in place of checkpoint.start_from");
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
 
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
@@ -151,7 +156,10 @@ int Main(int argc, char** argv) {
   auto log = AwaitRuleOrSignal(daemon, *files, directory);
   if (!log.ok()) return daemon.Exit(CodeOf(log.status()), log.status());
   const bool goes_on = log->last() && !log->last()->state().over();
-  auto start = CheckJobStart(*files, job, path.string(), goes_on);
+  // One that trains has started already.
+  const bool starts = !goes_on || log->last()->state().phase() == GATHERING;
+  auto start =
+      CheckJobStart(*files, job, path.string(), {.goes_on = goes_on, .resume = resume && starts});
   if (!start.ok()) return daemon.Exit(kWrongUsage, start.status());
   if (auto status = prepare(); !status.ok()) return daemon.Exit(kWrongUsage, status);
 

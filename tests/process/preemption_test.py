@@ -133,6 +133,18 @@ def sigterm_to_parley_run(where, runs):
     check_resumed(rest, where, runs, f"SIGTERM to parley run: it ended after {took:.1f} s: {cause}")
 
 
+def the_same_command_again_goes_on(where, runs):
+    job = small_job(where, epochs=EPOCHS, extra=EXTRA)
+    run = Run(job, "--resume")
+    runs.append(run)
+    brake = Brake(run)
+    run.wait_for_step(random.randint(5, 50))
+    run.process.send_signal(signal.SIGUSR1)
+    assert run.wait(GRACE) == 75, run.process.returncode
+    brake.release()
+    check_resumed(Run(job, "--resume", out=run.out), where, runs, last_line(run.stderr()))
+
+
 def a_second_sigterm_ends_at_once(where, runs):
     hand = ByHand(small_job(where, epochs=100000, extra='preemption_grace: "10m"\n'))
     runs.append(hand)
@@ -185,6 +197,7 @@ def without_a_coordinator_a_member_goes_by_itself(where, runs):
 
 main(
     sigterm_to_parley_run,
+    the_same_command_again_goes_on,
     tell("worker-1", signal.SIGTERM),
     tell("shard-1", signal.SIGUSR1),
     tell("coordinator", signal.SIGTERM),

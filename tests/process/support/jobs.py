@@ -66,12 +66,13 @@ def alive(pid):
 
 
 class Run:
-    """One `parley run`."""
+    """One `parley run`, in a new directory or in `out`."""
 
-    def __init__(self, job, *arguments):
-        self.out = pathlib.Path(job).parent / f"out-{time.monotonic_ns()}"
-        self.stderr_path = self.out.with_suffix(".stderr")
-        self.stdout_path = self.out.with_suffix(".stdout")
+    def __init__(self, job, *arguments, out=None):
+        new = pathlib.Path(job).parent / f"out-{time.monotonic_ns()}"
+        self.out = out or new
+        self.stderr_path = new.with_suffix(".stderr")
+        self.stdout_path = new.with_suffix(".stdout")
         with open(self.stdout_path, "w") as stdout, open(self.stderr_path, "w") as stderr:
             self.process = subprocess.Popen(
                 [program("parley"), "run", str(job), "--out", str(self.out), *arguments],

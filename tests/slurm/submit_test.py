@@ -1,0 +1,211 @@
+"""Jobs on a real Slurm cluster, started by deploy/slurm/submit: to the end, over lost nodes, signals and a slurmctld that is away."""
+
+import json
+import pathlib
+import re
+import shutil
+import sys
+import time
+
+sys.path[:0] = ["tests/process", "tests/slurm"]
+from cluster import Cluster, what_is_missing
+from support.jobs import exported, main, small_job, wait_for
+from support.programs import BIN
+
+LIVENESS = 4
+EPOCHS = 60  # of 15 steps: 600 samples, 2 workers with 20 each
+EXTRA = "consistency { sync { deterministic: true lost_worker: WAIT } }\nmax_restarts: 3\ncheckpoint { every_steps: 20 keep_last: 0 }\n"
+CLUSTER = None
+
+
+class Submitted:
+    """A job that `submit` has started; runs of `main` in support/jobs.py are shown and ended like it."""
+
+    def __init__(self, job, where, *arguments, out=None):
+        self.out = out or pathlib.Path(where) / f"out-{time.monotonic_ns()}"
+        tree = pathlib.Path(where) / "tree"
+        if not tree.exists():  # as a clone after deploy/build
+            shutil.copytree("deploy/slurm", tree / "deploy/slurm")
+            (tree / "out").mkdir()
+            (tree / "out/bin").symlink_to(BIN)
+        self.said = CLUSTER.run(str(tree / "deploy/slurm/submit"), str(job), "--out", str(self.out), *arguments).stdout
+        self.ids = (self.out / "slurm/jobs").read_text().split() if (self.out / "slurm/jobs").exists() else []
+
+    def status(self):
+        shown = CLUSTER.run(str(BIN / "parley"), "status", f"--coordinator=file:{self.out}/coordinator.address", "--format=json", check=False)
+        return json.loads(shown.stdout) if shown.returncode == 0 else None
+
+    def wait_for_step(self, step, seconds=120):
+        return wait_for(f"step {step}", lambda: int((self.status() or {}).get("step", 0)) >= step, seconds)
+
+    def tasks(self):
+        """(job, state, node, name) of those that are not over. None while slurmctld does not answer."""
+        queue = CLUSTER.queue()
+        return None if queue is None else [task for task in queue if task[0].split("_")[0] in self.ids]
+
+    def node_of(self, role):
+        """Where its first process runs."""
+        return next(node for _, state, node, name in sorted(self.tasks()) if name.endswith(f"-{role}") and state == "RUNNING")
+
+    def wait(self, seconds=240):
+        """Until Slurm has nothing of it any more; the last exit status of each process, by its log's name."""
+        wait_for("an empty queue", lambda: self.tasks() == [], seconds)
+        ended = {}
+        for name, log in self.logs().items():
+            found = re.findall(r"slurm \w+: ends with status (\d+)", log)
+            ended[name] = int(found[-1]) if found else None
+        return ended
+
+    def logs(self):
+        return {path.stem: path.read_text(errors="replace") for path in sorted(self.out.glob("logs/*.log"))}
+
+    def show(self):
+        print(self.said, CLUSTER.queue())
+        for name, log in self.logs().items():
+            print(f"---- {name}\n{log[-5000:]}")
+
+    def kill(self):
+        if self.tasks():
+            CLUSTER.run("scancel", "--full", "--signal=KILL", *self.ids, check=False)
+            CLUSTER.run("scancel", *self.ids, check=False)
+            wait_for("an empty queue", lambda: self.tasks() == [], 60)
+
+
+def job_file(where, epochs=EPOCHS):
+    job = small_job(where, liveness=f"{LIVENESS}s", epochs=epochs, extra=EXTRA)
+    job.write_text(job.read_text().replace("workers: 2", "workers: 2 min_workers: 1"))
+    return job
+
+
+def undisturbed(where, runs, cache={}):
+    """Parameters and optimizer state at the end of a job that nobody disturbs."""
+    if not cache:
+        run = Submitted(job_file(where), where)
+        runs.append(run)
+        assert set(run.wait().values()) == {0}, run.wait()
+        cache["files"] = exported(run.out)
+    return cache["files"]
+
+
+def check_end(run, where, runs):
+    codes = run.wait()
+    assert set(codes.values()) == {0}, codes
+    assert exported(run.out) == undisturbed(where, runs), "not the bits of the undisturbed job"
+
+
+def submit_says_what_it_does(where, runs):
+    job = small_job(where)
+    job.write_text(job.read_text().replace("shards: 2", 'shards: 2 slurm { time_limit: "30" worker_cpus: 2 options: "--nice=3" }')
+                   .replace("threads: 1", "threads: 0"))
+    dry = Submitted(job, where, "--dry-run", "--set", "cluster.workers=3", "--", "--comment=x y")
+    lines = dry.said.splitlines()
+    assert [re.search(r"/slurm/(\w+) ", line).group(1) for line in lines] == ["coordinator", "shard", "worker"], dry.said
+    assert all("--time=30 --signal=B:USR1@120 --nice=3" in line and r"--comment=x\ y" in line for line in lines), dry.said
+    assert "--array=0-2" in lines[2] and "--cpus-per-task=2" in lines[2], dry.said
+    assert "threads: 2\n" in (dry.out / "job.textproto").read_text()
+    assert CLUSTER.queue() == []
+    bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), str(job), "--set", "data.batch=0", check=False)
+    assert bad.returncode == 2 and "data.batch" in bad.stderr, bad
+
+
+def a_job_trains_to_its_end(where, runs):
+    undisturbed(where, runs)
+    run = runs[-1]
+    assert "scancel" in run.said, run.said
+    hosts = {re.search(r"slurm \w+: (\S+) at ", log).group(1) for log in run.logs().values()}
+    print(f"on nodes {sorted(hosts)}")
+
+
+def all_of_it_on_one_node(where, runs):
+    run = Submitted(job_file(where), where, "--single")
+    runs.append(run)
+    check_end(run, where, runs)
+
+
+def the_time_limit_is_near(where, runs):
+    run = Submitted(job_file(where), where)
+    runs.append(run)
+    run.wait_for_step(40)
+    # What Slurm sends to all of them at their --signal; here to one.
+    worker = next(task for task, _, _, name in run.tasks() if name.endswith("-worker"))
+    CLUSTER.run("scancel", "--signal=USR1", worker)
+    wait_for("all to end for the queue", lambda: sum("queued again" in log for log in run.logs().values()) == 5, 60)
+    check_end(run, where, runs)
+
+
+def an_urgent_job_preempts_some(where, runs):
+    run = Submitted(job_file(where), where, "--", "--exclusive")
+    runs.append(run)
+    run.wait_for_step(40)
+    # Five of the six nodes are taken: two or more processes must go, Slurm queues these again, and the others themselves.
+    CLUSTER.run("sbatch", "--partition=urgent", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 3")
+    wait_for("a process told to end", lambda: any("SIGTERM: a checkpoint" in log for log in run.logs().values()), 60)
+    check_end(run, where, runs)
+    again = sum("queued again" in log for log in run.logs().values())
+    assert 0 < again < 5, again
+
+
+def lost_node(role):
+    def test(where, runs):
+        run = Submitted(job_file(where), where, "--", "--ntasks-per-node=1", "--exclusive")
+        runs.append(run)
+        run.wait_for_step(40)
+        node = run.node_of(role)
+        CLUSTER.crash(node)
+        crashed = time.monotonic()
+        try:
+            check_end(run, where, runs)
+        finally:
+            CLUSTER.boot(node)
+        print(f"{node} with a {role} crashed; all was over {time.monotonic() - crashed:.1f} s later")
+
+    test.__name__ = f"a_node_with_a_{role}_crashes"
+    return test
+
+
+def scancel_leaves_nothing(where, runs):
+    run = Submitted(job_file(where, epochs=100000), where)
+    runs.append(run)
+    run.wait_for_step(20)
+    CLUSTER.run("scancel", *run.ids)
+    began = time.monotonic()
+    wait_for("an empty queue", lambda: run.tasks() == [], 30)
+    took = time.monotonic() - began
+    assert all("queued again" not in log for log in run.logs().values())
+    left = {node: CLUSTER.on(node, "pgrep", "-a", "parley", check=False).stdout for node in CLUSTER.nodes}
+    assert not any(left.values()), left
+    segments = [path.name for path in pathlib.Path("/dev/shm").glob("parley*")]
+    assert not segments, segments
+    assert any((run.out / "checkpoints").glob("step-*/manifest.json"))
+    print(f"all was over {took:.1f} s after scancel")
+
+
+def slurmctld_is_away(where, runs):
+    run = Submitted(job_file(where), where)
+    runs.append(run)
+    run.wait_for_step(20)
+    CLUSTER.stop_controller()
+    before = int(run.status()["step"])
+    time.sleep(5)
+    assert int(run.status()["step"]) > before, "training stands still"
+    CLUSTER.start_controller()
+    check_end(run, where, runs)
+
+
+if __name__ == "__main__":
+    missing = what_is_missing()
+    if missing:
+        print(f"SKIPPED the tests on a Slurm cluster: it needs {missing}")
+        sys.exit(0)
+    folder = pathlib.Path(f"/tmp/slurm-{time.monotonic_ns() % 10**9}")
+    CLUSTER = Cluster(folder)
+    try:
+        tests = [
+            submit_says_what_it_does, a_job_trains_to_its_end, all_of_it_on_one_node, the_time_limit_is_near, an_urgent_job_preempts_some,
+            *(lost_node(role) for role in ("worker", "shard", "coordinator")), scancel_leaves_nothing, slurmctld_is_away,
+        ]
+        chosen = [test for test in tests if not sys.argv[1:] or test.__name__ in sys.argv[1:]]
+        main(*chosen)
+    finally:
+        CLUSTER.stop()
+        shutil.rmtree(folder, ignore_errors=True)
