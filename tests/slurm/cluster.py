@@ -88,7 +88,7 @@ def _wait_for(what, condition, seconds):
 
 
 class Cluster:
-    """Up once it is made: nodes c1 to cN, of 4 processors each, in partitions `cpu` (the default) and `urgent`, which preempts it."""
+    """Up once it is made: nodes c1 to cN, of 16 processors each, in partitions `cpu` (the default) and `urgent`, which preempts it."""
 
     def __init__(self, folder, nodes=6):
         self.folder = pathlib.Path(folder)
@@ -101,7 +101,7 @@ class Cluster:
         self._address = {"ctl": f"{SUBNET}.1"} | {name: f"{SUBNET}.{10 + i}" for i, name in enumerate(self.nodes)}
         hosts = "".join(f"{address} {name}\n" for name, address in self._address.items())
         (self.folder / "hosts").write_text("127.0.0.1 localhost\n" + hosts)
-        lines = [f"NodeName={n} NodeAddr={self._address[n]} CPUs=4 RealMemory=16000 State=UNKNOWN" for n in self.nodes]
+        lines = [f"NodeName={n} NodeAddr={self._address[n]} CPUs=16 RealMemory=16000 State=UNKNOWN" for n in self.nodes]
         lines.append(f"PartitionName=cpu Nodes=c[1-{nodes}] Default=YES State=UP PriorityTier=1 GraceTime=20")
         lines.append(f"PartitionName=urgent Nodes=c[1-{nodes}] State=UP PriorityTier=2")
         conf = CONF.format(subnet=SUBNET, folder=self.folder) + "\n".join(lines) + "\n"
@@ -168,8 +168,9 @@ class Cluster:
         _wait_for("slurmctld", lambda: self.run("scontrol", "ping", check=False).returncode == 0, 30)
 
     def stop_controller(self):
-        """As if its machine was gone: it says goodbye to nobody."""
-        self.on("ctl", "pkill", "-KILL", "slurmctld")
+        """It saves what it knows, as for an upgrade: what it would forget is lost to Slurm, whoever runs there."""
+        self.on("ctl", "pkill", "-TERM", "slurmctld")
+        _wait_for("slurmctld's end", lambda: self.on("ctl", "pgrep", "slurmctld", check=False).returncode != 0, 30)
 
     def boot(self, name):
         if name not in self._inits:

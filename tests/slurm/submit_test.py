@@ -8,13 +8,27 @@ import sys
 import time
 
 sys.path[:0] = ["tests/process", "tests/slurm"]
+import numpy as np
 from cluster import Cluster, what_is_missing
-from support.jobs import exported, main, small_job, wait_for
+from safetensors.numpy import save_file
+from support.jobs import exported, main, wait_for
 from support.programs import BIN
 
-LIVENESS = 4
-EPOCHS = 60  # of 15 steps: 600 samples, 2 workers with 20 each
-EXTRA = "consistency { sync { deterministic: true lost_worker: WAIT } }\nmax_restarts: 3\ncheckpoint { every_steps: 20 keep_last: 0 }\n"
+EPOCHS = 10  # of 15 steps: 600 samples, 2 workers with 20 each; a step sleeps 80 ms, on any machine
+JOB = """
+name: "sleeper"
+seed: 3
+model {{ sleeping {{ layers: 4 forward_seconds: 0.01 input_gradient_seconds: 0.005 weight_gradient_seconds: 0.005 }} }}
+data {{ safetensors {{ train: "{data}" }} batch: 20 }}
+optimizer {{ adam {{ rate: 0.01 }} }}
+consistency {{ sync {{ deterministic: true lost_worker: WAIT }} }}
+cluster {{ workers: 2 min_workers: 1 shards: 2 slurm {{ {slurm} }} }}
+checkpoint {{ every_steps: 10 keep_last: 0 }}
+max_restarts: 3
+threads: 1
+liveness: "4s"
+epochs: {epochs}
+"""
 CLUSTER = None
 
 
@@ -71,9 +85,11 @@ class Submitted:
             wait_for("an empty queue", lambda: self.tasks() == [], 60)
 
 
-def job_file(where, epochs=EPOCHS):
-    job = small_job(where, liveness=f"{LIVENESS}s", epochs=epochs, extra=EXTRA)
-    job.write_text(job.read_text().replace("workers: 2", "workers: 2 min_workers: 1"))
+def job_file(where, epochs=EPOCHS, slurm="worker_cpus: 2"):
+    samples = np.random.default_rng(5).standard_normal((600, 4), dtype=np.float32)
+    save_file({"x": samples, "y": np.argmax(samples, axis=1)}, where / "data.safetensors")
+    job = where / "job.textproto"
+    job.write_text(JOB.format(data=where / "data.safetensors", epochs=epochs, slurm=slurm))
     return job
 
 
@@ -94,9 +110,8 @@ def check_end(run, where, runs):
 
 
 def submit_says_what_it_does(where, runs):
-    job = small_job(where)
-    job.write_text(job.read_text().replace("shards: 2", 'shards: 2 slurm { time_limit: "30" worker_cpus: 2 options: "--nice=3" }')
-                   .replace("threads: 1", "threads: 0"))
+    job = job_file(where, slurm='time_limit: "30" worker_cpus: 2 options: "--nice=3"')
+    job.write_text(job.read_text().replace("threads: 1\n", "").replace("deterministic: true", ""))
     dry = Submitted(job, where, "--dry-run", "--set", "cluster.workers=3", "--", "--comment=x y")
     lines = dry.said.splitlines()
     assert [re.search(r"/slurm/(\w+) ", line).group(1) for line in lines] == ["coordinator", "shard", "worker"], dry.said
@@ -125,7 +140,7 @@ def all_of_it_on_one_node(where, runs):
 def the_time_limit_is_near(where, runs):
     run = Submitted(job_file(where), where)
     runs.append(run)
-    run.wait_for_step(40)
+    run.wait_for_step(20)
     # What Slurm sends to all of them at their --signal; here to one.
     worker = next(task for task, _, _, name in run.tasks() if name.endswith("-worker"))
     CLUSTER.run("scancel", "--signal=USR1", worker)
@@ -134,13 +149,14 @@ def the_time_limit_is_near(where, runs):
 
 
 def an_urgent_job_preempts_some(where, runs):
-    run = Submitted(job_file(where), where, "--", "--exclusive")
+    run = Submitted(job_file(where, epochs=3 * EPOCHS), where, "--", "--exclusive")
     runs.append(run)
-    run.wait_for_step(40)
+    run.wait_for_step(20)
     # Five of the six nodes are taken: two or more processes must go, Slurm queues these again, and the others themselves.
     CLUSTER.run("sbatch", "--partition=urgent", "--exclusive", "--nodes=3", "--output=/dev/null", "--wrap=sleep 3")
     wait_for("a process told to end", lambda: any("SIGTERM: a checkpoint" in log for log in run.logs().values()), 60)
-    check_end(run, where, runs)
+    codes = run.wait()
+    assert set(codes.values()) == {0}, codes
     again = sum("queued again" in log for log in run.logs().values())
     assert 0 < again < 5, again
 
@@ -149,7 +165,7 @@ def lost_node(role):
     def test(where, runs):
         run = Submitted(job_file(where), where, "--", "--ntasks-per-node=1", "--exclusive")
         runs.append(run)
-        run.wait_for_step(40)
+        run.wait_for_step(20)
         node = run.node_of(role)
         CLUSTER.crash(node)
         crashed = time.monotonic()
@@ -166,7 +182,7 @@ def lost_node(role):
 def scancel_leaves_nothing(where, runs):
     run = Submitted(job_file(where, epochs=100000), where)
     runs.append(run)
-    run.wait_for_step(20)
+    run.wait_for_step(15)
     CLUSTER.run("scancel", *run.ids)
     began = time.monotonic()
     wait_for("an empty queue", lambda: run.tasks() == [], 30)
