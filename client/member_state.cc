@@ -105,6 +105,7 @@ bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time no
     return false;
   }
   generation_ = reply->generation();
+  lost_ = false;  // who ends with the job now must still say goodbye
   // The job went back: what was decided since then is so no more.
   if (reply->view().job_epoch() > job_epoch()) last_decided_step_ = 0;
   watched_ = *reply;

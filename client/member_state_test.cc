@@ -197,6 +197,17 @@ TEST(MemberState, WithoutTheCoordinatorItGoesOnForTheTimeOfAutonomy) {
             "training without it may last 1m; last decided step 0");
 }
 
+TEST(MemberState, OneThatReturnsWithTheEndOfTheJobIsLostNoLonger) {
+  MemberState state = MakeAutonomous(WORKER, 0);
+  PassSilently(state, kStart, kStart + 2 * kLiveness);
+  EXPECT_TRUE(state.coordinator_lost());
+  WatchReply reply = WithView(1);
+  reply.set_generation(2);
+  reply.set_phase(FINISHED);
+  EXPECT_TRUE(state.OnWatch(reply, kStart + 2 * kLiveness));
+  EXPECT_FALSE(state.coordinator_lost()) << "it waits to hear that this member leaves";
+}
+
 TEST(MemberState, OneThatReturnsInTimeEndsTheAutonomy) {
   MemberState state = MakeAutonomous(WORKER, 0);
   PassSilently(state, kStart, kStart + 6 * kLiveness);

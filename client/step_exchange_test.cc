@@ -134,7 +134,7 @@ class FakeReducer final : public Reducer {
 
   Listener* to = nullptr;
   double weight = 0;
-  int open = 0;
+  std::atomic<int> open = 0;  // the exchange asks, whoever reduces says
   int closes = 0;
   int aborts = 0;
   std::set<size_t> offered;
