@@ -121,7 +121,8 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
 
   struct Rank {
     Member member;
-    Heard heard;  // before the reducer, which calls it
+    // Of this composition; before the reducer, which calls it.
+    std::unique_ptr<Heard> heard = std::make_unique<Heard>();
     std::unique_ptr<ReducerRank> made;
     double weight = 1;
   };
@@ -153,7 +154,9 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     for (const auto& each : ranks_) group.members.push_back(each->member);
     group.ranges = Ranges(size());
     for (uint32_t slice = 0; slice < 2 * size(); ++slice) group.values.push_back(ValuesOf(slice));
-    return reducer(rank).Form(std::move(group), &ranks_[rank]->heard);
+    // What the former composition has come to is none of the new one's. The reducer ends it first.
+    const auto former = std::exchange(ranks_[rank]->heard, std::make_unique<Heard>());
+    return reducer(rank).Form(std::move(group), ranks_[rank]->heard.get());
   }
   void FormAll() {
     for (uint32_t rank = 0; rank < size(); ++rank) {
@@ -258,7 +261,7 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     for (uint32_t rank = 0; rank < size(); ++rank) {
       ASSERT_TRUE(Becomes([&] { return reducer(rank).done(); }))
           << "rank " << rank << ": " << reducer(rank).Missing();
-      ASSERT_TRUE(ranks_[rank]->heard.broken().ok()) << ranks_[rank]->heard.broken();
+      ASSERT_TRUE(ranks_[rank]->heard->broken().ok()) << ranks_[rank]->heard->broken();
     }
   }
 
@@ -284,8 +287,8 @@ TEST_P(ReducerContract, TheSumsAreThoseOfAllRanksTimesTheirWeights) {
   FormAll();
   DoStep(1, 1);
   for (uint32_t rank = 0; rank < size(); ++rank) {
-    EXPECT_EQ(ranks_[rank]->heard.TakeReduced().size(), 3u) << "each tensor once";
-    EXPECT_TRUE(Becomes([&] { return ranks_[rank]->heard.all() == 1; }));
+    EXPECT_EQ(ranks_[rank]->heard->TakeReduced().size(), 3u) << "each tensor once";
+    EXPECT_TRUE(Becomes([&] { return ranks_[rank]->heard->all() == 1; }));
     EXPECT_EQ(reducer(rank).Missing(), "");
   }
 }
@@ -320,7 +323,7 @@ TEST_P(ReducerContract, ATensorIsReducedAsSoonAsAllRanksHaveItsGradient) {
   for (uint32_t rank = 0; rank < size(); ++rank) {
     std::vector<std::pair<size_t, bool>> reduced;
     ASSERT_TRUE(Becomes([&] {
-      reduced = ranks_[rank]->heard.TakeReduced();
+      reduced = ranks_[rank]->heard->TakeReduced();
       return !reduced.empty();
     }));
     EXPECT_EQ(reduced, (std::vector<std::pair<size_t, bool>>{{kSmall, true}}));
@@ -357,7 +360,7 @@ TEST_P(ReducerContract, RanksWithoutAGradientAreLeftOut) {
   ExpectSums(1, kBig, {1});
   ExpectSums(1, kSmall, others);
   for (uint32_t rank = 0; rank < size(); ++rank) {
-    for (const auto& [tensor, any] : ranks_[rank]->heard.TakeReduced()) {
+    for (const auto& [tensor, any] : ranks_[rank]->heard->TakeReduced()) {
       EXPECT_EQ(any, tensor != kDouble) << "tensor " << tensor;
     }
   }
@@ -459,7 +462,7 @@ TEST_P(ReducerContract, WhatARankHadOfferedBeforeItAbortedIsNotTakenLater) {
   OfferAll(slow);
   absl::SleepFor(absl::Milliseconds(100));
   for (uint32_t rank = 1; rank < size(); ++rank) {
-    EXPECT_TRUE(ranks_[rank]->heard.TakeReduced().empty());
+    EXPECT_TRUE(ranks_[rank]->heard->TakeReduced().empty());
     EXPECT_FALSE(reducer(rank).done());
   }
 }
@@ -482,7 +485,7 @@ TEST_P(ReducerContract, AMixtureOfTwoGradientsIsNeverTaken) {
     absl::SleepFor(absl::Milliseconds(5));
     for (uint32_t rank = 0; rank + 1 < size(); ++rank) {
       reducer(rank).Abort();
-      if (ranks_[rank]->heard.TakeReduced().empty()) continue;
+      if (ranks_[rank]->heard->TakeReduced().empty()) continue;
       ++taken;
       for (const Reducer::Range& range : RangesOf(kBig)) {
         if (range.rank != rank) continue;
@@ -497,7 +500,7 @@ TEST_P(ReducerContract, AMixtureOfTwoGradientsIsNeverTaken) {
         }
       }
     }
-    ranks_[size() - 1]->heard.TakeReduced();
+    ranks_[size() - 1]->heard->TakeReduced();
   }
   std::printf("taken whole: %d\n", taken);
 }
@@ -532,11 +535,11 @@ TEST_P(ReducerContract, WhoWatchesARankIsToldWhenItShares) {
   EXPECT_EQ(Take(0, slow, 3, got), Reducer::Taken::kPending);
   reducer(0).Watch(slow);
   // Once to look, and then when there is something.
-  ASSERT_TRUE(Becomes([&] { return ranks_[0]->heard.shared() > 0; }));
-  const int before = ranks_[0]->heard.shared();
+  ASSERT_TRUE(Becomes([&] { return ranks_[0]->heard->shared() > 0; }));
+  const int before = ranks_[0]->heard->shared();
   EXPECT_EQ(Take(0, slow, 3, got), Reducer::Taken::kPending);
   ShareAll(slow, 3);
-  EXPECT_TRUE(Becomes([&] { return ranks_[0]->heard.shared() > before; }));
+  EXPECT_TRUE(Becomes([&] { return ranks_[0]->heard->shared() > before; }));
   EXPECT_EQ(Take(0, slow, 3, got), Reducer::Taken::kTaken);
   EXPECT_EQ(got, Contents(slow, 3));
   reducer(0).Watch(std::nullopt);
@@ -551,8 +554,8 @@ TEST_P(ReducerContract, WhatDoesNotComeIsAskedOfTheShards) {
   reducer(0).Watch(1);
   EXPECT_TRUE(Becomes([&] { return Take(0, 1, 3, got) == Reducer::Taken::kWithheld; }))
       << "it takes too long";
-  const int before = ranks_[0]->heard.shared();
-  EXPECT_TRUE(Becomes([&] { return ranks_[0]->heard.shared() > before; }));
+  const int before = ranks_[0]->heard->shared();
+  EXPECT_TRUE(Becomes([&] { return ranks_[0]->heard->shared() > before; }));
   reducer(0).Watch(std::nullopt);
   EXPECT_EQ(Take(0, 1, 3, got), Reducer::Taken::kPending) << "another pull";
   reducer(0).Abort();
