@@ -5,6 +5,9 @@
 //   parley-shard --job=spiral.textproto --coordinator=127.0.0.1:4000 &
 //   train_your_own spiral.textproto 127.0.0.1:4000 &    # once for each of the job's workers
 //
+// On several machines the last is file:JOBDIR/coordinator.address: beside it lie the job's
+// credentials.
+//
 // The job file says `model { own {} } data { own {} batch: 50 }`; seed, optimizer, schedule, number
 // of workers and epochs come from it too.
 #include <torch/nn/modules/linear.h>
@@ -13,6 +16,7 @@
 #include <cstdio>
 
 #include "client/grpc_connector.h"
+#include "client/job_credentials.h"
 #include "client/local_connector.h"
 #include "client/session.h"
 #include "client/torch/module_binding.h"
@@ -59,7 +63,10 @@ int main(int argc, char** argv) {
   const auto [x, y] = MakeSpirals();
 
   // 1. Join the job.
-  const auto connector = parley::MakeLocalConnector(parley::MakeGrpcConnector());
+  const auto credentials = parley::CredentialsOfJob(argv[2], /*path=*/"");
+  if (!credentials.ok()) return Fail(credentials.status());
+  const auto connector =
+      parley::MakeLocalConnector(parley::MakeGrpcConnector(/*direct=*/true, *credentials));
   parley::Session::Options options;
   options.job = *job;
   options.coordinator = argv[2];

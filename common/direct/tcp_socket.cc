@@ -61,15 +61,19 @@ absl::StatusOr<TcpListener> ListenAt(const addrinfo& address, uint16_t port) {
   if (address.ai_family == AF_INET6) {
     (void)::setsockopt(listener.fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
-  // Connections of a process that was here before may linger; one that listens keeps the port.
+  // Connections of a process that was here before may linger; one that listens keeps the port. The
+  // system lets the port be taken again only if they had the option as well: they have it from
+  // their listener, which with port 0 gets it when it has a port that nothing lingers at.
   const int on = 1;
-  if (port != 0) {
+  const auto let_reuse = [&] {
     (void)::setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  }
+  };
+  if (port != 0) let_reuse();
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
-  if (::bind(listener.fd.get(), address.ai_addr, address.ai_addrlen) != 0 ||
-      ::listen(listener.fd.get(), kWaiting) != 0 ||
+  const int taken = ::bind(listener.fd.get(), address.ai_addr, address.ai_addrlen);
+  if (taken == 0 && port == 0) let_reuse();
+  if (taken != 0 || ::listen(listener.fd.get(), kWaiting) != 0 ||
       ::getsockname(listener.fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
     return absl::ErrnoToStatus(errno, "listening");
   }

@@ -60,11 +60,11 @@ class StrangerTest : public testing::Test {
  protected:
   void Serve(SharedCredentials credentials) {
     job_ = std::move(credentials);
-    auto server = RpcServer::Start("127.0.0.1:0", {&service_}, nullptr,
-                                   {job_, [this](absl::string_view why) {
-                                      absl::MutexLock lock(&mu_);
-                                      ++refused_[std::string(why)];
-                                    }});
+    auto server =
+        RpcServer::Start("127.0.0.1:0", {&service_}, nullptr, {job_, [this](absl::string_view why) {
+                                                                 absl::MutexLock lock(&mu_);
+                                                                 ++refused_[std::string(why)];
+                                                               }});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -160,8 +160,8 @@ TEST_F(StrangerTest, GarbageIsRefusedBeforeGrpcSeesIt) {
   for (const bool tls : {true, false}) {
     Serve(Make(tls));
     std::vector<FileDescriptor> open;
-    for (const std::string& bytes :
-         {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(1 << 20, '\0'), std::string("PLY1xxxx")}) {
+    for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"),
+                                     std::string(1 << 20, '\0'), std::string("PLY1xxxx")}) {
       open.push_back(Connect());
       (void)!::send(open.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
