@@ -6,7 +6,6 @@ What it trains is compared, bit by bit, with a job that nobody disturbs.
 import argparse
 import contextlib
 import importlib
-import json
 import pathlib
 import re
 import socket
@@ -113,7 +112,7 @@ def attack(addresses, own, other, idle):
     return open_ones
 
 
-def job(where, runs, name, tls, epochs=3):
+def job(where, runs, name, tls, epochs):
     folder = where / name
     folder.mkdir()
     run = Run(small_job(folder, epochs=epochs, extra=EXTRA.format(tls=tls)))
@@ -122,9 +121,10 @@ def job(where, runs, name, tls, epochs=3):
 
 
 def strangers_with_tls(where, runs):
-    undisturbed = job(where, runs, "undisturbed", "ON")
+    epochs = 6 + IDLE // 250  # it goes on for longer than they need
+    undisturbed = job(where, runs, "undisturbed", "ON", epochs)
     assert undisturbed.wait() == 0, undisturbed.stderr()
-    run = job(where, runs, "disturbed", "ON")
+    run = job(where, runs, "disturbed", "ON", epochs)
     run.wait_for_step(5)
     own, other = Secrets(run.out / "credentials"), Secrets(undisturbed.out / "credentials")
     assert own.token != other.token
@@ -145,7 +145,7 @@ def strangers_with_tls(where, runs):
     assert code_of(lambda: server.Push(replayed, timeout=60)) not in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED)
 
     seen = {}
-    metrics = {target["labels"]["member"]: target["targets"][0] for target in json.loads((run.out / "targets.json").read_text())}
+    metrics = run.addresses("metrics")
     for name in attacked:
         seen[name] = refused(scrape(metrics[name]))
         grown = memory(pids[name], "VmHWM") - before[name]
@@ -162,7 +162,7 @@ def strangers_with_tls(where, runs):
 
 
 def strangers_without_tls(where, runs):
-    run = job(where, runs, "token", "OFF")
+    run = job(where, runs, "token", "OFF", 3)
     run.wait_for_step(2)
     own = Secrets(run.out / "credentials")
     assert not own.blocks

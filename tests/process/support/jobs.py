@@ -142,10 +142,11 @@ class Run:
                 found[name] = int(match.group(1))
         return found
 
-    def addresses(self):
+    def addresses(self, what="address"):
+        """Of each process; what="metrics": of its metrics endpoint."""
         found = {}
         for name, log in self.logs().items():
-            match = re.search(r" serving address=(\S+)", log)
+            match = re.search(rf" serving .*?\b{what}=(\S+)", log)
             if match:
                 found[name] = match.group(1)
         return found
