@@ -36,10 +36,10 @@ class Secrets:
             self.files[-1].write_text(block)
 
     def channel(self, address):
-        if not self.blocks:
-            return grpc.insecure_channel(address)
-        authority, certificate, key = (block.encode() for block in self.blocks)
         options = [("grpc.ssl_target_name_override", "parley"), ("grpc.max_send_message_length", -1)]
+        if not self.blocks:
+            return grpc.insecure_channel(address, options)
+        authority, certificate, key = (block.encode() for block in self.blocks)
         return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), options)
 
 
@@ -139,8 +139,8 @@ def strangers_with_tls(where, runs):
     status = coordinator_grpc.CoordinatorStub(own.channel(addresses["coordinator"])).GetStatus(coordinator.GetStatusRequest(), timeout=60)
     worker = next(m.member for m in status.members if m.member.role == types.WORKER)
     header = types.CallHeader(job="small", member=worker.id, incarnation=worker.incarnation ^ 1, job_epoch=status.job_epoch, view_epoch=status.view_epoch)
-    huge = shard.PushRequest(header=header, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(256 * MIB))])
-    assert code_of(lambda: server.Push(huge, timeout=60)) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+    large = shard.PushRequest(header=header, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(100 * MIB))])
+    assert code_of(lambda: server.Push(large, timeout=60)) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
     replayed = shard.PushRequest(header=header, step=status.step + 1, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(400))])
     assert code_of(lambda: server.Push(replayed, timeout=60)) not in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED)
 
@@ -162,7 +162,7 @@ def strangers_with_tls(where, runs):
 
 
 def strangers_without_tls(where, runs):
-    run = job(where, runs, "token", "OFF", 3)
+    run = job(where, runs, "token", "OFF", 8)
     run.wait_for_step(2)
     own = Secrets(run.out / "credentials")
     assert not own.blocks
@@ -172,6 +172,15 @@ def strangers_without_tls(where, runs):
     assert ask([]) == grpc.StatusCode.UNAUTHENTICATED
     assert ask([("parley-token", own.token[:-1] + ("0" if own.token[-1] != "0" else "1"))]) == grpc.StatusCode.UNAUTHENTICATED
     assert ask([("parley-token", own.token)]) == grpc.StatusCode.OK
+    # What follows the headers of one who is refused is thrown away as it comes.
+    pid = run.pids()["shard-0"]
+    before = memory(pid, "VmHWM")
+    server = shard_grpc.ParameterShardStub(own.channel(run.addresses()["shard-0"]))
+    huge = shard.PushRequest(slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(HUGE))])
+    assert code_of(lambda: server.Push(huge, timeout=60, metadata=[("parley-token", "x")])) == grpc.StatusCode.UNAUTHENTICATED
+    grown = memory(pid, "VmHWM") - before
+    print(f"shard-0: memory grew by {grown / MIB:.0f} MiB for a message of {HUGE / MIB:.0f} MiB")
+    assert grown < 100 * MIB, grown
     assert run.wait() == 0, run.stderr()
     assert "tls: OFF" in run.logs()["shard-0"], "nobody has warned"
 
@@ -179,4 +188,5 @@ def strangers_without_tls(where, runs):
 arguments = argparse.ArgumentParser()
 arguments.add_argument("--idle", type=int, default=400, help="connections that say nothing, to each process")
 IDLE = arguments.parse_args().idle
+HUGE = (256 if IDLE < 1000 else 1024) * MIB
 main(strangers_with_tls, strangers_without_tls)
