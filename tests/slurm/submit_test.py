@@ -86,7 +86,7 @@ class Submitted:
 
 
 WORKERS = {"members": "workers: 2 min_workers: 1 shards: 2", "lost": "lost_worker: WAIT"}
-PIPELINE = {"members": "workers: 1 stages: 2 shards: 2", "lost": ""}
+PIPELINE = {"members": "workers: 1 stages: 2 shards: 1", "lost": ""}  # one node of the six is spare
 
 
 def job_file(where, epochs=EPOCHS, slurm="worker_cpus: 2", shape=WORKERS):
