@@ -7,12 +7,13 @@ import re
 import signal
 import struct
 import subprocess
+import time
 
 from support.jobs import alive, scrape, wait_for
 from support.programs import program
 
 JOB = """
-name: "integers"
+name: "{name}"
 seed: 3
 model {{ own {{}} }}
 data {{ own {{}} batch: {batch} }}
@@ -37,7 +38,9 @@ class IntegerJob:
         self.logs_folder = pathlib.Path(where) / "logs"
         self.logs_folder.mkdir(parents=True)
         self.job = pathlib.Path(where) / "job.textproto"
-        self.job.write_text(JOB.format(workers=workers, shards=shards, min_workers=min_workers or workers, epochs=epochs,
+        # Many run on one machine, where a coordinator may come to have the port that another's has had.
+        name = f"integers-{os.getpid()}-{time.monotonic_ns()}"
+        self.job.write_text(JOB.format(name=name, workers=workers, shards=shards, min_workers=min_workers or workers, epochs=epochs,
                                        batch=batch, liveness=liveness, group=group, extra=extra))
         self.epochs, self.samples, self.proxy = epochs, samples, proxy
         self.elements = [int(n) for n in elements.split(",")]
