@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <set>
@@ -9,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
+#include "client/coordinator_address.h"
 #include "client/grpc_connector.h"
 #include "client/parley/command.h"
 #include "client/parley/member_metrics.h"
@@ -27,8 +30,10 @@ namespace {
 constexpr absl::Duration kAnswer = absl::Seconds(5);  // the first one of the coordinator
 constexpr absl::Duration kScrape = absl::Seconds(2);
 constexpr absl::Duration kRefresh = absl::Seconds(1);
-constexpr absl::Duration kKeys = absl::Milliseconds(50);  // how soon a key is seen
-constexpr int kColumns = 120;                             // where there is no terminal
+constexpr absl::Duration kAskStatus = absl::Milliseconds(500);  // a job's end is soon forgotten
+constexpr absl::Duration kGone = absl::Seconds(5);              // without an answer
+constexpr absl::Duration kKeys = absl::Milliseconds(50);        // how soon a key is seen
+constexpr int kColumns = 120;                                   // where there is no terminal
 
 struct Options {
   std::string coordinator;
@@ -81,6 +86,8 @@ class KnownJob {
     return frame_;
   }
 
+  absl::Duration StatusAge(absl::Time now) const { return now - seen_at_; }
+
   bool ended() const {
     return frame_.status.phase() == FINISHED || frame_.status.phase() == FAILED;
   }
@@ -98,26 +105,25 @@ bool IsToEnd(SignalInbox& signals, Screen& screen) {
   return key == 'q' || key == 'Q';
 }
 
-// Until the user has seen enough, or the job has ended; its last page then.
-std::optional<std::string> Watch(KnownJob& job, SignalInbox& signals, StatusPoller& status) {
+// Until the user has seen enough, or `gone` or the job's status says that it has ended; its last
+// page then.
+std::optional<std::string> Watch(KnownJob& job, SignalInbox& signals, StatusPoller& status,
+                                 const std::function<bool()>& gone) {
   Screen screen(stdout);
   ScrapePoller metrics(kScrape);
   absl::Time asked_at = absl::InfinitePast();
   absl::Time drawn_at = absl::InfinitePast();
   while (!job.ended()) {
     const absl::Time now = absl::Now();
-    if (now - asked_at >= kRefresh) {
+    if (now - asked_at >= kAskStatus) {
       status.Ask(now);
-      metrics.Ask(job.MetricsAddresses());
       asked_at = now;
     }
-    bool is_new = now - drawn_at >= kRefresh;
-    if (auto reply = status.Take()) {
-      job.See(*std::move(reply), now);
-      is_new = true;
-    }
+    if (auto reply = status.Take()) job.See(*std::move(reply), now);
     if (const auto scrapes = metrics.Take()) job.See(*scrapes, now);
-    if (is_new) {
+    if (now - drawn_at >= kRefresh) {
+      if (job.StatusAge(now) >= kGone && gone()) break;
+      metrics.Ask(job.MetricsAddresses());
       const TopPage page = {.columns = screen.columns(), .rows = screen.rows(), .colour = true};
       if (!screen.Draw(TopText(job.Frame(now), page))) return std::nullopt;
       drawn_at = now;
@@ -144,7 +150,11 @@ int Run(const Options& options) {
     page = TopText(job.Frame(absl::Now()), {.columns = kColumns});
   } else {
     StatusPoller status(*connector, *files, options.coordinator);
-    page = Watch(job, signals, status);
+    page = Watch(job, signals, status, [&] {
+      // The coordinator takes its address file away when the job is over.
+      return absl::StartsWith(options.coordinator, "file:") &&
+             absl::IsUnavailable(ResolveCoordinator(*files, options.coordinator).status());
+    });
   }
   if (page) std::fputs(page->c_str(), stdout);
   return std::fflush(stdout) == 0 ? kFinished : kFailed;

@@ -75,7 +75,24 @@ std::vector<std::string> LinesOf(const std::string& text) {
 }
 
 TEST(TopText, ShowsTheJobItsMembersAndWhereTheTimeGoes) {
-  EXPECT_EQ(TopText(Training(), {.columns = 110}), R"()");
+  EXPECT_EQ(TopText(Training(), {.columns = 110}),
+            R"(small  training  trained for 12:03  generation 1  job epoch 1  view 1
+[#########---------------]  41%  epoch 3/5  step 620/1500  loss 0.4123  1923 samples/s  3:05 left
+evaluation   epoch 2  step 600  accuracy 0.8812  top-5 0.9971  loss 0.3000
+checkpoint   step 600 in /runs/small/checkpoints/step-00000600
+
+MEMBER            STEP  HEARD OF    CPU     MEMORY  3 OF 3 ARE HERE
+shard-0            620     0.4 s   0.25   50.0 MiB
+worker-0           620     1.3 s   0.98    312 MiB
+worker-1           620     2.1 s   0.98    312 MiB
+
+MS OF A STEP      ALL     DATA  FORWARD BACKWARD     PUSH     WAIT     PULL  d f b > . <
+worker-0         24.0      1.0      6.0     12.0      1.0      3.0      1.0  dfffffffffbbbbbbbbbbbbbbbb>>....<
+worker-1         24.0      1.0      6.0     12.0      1.0      3.0      1.0  dfffffffffbbbbbbbbbbbbbbbb>>....<
+
+MS OF A SHARD  ADD A PUSH APPLY A STEP  STALENESS
+shard-0              0.12         3.45          -
+)");
 }
 
 TEST(TopText, SaysWhatIsWrong) {
