@@ -41,7 +41,7 @@ void AddEvaluation(tensorboard::Event& event, const Evaluation& evaluation) {
   if (evaluation.tokens()) AddScalar(event, "test/perplexity", std::exp(loss));
 }
 
-double UnixSeconds(absl::Time time) { return absl::ToDoubleSeconds(time - absl::UnixEpoch()); }
+double UnixSeconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(time)) / 1e6; }
 
 std::string HostName() {
   std::array<char, 256> name{};

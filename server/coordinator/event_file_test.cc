@@ -76,6 +76,15 @@ TEST(ToTensorboard, AStep) {
                 {"train/loss", 0.5F}, {"train/samples_per_second", 1000}, {"workers", 2}}));
 }
 
+TEST(ToTensorboard, ANoughtIsAPointToo) {
+  CourseEvent step = StepOf(7);
+  step.at.loss = 0;
+  Event read;
+  ASSERT_TRUE(read.ParseFromString(ToTensorboard(step)->SerializeAsString()));
+  ASSERT_EQ(read.summary().value_size(), 3);
+  EXPECT_TRUE(read.summary().value(0).has_simple_value());
+}
+
 TEST(ToTensorboard, AnEvaluation) {
   CourseEvent event;
   event.kind = CourseEvent::Kind::kEvaluation;
