@@ -1,10 +1,24 @@
 #include "server/coordinator/course.h"
 
+#include <unordered_set>
 #include <utility>
 
-#include "server/coordinator/view_change.h"
-
 namespace parley {
+namespace {
+
+uint64_t WorkersAtWork(const CoordinatorCore& core) {
+  std::unordered_set<uint64_t> at_work;
+  for (const Contributor& contributor : core.view().contributors()) {
+    at_work.insert(contributor.part_members().begin(), contributor.part_members().end());
+  }
+  uint64_t workers = 0;
+  for (const Member& member : core.Members()) {
+    if (member.role() == WORKER && at_work.count(member.id()) != 0) ++workers;
+  }
+  return workers;
+}
+
+}  // namespace
 
 CourseNumbers CourseNumbers::Read(const CoordinatorCore& core, absl::Time now) {
   CourseNumbers numbers;
@@ -17,9 +31,7 @@ CourseNumbers CourseNumbers::Read(const CoordinatorCore& core, absl::Time now) {
   numbers.samples = core.progress().samples();
   numbers.loss = core.progress().loss();
   numbers.samples_per_second = core.progress().SamplesPerSecond(now);
-  for (const Member& member : core.Members()) {
-    if (member.role() == WORKER && TakesPart(core.view(), member.id())) ++numbers.workers;
-  }
+  numbers.workers = WorkersAtWork(core);
   numbers.start_from = core.view().start_from();
   numbers.start_step = core.view().start_version();
   numbers.steps_lost = core.steps_lost();
