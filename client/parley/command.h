@@ -22,6 +22,7 @@ Command AddRun(CLI::App& subcommand);
 Command AddPlan(CLI::App& subcommand);
 Command AddJob(CLI::App& subcommand);
 Command AddStatus(CLI::App& subcommand);
+Command AddTop(CLI::App& subcommand);
 Command AddWhyStuck(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);
 

@@ -22,6 +22,7 @@ int Main(int argc, char** argv) {
   add("plan", "Checks a job and shows what would run; starts no role", AddPlan);
   add("job", "Prints a job file with all defaults filled in, or a field of it", AddJob);
   add("status", "Shows members and progress of a running job", AddStatus);
+  add("top", "Shows a running job on the terminal, anew each second; q ends it", AddTop);
   add("why-stuck", "Shows who of a running job waits for whom, and who holds it up", AddWhyStuck);
   add("checkpoint", "Looks into a checkpoint", AddCheckpoint);
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <string>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/job/consistency.h"
@@ -43,6 +45,7 @@ class Checker {
     StartIsRight();
     Computing();
     Checkpoints();
+    Files();
     Times();
     return first_;
   }
@@ -481,6 +484,19 @@ class Checker {
     Require(checkpoint.every_steps() == 0 || !IsClocked(job_), "checkpoint.every_steps",
             "counts the steps of a sync job; in bounded and async give checkpoint.every, such as "
             "every: \"10m\"");
+  }
+
+  void Files() {
+    const std::string& board = job_.tensorboard();
+    bool printable = true;
+    for (const char c : board) printable = printable && !absl::ascii_iscntrl(c);
+    Require(printable, "tensorboard", "must name a folder: it has control characters");
+    Require(!absl::StrContains(board, "://"), "tensorboard",
+            absl::StrCat("must be a folder of the file system, not the address ", board));
+    const std::string normal = std::filesystem::path(board).lexically_normal().string();
+    Require(normal != "log" && !absl::StartsWith(normal, "log/"), "tensorboard",
+            "must not lie in `log`, where the coordinator keeps its records: choose another "
+            "folder, such as tensorboard: \"tensorboard\"");
   }
 
   void Times() {

@@ -274,6 +274,18 @@ const std::vector<WrongJob>& WrongJobs() {
        "",
        "precision: FLOAT16_AUTOCAST",
        {"textproto:11: precision: ", "release", "FLOAT32"}},
+      {"points into a bucket",
+       "",
+       "tensorboard: \"s3://bucket/board\"",
+       {"textproto:11: tensorboard: ", "folder", "s3://bucket/board"}},
+      {"points among the records",
+       "",
+       "tensorboard: \"./log/board\"",
+       {"textproto:11: tensorboard: ", "`log`"}},
+      {"points without a name",
+       "",
+       "tensorboard: \"board\\n\"",
+       {"textproto:11: tensorboard: ", "control characters"}},
       {"no duration", "\"10s\"", "\"soon\"", {"textproto:9: liveness: 'soon'", "\"10s\""}},
       {"no unit", "\"10s\"", "\"10\"", {"textproto:9: liveness: ", "\"10s\""}},
       {"short", "\"10s\"", "\"999ms\"", {"textproto:9: liveness: ", "at least 1s"}},
@@ -301,6 +313,15 @@ TEST_F(JobFile, EverythingWrongNamesFileLineAndField) {
           << wrong.what << ": '" << word << "' is not in: " << job.status().message();
     }
   }
+}
+
+TEST_F(JobFile, TensorboardsFolderIsTheJobDirectorysNotTheJobFiles) {
+  for (const char* folder : {"board", "runs/board", "/data/board", "logs", "."}) {
+    const auto job = Load(absl::StrCat(kGood, "tensorboard: \"", folder, "\"\n"));
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->tensorboard(), folder);
+  }
+  EXPECT_EQ(Load(kGood)->tensorboard(), "");
 }
 
 TEST_F(JobFile, AMissingFileIsNotFound) {

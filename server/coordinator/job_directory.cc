@@ -42,6 +42,10 @@ absl::StatusOr<std::string> JobDirectory::ReadAddress() const {
   return std::string(absl::StripAsciiWhitespace(*content));
 }
 
+std::string JobDirectory::Resolved(const std::string& path) const {
+  return (std::filesystem::path(path_) / path).lexically_normal().string();
+}
+
 void JobDirectory::RemoveAddress(const std::string& address) {
   auto content = ReadWholeFile(files_, address_file(), kSmallFile);
   if (content.ok() && absl::StripAsciiWhitespace(*content) == address) {

@@ -9,8 +9,8 @@
 
 namespace parley {
 
-// The job's directory: the address file, targets.json, and where the log lies, whose records make
-// one coordinator its owner (job_log.h). Thread-safe.
+// The job's directory: the address file, targets.json, and where the rest lies, among it the log,
+// whose records make one coordinator its owner (job_log.h). Thread-safe.
 class JobDirectory {
  public:
   // `path`: absolute. `files` must outlive the object.
@@ -32,6 +32,10 @@ class JobDirectory {
   std::string address_file() const { return path_ + "/coordinator.address"; }
   // Where JobLog keeps its records.
   std::string log_directory() const { return path_ + "/log"; }
+  // The job's course (history.h).
+  std::string history_file() const { return path_ + "/history.jsonl"; }
+  // A path of the job file that is relative to this directory.
+  std::string Resolved(const std::string& path) const;
 
  private:
   FileSystem& files_;

@@ -35,6 +35,12 @@ TEST_F(JobDirectoryTest, TheAddressFileGoesWithItsOwner) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/coordinator.address"));
 }
 
+TEST_F(JobDirectoryTest, PathsOfTheJobFileAreRelativeToIt) {
+  EXPECT_EQ(Directory().Resolved("board"), path_ + "/board");
+  EXPECT_EQ(Directory().Resolved("./a/../board"), path_ + "/board");
+  EXPECT_EQ(Directory().Resolved("/data/board"), "/data/board");
+}
+
 TEST_F(JobDirectoryTest, ADirectoryThatCannotBeMadeIsAClearError) {
   ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/file", "x").ok());
   JobDirectory directory(*files_, path_ + "/file/out");

@@ -1,6 +1,7 @@
 // parley-coordinator: the coordinator of one job as a process.
 #include <grpcpp/client_context.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <filesystem>
@@ -86,6 +87,9 @@ ExitCode CodeOf(const absl::Status& no_rule) {
 // How long the status can still be asked for when everybody has gone.
 constexpr absl::Duration kLastStatus = absl::Seconds(1);
 
+// How often it is told how far the job is: the history has a line for each step that takes longer.
+constexpr absl::Duration kReport = absl::Milliseconds(250);
+
 std::string SignalName(int signal) {
   return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
 }
@@ -102,7 +106,10 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
   });
   while (true) {
     reporter.Report(coordinator);
-    if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) break;
+    if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) {
+      reporter.Report(coordinator);  // the end, if it has come since
+      break;
+    }
     if (!coordinator.lost().ok()) break;
     coordinator.DoFileWork([&](FileWork& work) {
       absl::Status done = Perform(files, work);
@@ -114,7 +121,7 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
       }
       return done;
     });
-    coordinator.AwaitChange(period);
+    coordinator.AwaitChange(std::min(period, kReport));
   }
   daemon.OnSignal([](int) {});
 }
@@ -126,8 +133,9 @@ int Main(int argc, char** argv) {
   std::string out;
   bool resume = false;
   AddDaemonFlags(app, flags, /*with_coordinator=*/false);
-  app.add_option("--out", out,
-                 "Directory of the job: coordinator.address, targets.json, checkpoints")
+  app.add_option(
+         "--out", out,
+         "Directory of the job: coordinator.address, targets.json, history.jsonl, checkpoints")
       ->required();
   app.add_flag(
       "--resume", resume,
@@ -228,7 +236,7 @@ int Main(int argc, char** argv) {
       for (Wait& wait : core.Waits(absl::Now())) *reply.add_waits() = std::move(wait);
     });
   });
-  Reporter reporter(daemon, directory);
+  Reporter reporter(daemon, *files, directory);
   reporter.Report(*coordinator);
   // The last of the files: who sees it finds the others too.
   if (auto status = directory.WriteAddress(address); !status.ok()) {

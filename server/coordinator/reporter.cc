@@ -4,14 +4,25 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "server/coordinator/first_cause.h"
 #include "server/coordinator/targets.h"
 #include "server/coordinator/view_change.h"
 
 namespace parley {
 
+Reporter::Reporter(Daemon& daemon, FileSystem& files, JobDirectory& directory)
+    : daemon_(daemon),
+      directory_(directory),
+      metrics_(daemon.metrics()),
+      history_(directory.history_file(), daemon.log()) {
+  const std::string& folder = daemon.job().tensorboard();
+  if (!folder.empty()) event_file_.emplace(files, directory.Resolved(folder), daemon.log());
+}
+
 void Reporter::Report(const InProcessCoordinator& coordinator) {
   metrics_.Update(coordinator.Read(CoordinatorMetrics::Read));
+  ReportCourse(coordinator);
   const auto [members, phase, epoch, contributors] =
       coordinator.Read([](const CoordinatorCore& core) {
         return std::tuple(core.Members(), core.phase(), core.view_epoch(),
@@ -45,6 +56,15 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
   ReportPreemption(coordinator);
   if (phase != phase_) daemon_.log().Info("phase", {{"phase", Phase_Name(phase)}});
   phase_ = phase;
+}
+
+void Reporter::ReportCourse(const InProcessCoordinator& coordinator) {
+  const absl::Time now = absl::Now();
+  const auto events = course_.See(
+      coordinator.Read([&](const CoordinatorCore& core) { return CourseNumbers::Read(core, now); }),
+      now);
+  history_.Add(events);
+  if (event_file_) event_file_->Add(events);
 }
 
 void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {

@@ -3,28 +3,34 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "common/daemon/daemon.h"
+#include "common/file_system.h"
 #include "server/coordinator/coordinator_metrics.h"
+#include "server/coordinator/course.h"
+#include "server/coordinator/event_file.h"
+#include "server/coordinator/history.h"
 #include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
 
 namespace parley {
 
-// What goes on, for the log, the metrics and targets.json. On main's thread.
+// What goes on, for the log, the metrics, targets.json, history.jsonl and TensorBoard. On main's
+// thread.
 class Reporter {
  public:
-  // Both must outlive it.
-  Reporter(Daemon& daemon, JobDirectory& directory)
-      : daemon_(daemon), directory_(directory), metrics_(daemon.metrics()) {}
+  // All must outlive it.
+  Reporter(Daemon& daemon, FileSystem& files, JobDirectory& directory);
 
   // Tells what has changed since the last call.
   void Report(const InProcessCoordinator& coordinator);
 
  private:
+  void ReportCourse(const InProcessCoordinator& coordinator);
   void ReportGoingBack(const InProcessCoordinator& coordinator);
   void ReportCheckpoints(const InProcessCoordinator& coordinator);
   void ReportPreemption(const InProcessCoordinator& coordinator);
@@ -33,6 +39,9 @@ class Reporter {
   Daemon& daemon_;
   JobDirectory& directory_;
   CoordinatorMetrics metrics_;
+  Course course_;
+  History history_;
+  std::optional<EventFile> event_file_;    // where the job wants one
   std::map<uint64_t, std::string> known_;  // names by id
   uint64_t epoch_ = 0;
   Phase phase_ = PHASE_UNSPECIFIED;
