@@ -22,6 +22,7 @@ Command AddJob(CLI::App& subcommand);
 Command AddStatus(CLI::App& subcommand);
 Command AddWhyStuck(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);
+Command AddDoctor(CLI::App& subcommand);
 
 // For those that work on a job: adds JOB and --set. `argument` is filled in before the command
 // runs.
