@@ -158,7 +158,7 @@ class Examination {
     }
     DirectoryReport report = CheckJobDirectory(directory, checkpoints, needs_);
     Append(findings_, std::move(report.findings));
-    if (!report.answers || !job_ || !options_.coordinator.empty()) return;
+    if (!report.usable || !job_ || !options_.coordinator.empty()) return;
     const auto start =
         CheckNewRun(*files_, *job_, directory, /*resume=*/true, [this](const std::string& address) {
           return QueryStatus(*connector_, *files_, address, kAnswer).status();

@@ -43,32 +43,34 @@ bool LookAt(FileSystem& files, const std::string& directory, const std::string& 
   return facts->free_bytes >= kRoom;
 }
 
-Findings Probe(const std::string& directory, const std::string& checkpoints,
-               const JobNeeds& needs) {
+DirectoryReport Probe(const std::string& directory, const std::string& checkpoints,
+                      const JobNeeds& needs) {
   const auto files = PosixFileSystem();
   DirectoryProbe probe(*files, directory, absl::Now);
-  Findings findings;
-  if (probe.Begin(findings) && LookAt(*files, directory, checkpoints, needs, findings)) {
+  DirectoryReport report;
+  Findings& findings = report.findings;
+  report.usable = probe.Begin(findings);
+  if (report.usable && LookAt(*files, directory, checkpoints, needs, findings)) {
     probe.TryWriting(findings);
     probe.TryRenaming(findings);
     probe.TryExclusiveCreation(findings);
   }
   probe.End();
-  if (!probe.skew()) return findings;
+  if (!probe.skew()) return report;
   findings.push_back(CheckSkew("file server's clock", "the file server", *probe.skew()));
   if (const auto skew = CoordinatorSkew(*files, directory, *probe.skew())) {
     findings.push_back(CheckSkew("coordinator's clock", "the coordinator", *skew));
   }
-  return findings;
+  return report;
 }
 
 }  // namespace
 
 DirectoryReport CheckJobDirectory(const std::string& directory, const std::string& checkpoints,
                                   const JobNeeds& needs) {
-  auto findings = WithinTime(
+  auto report = WithinTime(
       kLimit, [directory, checkpoints, needs] { return Probe(directory, checkpoints, needs); });
-  if (findings) return {*std::move(findings), true};
+  if (report) return *std::move(report);
   return {
       {Failure("job directory",
                absl::StrCat(directory, " does not answer within ", absl::FormatDuration(kLimit)),

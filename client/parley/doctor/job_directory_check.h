@@ -10,7 +10,7 @@ namespace parley {
 
 struct DirectoryReport {
   Findings findings;
-  bool answers = true;  // false: whoever holds the directory does not, so leave it alone
+  bool usable = true;  // false: it cannot be had, or whoever holds it does not answer
 };
 
 // All that is asked of a job's directory and of the clock of whoever holds it, for a limited time.

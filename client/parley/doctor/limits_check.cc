@@ -9,6 +9,10 @@
 namespace parley {
 namespace {
 
+// Of shared memory (docs/shared_memory.md), and what is in a checkpoint's file beside tensors.
+constexpr uint64_t kSegment = uint64_t{256} << 20;
+constexpr uint64_t kHeaders = uint64_t{16} << 20;
+
 std::string CountText(uint64_t count) {
   return count == ProcessLimit::kUnlimited ? "unlimited" : absl::StrCat(count);
 }
@@ -85,15 +89,15 @@ Finding CheckAddresses(const LimitFacts& facts, const JobNeeds& needs) {
                            (needs.largest_process + 1023) >> 10, "as"));
 }
 
+// Shared memory is a file, too; whoever makes one beyond the limit is ended by SIGXFSZ.
 Finding CheckFileSize(const LimitFacts& facts, const JobNeeds& needs) {
   constexpr char kWhat[] = "file size";
+  const uint64_t needed = std::max(needs.largest_file, kSegment) + kHeaders;
   const std::string found =
       facts.file_size.soft == ProcessLimit::kUnlimited
           ? std::string("unlimited")
-          : absl::StrCat(SizeText(facts.file_size.soft), "; the largest file of a checkpoint has ",
-                         BytesText(needs.largest_file));
-  // The header comes on top; and logs are files, too.
-  const uint64_t needed = needs.largest_file + (uint64_t{16} << 20);
+          : absl::StrCat(SizeText(facts.file_size.soft), "; checkpoints and shared memory need ",
+                         BytesText(needed));
   if (facts.file_size.soft >= needed) return Fine(kWhat, found);
   return Failure(kWhat, found,
                  RaiseText(facts.file_size, needed, 'f', (needed + 1023) >> 10, "fsize"));

@@ -119,7 +119,7 @@ TEST(CheckSpace, OneCheckpointIsTheLeast) {
 TEST(CheckJobDirectory, LooksAtTheRealOne) {
   const std::string directory = testing::TempDir() + "/new/runs";
   const DirectoryReport report = CheckJobDirectory(directory, directory + "/checkpoints", {});
-  EXPECT_TRUE(report.answers);
+  EXPECT_TRUE(report.usable);
   EXPECT_EQ(report.findings.size(), 9u);
   for (const Finding& finding : report.findings) {
     EXPECT_NE(finding.severity, Severity::kFailure) << finding.what << ": " << finding.found;
