@@ -25,6 +25,7 @@ Command AddStatus(CLI::App& subcommand);
 Command AddTop(CLI::App& subcommand);
 Command AddWhyStuck(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);
+Command AddDoctor(CLI::App& subcommand);
 
 // For those that work on a job: adds JOB and --set. `argument` is filled in before the command
 // runs.

@@ -1,59 +1,20 @@
 #include "client/parley/describe_job.h"
 
-#include <errno.h>
 #include <google/protobuf/text_format.h>
 #include <signal.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/parley/child_process.h"
+#include "client/parley/memory_file.h"
 #include "client/parley/programs.h"
 #include "common/job/job_file.h"
 
 namespace parley {
 namespace {
-
-// A file in memory: no pipe that runs full, and nothing is left behind.
-class MemoryFile {
- public:
-  explicit MemoryFile(const char* name) : fd_(memfd_create(name, MFD_CLOEXEC)) {}
-  ~MemoryFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-
-  int fd() const { return fd_; }
-
-  bool Write(const std::string& text) {
-    size_t done = 0;
-    while (done < text.size()) {
-      const ssize_t written = write(fd_, text.data() + done, text.size() - done);
-      if (written < 0 && errno != EINTR) return false;
-      done += std::max<ssize_t>(written, 0);
-    }
-    return true;
-  }
-
-  std::string Read() const {
-    std::string text;
-    char buffer[4096];
-    ssize_t got = 0;
-    while ((got = pread(fd_, buffer, sizeof buffer, static_cast<off_t>(text.size()))) > 0) {
-      text.append(buffer, got);
-    }
-    return text;
-  }
-
- private:
-  const int fd_;
-};
 
 ExitCode ToExitCode(const ChildExit& exit) {
   return exit.signal == 0 && exit.code == kWrongUsage ? kWrongUsage : kFailed;
@@ -72,7 +33,7 @@ Description DescribeModel(const JobConfig& job, SignalInbox& signals,
   MemoryFile file("job");
   MemoryFile out("out");
   MemoryFile err("err");
-  if (file.fd() < 0 || out.fd() < 0 || err.fd() < 0 || !file.Write(JobText(job))) {
+  if (!file.valid() || !out.valid() || !err.valid() || !file.Write(JobText(job))) {
     return {kFailed, "no memory for the job file", {}};
   }
   std::vector<std::string> command = {*worker, absl::StrCat("--job=/proc/self/fd/", file.fd()),

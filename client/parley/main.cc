@@ -25,6 +25,8 @@ int Main(int argc, char** argv) {
   add("top", "Shows a running job on the terminal, anew each second; q ends it", AddTop);
   add("why-stuck", "Shows who of a running job waits for whom, and who holds it up", AddWhyStuck);
   add("checkpoint", "Looks into a checkpoint", AddCheckpoint);
+  add("doctor", "Looks whether this machine is fit for a job, and says what to do where it is not",
+      AddDoctor);
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
   if (!chosen) {
     std::cerr << app.help();
