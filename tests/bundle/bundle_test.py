@@ -65,7 +65,6 @@ def a_job_runs_in_an_empty_root(where, _):
     for folder in ("proc", "dev", "tmp", "job", pathlib.Path(PLACE).parent):
         (root / folder).mkdir(parents=True)
     (root / "tmp").chmod(0o1777)
-    where.chmod(0o755)
     data.write_idx(root / "job/data")
     (root / "job/job.textproto").write_text(SMALL.format(data="/job/data", liveness="10s", epochs=2))
     made = where / "made"

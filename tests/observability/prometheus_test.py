@@ -193,10 +193,15 @@ def a_stopped_worker_is_told(prometheus, pipelined):
 def checkpoints_come_to_an_end(elastic):
     """Nothing can be written any more where they lie, as if the disk were gone. When that was."""
     place = elastic.out / "checkpoints"
-    wait_for("a whole checkpoint", lambda: (place / "latest").exists(), 120)
-    place.rename(elastic.out / "checkpoints.away")
-    place.write_text("")
-    return time.time()
+    wait_for("a whole checkpoint", (place / "latest").exists, 120)
+    for attempt in range(100):
+        place.rename(elastic.out / f"checkpoints.away-{attempt}")
+        try:
+            place.touch(exist_ok=False)
+            return time.time()
+        except FileExistsError:
+            pass  # the next one has begun in between, and has made the folder again
+    raise AssertionError(f"{place} is made again and again")
 
 
 def every_query_has_data(prometheus):
