@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -22,7 +23,9 @@ constexpr size_t kKeptBytes = 256 << 20;
 
 class GrpcConnector final : public Connector {
  public:
-  explicit GrpcConnector(bool direct) : direct_(direct) {}
+  GrpcConnector(bool direct, SharedCredentials credentials)
+      : direct_(direct && (credentials == nullptr || !credentials->tls())),
+        credentials_(std::move(credentials)) {}
   ~GrpcConnector() override {
     std::vector<std::weak_ptr<DirectLink>> links;
     {
@@ -37,10 +40,10 @@ class GrpcConnector final : public Connector {
   }
 
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
-    return Keep(MakeGrpcCoordinatorClient(address, calls_));
+    return Keep(MakeGrpcCoordinatorClient(address, credentials_, calls_));
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    GrpcShard shard = MakeGrpcShardClient(address, calls_);
+    GrpcShard shard = MakeGrpcShardClient(address, credentials_, calls_);
     Keep(shard.client);
     if (!direct_) return shard.client;
     absl::MutexLock lock(&mu_);
@@ -67,6 +70,7 @@ class GrpcConnector final : public Connector {
   }
 
   const bool direct_;
+  const SharedCredentials credentials_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   const std::shared_ptr<ReceiveBuffers> buffers_ = std::make_shared<ReceiveBuffers>(kKeptBytes);
   absl::Mutex mu_;
@@ -77,8 +81,8 @@ class GrpcConnector final : public Connector {
 
 }  // namespace
 
-std::unique_ptr<Connector> MakeGrpcConnector(bool direct) {
-  return std::make_unique<GrpcConnector>(direct);
+std::unique_ptr<Connector> MakeGrpcConnector(bool direct, SharedCredentials credentials) {
+  return std::make_unique<GrpcConnector>(direct, std::move(credentials));
 }
 
 }  // namespace parley

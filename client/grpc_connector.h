@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "client/connector.h"
+#include "common/security/credentials.h"
 
 namespace parley {
 
@@ -14,11 +15,15 @@ namespace parley {
 // direct: Push, Complete and Pull go over direct connections (docs/direct_connections.md) to shards
 // that take them, from when such a connection stands.
 //
+// credentials: the job's (client/job_credentials.h); nullptr for one that is open. Where it has
+// TLS, nothing goes over direct connections.
+//
 // `done` runs on a thread of gRPC or of the connector. Dropping a client does not end its calls,
 // their `done` still runs: at their deadlines at the latest, or when the connector goes, which
 // cancels what is open (Cancelled) and waits for it; so the connector must not be destroyed by a
 // `done`.
-std::unique_ptr<Connector> MakeGrpcConnector(bool direct = true);
+std::unique_ptr<Connector> MakeGrpcConnector(bool direct = true,
+                                             SharedCredentials credentials = nullptr);
 
 }  // namespace parley
 

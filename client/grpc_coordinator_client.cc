@@ -10,8 +10,9 @@ namespace {
 
 class GrpcCoordinatorClient final : public CoordinatorClient {
  public:
-  GrpcCoordinatorClient(std::string address, std::shared_ptr<OpenCalls> calls)
-      : peer_(std::move(address), std::move(calls)) {}
+  GrpcCoordinatorClient(std::string address, SharedCredentials credentials,
+                        std::shared_ptr<OpenCalls> calls)
+      : peer_(std::move(address), std::move(credentials), std::move(calls)) {}
 
   void Join(const JoinRequest& request, absl::Time deadline, Done<JoinReply> done) override {
     peer_.Call(&Stub::Join, request, deadline, std::move(done));
@@ -70,8 +71,10 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
 }  // namespace
 
 std::shared_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(std::string address,
+                                                             SharedCredentials credentials,
                                                              std::shared_ptr<OpenCalls> calls) {
-  return std::make_shared<GrpcCoordinatorClient>(std::move(address), std::move(calls));
+  return std::make_shared<GrpcCoordinatorClient>(std::move(address), std::move(credentials),
+                                                 std::move(calls));
 }
 
 }  // namespace parley

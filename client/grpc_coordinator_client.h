@@ -6,11 +6,13 @@
 
 #include "client/coordinator_client.h"
 #include "client/open_calls.h"
+#include "common/security/credentials.h"
 
 namespace parley {
 
 // A client over gRPC for the coordinator at host:port; connects lazily (client/grpc_connector.h).
 std::shared_ptr<CoordinatorClient> MakeGrpcCoordinatorClient(std::string address,
+                                                             SharedCredentials credentials,
                                                              std::shared_ptr<OpenCalls> calls);
 
 }  // namespace parley

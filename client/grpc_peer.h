@@ -25,6 +25,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "common/rpc/tensor_wire.h"
+#include "common/security/credentials.h"
 #include "common/tensor_slice.h"
 
 namespace parley {
@@ -51,12 +52,13 @@ class GrpcPeer {
   using Stub = typename Service::StubInterface::async_interface;
   using Bytes = grpc::TemplatedGenericStub<grpc::ByteBuffer, grpc::ByteBuffer>;
 
-  GrpcPeer(std::string address, std::shared_ptr<OpenCalls> calls)
+  GrpcPeer(std::string address, SharedCredentials credentials, std::shared_ptr<OpenCalls> calls)
       : address_(std::move(address)),
+        credentials_(std::move(credentials)),
         calls_(std::move(calls)),
-        channel_(MakeChannel(address_)),
+        channel_(MakeChannel(address_, credentials_)),
         stub_(Service::NewStub(channel_)),
-        bytes_{{Bytes(channel_), Bytes(MakeChannel(address_))}} {}
+        bytes_{{Bytes(channel_), Bytes(MakeChannel(address_, credentials_))}} {}
 
   // Makes one attempt of the unary call `method`. gRPC has read the request when this returns;
   // `done` runs on a thread of gRPC, or here if this process is ending. Errors name the address.
@@ -120,6 +122,7 @@ class GrpcPeer {
     auto call = std::make_unique<OpenCall<Reply>>();
     call->context.set_deadline(
         absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Hours(1))));
+    SayToken(credentials_, call->context);
     if (!calls_->Add(&call->context)) {
       return done(absl::CancelledError(absl::StrCat(address_, ": this process is ending")));
     }
@@ -134,6 +137,7 @@ class GrpcPeer {
   }
 
   const std::string address_;
+  const SharedCredentials credentials_;
   const std::shared_ptr<OpenCalls> calls_;
   const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<typename Service::StubInterface> stub_;

@@ -16,8 +16,9 @@ constexpr char kFindMethod[] = "/parley.ParameterShard/FindDirect";
 
 class GrpcShardClient final : public ShardClient {
  public:
-  GrpcShardClient(std::string address, std::shared_ptr<OpenCalls> calls)
-      : peer_(std::move(address), std::move(calls)) {}
+  GrpcShardClient(std::string address, SharedCredentials credentials,
+                  std::shared_ptr<OpenCalls> calls)
+      : peer_(std::move(address), std::move(credentials), std::move(calls)) {}
 
   bool JoinsCalls() const override { return true; }
 
@@ -85,8 +86,10 @@ class GrpcShardClient final : public ShardClient {
 
 }  // namespace
 
-GrpcShard MakeGrpcShardClient(std::string address, std::shared_ptr<OpenCalls> calls) {
-  const auto client = std::make_shared<GrpcShardClient>(std::move(address), std::move(calls));
+GrpcShard MakeGrpcShardClient(std::string address, SharedCredentials credentials,
+                              std::shared_ptr<OpenCalls> calls) {
+  const auto client = std::make_shared<GrpcShardClient>(std::move(address), std::move(credentials),
+                                                        std::move(calls));
   return {client, [client](absl::Time deadline, std::shared_ptr<std::string> peer,
                            Done<FindDirectReply> done) {
             client->FindDirect(deadline, std::move(peer), std::move(done));

@@ -7,6 +7,7 @@
 #include "client/direct_link.h"
 #include "client/open_calls.h"
 #include "client/shard_client.h"
+#include "common/security/credentials.h"
 
 namespace parley {
 
@@ -16,7 +17,8 @@ struct GrpcShard {
   std::shared_ptr<ShardClient> client;
   DirectLink::Find find_direct;  // keeps the client
 };
-GrpcShard MakeGrpcShardClient(std::string address, std::shared_ptr<OpenCalls> calls);
+GrpcShard MakeGrpcShardClient(std::string address, SharedCredentials credentials,
+                              std::shared_ptr<OpenCalls> calls);
 
 }  // namespace parley
 

@@ -22,6 +22,8 @@ class FileDescriptor {
   }
 
   int get() const { return fd_; }
+  // It is whoever has asked who closes it from now on.
+  int Release() { return std::exchange(fd_, -1); }
   bool valid() const { return fd_ >= 0; }
 
  private:

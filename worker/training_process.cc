@@ -37,7 +37,8 @@ int Run(const TrainingProcess& process) {
   });
 
   const absl::Status prepared = process.prepare();
-  const std::unique_ptr<Connector> connector = MakeLocalConnector(MakeGrpcConnector());
+  const std::unique_ptr<Connector> connector =
+      MakeLocalConnector(MakeGrpcConnector(/*direct=*/true, daemon.credentials()));
   Session::Options options;
   options.job = daemon.job();
   options.role = process.role;

@@ -148,10 +148,10 @@ int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& refe
     return model.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    auto links =
-        PipelineLinks::Start({daemon.job().name(), daemon.flags().listen, daemon.address(),
-                              &references, Liveness(daemon.job()), StallTimeout(daemon.job())},
-                             session);
+    auto links = PipelineLinks::Start(
+        {daemon.job().name(), daemon.flags().listen, daemon.address(), &references,
+         Liveness(daemon.job()), StallTimeout(daemon.job()), daemon.credentials()},
+        session);
     if (!links.ok()) return links.status();
     PipelineCompute compute(
         {daemon.job(), *model, *data, session, **links, metrics, daemon.metrics()});

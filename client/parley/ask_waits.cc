@@ -26,13 +26,15 @@ struct Question {
 }  // namespace
 
 std::vector<absl::StatusOr<WaitsReply>> AskWaits(const std::vector<std::string>& addresses,
+                                                 const SharedCredentials& credentials,
                                                  absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   grpc::CompletionQueue answers;
   std::vector<std::unique_ptr<Question>> questions;
   for (const std::string& address : addresses) {
     auto question = std::make_unique<Question>();
-    question->stub = Waits::NewStub(MakeChannel(address));
+    question->stub = Waits::NewStub(MakeChannel(address, credentials));
+    SayToken(credentials, question->context);
     question->context.set_deadline(absl::ToChronoTime(deadline));
     // A process that is only slow to take the connection has until the deadline too.
     question->context.set_wait_for_ready(true);

@@ -25,7 +25,7 @@ namespace {
 struct Options {
   std::string directory;
   std::string out;
-  std::string coordinator;
+  CoordinatorArgument job;
   double timeout = 600;  // seconds
 };
 
@@ -60,18 +60,19 @@ int Export(const Options& options) {
 }
 
 // Of a job that trains: asks, and waits for the end of it.
-absl::StatusOr<std::string> CheckpointNow(const Options& options) {
+absl::StatusOr<std::string> CheckpointNow(const Options& options,
+                                          const SharedCredentials& credentials) {
   const auto files = PosixFileSystem();
-  const auto connector = MakeGrpcConnector();
+  const auto connector = MakeGrpcConnector(/*direct=*/false, credentials);
   const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout);
-  const auto asked =
-      AskCoordinator(*connector, *files, options.coordinator, &CoordinatorClient::AskForCheckpoint,
-                     AskForCheckpointRequest(), absl::Seconds(5));
+  const auto asked = AskCoordinator(*connector, *files, options.job.coordinator,
+                                    &CoordinatorClient::AskForCheckpoint, AskForCheckpointRequest(),
+                                    absl::Seconds(5));
   if (!asked.ok()) return asked.status();
   std::fprintf(stderr, "asked for a checkpoint after step %llu; waiting until it is whole\n",
                static_cast<unsigned long long>(asked->step()));
   while (true) {
-    const auto status = QueryStatus(*connector, *files, options.coordinator, absl::Seconds(5));
+    const auto status = QueryStatus(*connector, *files, options.job.coordinator, absl::Seconds(5));
     // One that is away for a moment may come back.
     if (status.ok()) {
       if (auto end = EndOfCheckpoint(*asked, *status)) return *std::move(end);
@@ -102,17 +103,17 @@ Command AddCheckpoint(CLI::App& subcommand) {
   add("verify", "Reads all and checks every sum; exit status 1 names what is damaged", Verify);
   add("export", "Writes model.safetensors and optimizer.safetensors with PyTorch's names", Export)
       ->add_option("--out", options->out, "Folder for the two files; default: here");
-  subcommand.add_option("--coordinator", options->coordinator,
-                        "Makes a running job write one now, and prints its folder: HOST:PORT of "
-                        "the coordinator, or file:PATH of its address file");
+  AddCoordinatorArgument(subcommand, options->job, /*required=*/false);
   subcommand
       .add_option("--timeout", options->timeout, "With --coordinator: how long to wait, in seconds")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   return [chosen, options, help = &subcommand]() -> int {
     if (*chosen) return (*chosen)();
-    if (!options->coordinator.empty()) {
-      const auto folder = CheckpointNow(*options);
+    if (!options->job.coordinator.empty()) {
+      const FoundCredentials found = FindCredentials(options->job);
+      if (found.exit) return *found.exit;
+      const auto folder = CheckpointNow(*options, found.credentials);
       return End(folder.status(), folder.ok() ? absl::StrCat(*folder, "\n") : "");
     }
     std::fputs(help->help().c_str(), stderr);

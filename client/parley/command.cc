@@ -1,6 +1,10 @@
 #include "client/parley/command.h"
 
 #include <cstdio>
+#include <utility>
+
+#include "absl/status/statusor.h"
+#include "client/job_credentials.h"
 
 namespace parley {
 
@@ -10,6 +14,23 @@ void AddJobArgument(CLI::App& subcommand, JobArgument& argument) {
       .add_option("--set", argument.overrides,
                   "PATH=VALUE: a field of the job, e.g. cluster.workers=4; may be repeated")
       ->allow_extra_args(false);
+}
+
+void AddCoordinatorArgument(CLI::App& subcommand, CoordinatorArgument& argument, bool required) {
+  CLI::Option* const coordinator =
+      subcommand.add_option("--coordinator", argument.coordinator,
+                            "HOST:PORT of the coordinator, or file:PATH of its address file");
+  if (required) coordinator->required();
+  subcommand.add_option("--credentials", argument.credentials,
+                        "File of the job's credentials; where --coordinator is a file, the one "
+                        "beside it is taken");
+}
+
+FoundCredentials FindCredentials(const CoordinatorArgument& argument) {
+  absl::StatusOr<SharedCredentials> found =
+      CredentialsOfJob(argument.coordinator, argument.credentials);
+  if (found.ok()) return {*std::move(found), std::nullopt};
+  return {nullptr, Exit(kWrongUsage, std::string(found.status().message()))};
 }
 
 int Exit(ExitCode code, const std::string& message) {

@@ -3,10 +3,12 @@
 
 #include <CLI/CLI.hpp>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "client/parley/describe_job.h"
 #include "common/daemon/exit_code.h"
+#include "common/security/credentials.h"
 
 namespace parley {
 
@@ -26,6 +28,23 @@ Command AddCheckpoint(CLI::App& subcommand);
 // For those that work on a job: adds JOB and --set. `argument` is filled in before the command
 // runs.
 void AddJobArgument(CLI::App& subcommand, JobArgument& argument);
+
+// How a command reaches the coordinator of a job.
+struct CoordinatorArgument {
+  std::string coordinator;  // HOST:PORT or file:PATH
+  std::string credentials;  // file; empty: beside the address file, if there is one
+};
+
+// Adds --coordinator and --credentials. `argument` is filled in before the command runs.
+void AddCoordinatorArgument(CLI::App& subcommand, CoordinatorArgument& argument,
+                            bool required = true);
+
+// The job's credentials, or the exit status of the command, which has been told on stderr.
+struct FoundCredentials {
+  SharedCredentials credentials;
+  std::optional<int> exit;
+};
+FoundCredentials FindCredentials(const CoordinatorArgument& argument);
 
 // Says on stderr why the command ends, and gives its exit status.
 int Exit(ExitCode code, const std::string& message);

@@ -19,6 +19,8 @@
 #include "client/parley/status_query.h"
 #include "common/checkpoint/manifest.h"
 #include "common/file_system.h"
+#include "common/security/credential_file.h"
+#include "common/security/protection.h"
 #include "server/coordinator/job_start.h"
 
 namespace parley {
@@ -63,6 +65,19 @@ absl::StatusOr<JobStart> CheckDirectory(FileSystem& files, Connector& connector,
   });
 }
 
+// As the coordinator will have them: all listen on this machine alone.
+absl::StatusOr<SharedCredentials> CredentialsIn(FileSystem& files, const JobConfig& job,
+                                                const std::string& out) {
+  const std::string path = absl::StrCat(out, "/", kCredentialFile);
+  const Protection protection = ProtectionFor(job.tls(), {});
+  if (protection == Protection::kOpen) {
+    auto there = ReadCredentials(path);
+    return absl::IsNotFound(there.status()) ? SharedCredentials() : there;
+  }
+  if (auto made = files.CreateDirectories(out); !made.ok()) return made;
+  return ReadOrMakeCredentials(path, protection == Protection::kTls);
+}
+
 absl::Status WriteJob(FileSystem& files, const std::string& out, const JobArgument& argument,
                       const JobConfig& job) {
   if (auto made = files.CreateDirectories(out); !made.ok()) return made;
@@ -105,7 +120,9 @@ int Run(const Options& options) {
       std::filesystem::absolute(OutDirectory(options, job), error).lexically_normal().string();
   if (error) return Exit(kWrongUsage, absl::StrCat("--out: ", error.message()));
   const auto files = PosixFileSystem();
-  const auto connector = MakeGrpcConnector();
+  const auto credentials = CredentialsIn(*files, job, out);
+  if (!credentials.ok()) return Exit(kWrongUsage, std::string(credentials.status().message()));
+  const auto connector = MakeGrpcConnector(/*direct=*/false, *credentials);
   const auto start = CheckDirectory(*files, *connector, job, out, options.resume);
   if (!start.ok()) {
     return Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,

@@ -14,21 +14,20 @@ namespace parley {
 
 Command AddStatus(CLI::App& subcommand) {
   struct Options {
-    std::string coordinator;
+    CoordinatorArgument job;
     std::string format = "text";
   };
   const auto options = std::make_shared<Options>();
-  subcommand
-      .add_option("--coordinator", options->coordinator,
-                  "HOST:PORT of the coordinator, or file:PATH of its address file")
-      ->required();
+  AddCoordinatorArgument(subcommand, options->job);
   subcommand.add_option("--format", options->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();
   return [options]() -> int {
     const auto files = PosixFileSystem();
-    const auto connector = MakeGrpcConnector();
-    const auto status = QueryStatus(*connector, *files, options->coordinator, absl::Seconds(5));
+    const FoundCredentials found = FindCredentials(options->job);
+    if (found.exit) return *found.exit;
+    const auto connector = MakeGrpcConnector(/*direct=*/false, found.credentials);
+    const auto status = QueryStatus(*connector, *files, options->job.coordinator, absl::Seconds(5));
     if (!status.ok()) {
       std::fprintf(stderr, "%s\n", std::string(status.status().message()).c_str());
       return absl::IsInvalidArgument(status.status()) ? kWrongUsage : kFailed;

@@ -28,7 +28,7 @@ constexpr absl::Duration kPause = absl::Milliseconds(100);
 constexpr absl::Duration kLongest = absl::Hours(24);
 
 struct Options {
-  std::string coordinator;
+  CoordinatorArgument job;
   std::string out;
   std::string format = "text";
   std::string longer_than = "2s";
@@ -48,8 +48,8 @@ absl::StatusOr<GetStatusReply> AskStatus(Connector& connector, FileSystem& files
 // The job's directory: --out, or where the coordinator's address file lies.
 std::string JobDirectoryOf(const Options& options) {
   if (!options.out.empty()) return options.out;
-  if (!absl::StartsWith(options.coordinator, "file:")) return "";
-  const std::string path = options.coordinator.substr(5);
+  if (!absl::StartsWith(options.job.coordinator, "file:")) return "";
+  const std::string path = options.job.coordinator.substr(5);
   const size_t slash = path.rfind('/');
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
@@ -64,12 +64,13 @@ std::vector<Askable> LastKnown(FileSystem& files, const std::string& directory) 
 }
 
 // The answers of all, those without a server included.
-std::vector<AskedProcess> AskAll(const std::vector<Askable>& askables) {
+std::vector<AskedProcess> AskAll(const std::vector<Askable>& askables,
+                                 const SharedCredentials& credentials) {
   std::vector<std::string> addresses;
   for (const Askable& askable : askables) {
     if (!askable.address.empty()) addresses.push_back(askable.address);
   }
-  const auto replies = AskWaits(addresses, kAnswer);
+  const auto replies = AskWaits(addresses, credentials, kAnswer);
   std::vector<AskedProcess> asked;
   size_t next = 0;
   for (const Askable& askable : askables) {
@@ -87,13 +88,15 @@ int Run(const Options& options) {
                                           "' is no duration such as 2s"));
   }
   const auto files = PosixFileSystem();
-  const auto connector = MakeGrpcConnector();
-  const auto status = AskStatus(*connector, *files, options.coordinator);
+  const FoundCredentials found = FindCredentials(options.job);
+  if (found.exit) return *found.exit;
+  const auto connector = MakeGrpcConnector(/*direct=*/false, found.credentials);
+  const auto status = AskStatus(*connector, *files, options.job.coordinator);
   if (absl::IsInvalidArgument(status.status())) {
     return Exit(kWrongUsage, std::string(status.status().message()));
   }
   const std::string address =
-      ResolveCoordinator(*files, options.coordinator).value_or(std::string());
+      ResolveCoordinator(*files, options.job.coordinator).value_or(std::string());
   std::vector<Askable> askables;
   if (status.ok()) {
     report.job = status->job();
@@ -114,7 +117,7 @@ int Run(const Options& options) {
                   "members in its targets.json can be asked");
     }
   }
-  report.processes = AskAll(askables);
+  report.processes = AskAll(askables, found.credentials);
   if (!status.ok()) {
     Askable coordinator;
     coordinator.place = {COORDINATOR, 0};
@@ -136,10 +139,7 @@ int Run(const Options& options) {
 
 Command AddWhyStuck(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
-  subcommand
-      .add_option("--coordinator", options->coordinator,
-                  "HOST:PORT of the coordinator, or file:PATH of its address file")
-      ->required();
+  AddCoordinatorArgument(subcommand, options->job);
   subcommand.add_option("--out", options->out,
                         "The job's directory: whom to ask where the coordinator does not answer");
   subcommand.add_option("--format", options->format, "text or json")

@@ -17,6 +17,7 @@
 #include "client/pipeline/pipeline_message.h"
 #include "client/reference/remote_agent.h"
 #include "client/session.h"
+#include "common/security/credentials.h"
 
 namespace parley {
 
@@ -35,6 +36,7 @@ class PipelineLinks {
     ReferenceService* service = nullptr;          // outlives the links
     absl::Duration liveness = absl::Seconds(10);  // of the job
     absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet
+    SharedCredentials credentials;                // the job's
   };
 
   // The codes of RemoteAgent::Start.

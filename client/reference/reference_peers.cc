@@ -74,8 +74,8 @@ struct Sender {
 
 }  // namespace
 
-ReferencePeers::ReferencePeers(bool takes_direct)
-    : buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {
+ReferencePeers::ReferencePeers(bool takes_direct, SharedCredentials credentials)
+    : credentials_(std::move(credentials)), buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {
   if (!takes_direct) return;
   absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
   if (loop.ok()) loop_ = *std::move(loop);  // else all goes by gRPC
@@ -165,7 +165,7 @@ void ReferencePeers::Close(absl::Duration patience) {
 ReferencePeers::Peer& ReferencePeers::PeerAt(const std::string& address) {
   absl::MutexLock lock(&mu_);
   std::unique_ptr<Peer>& peer = peers_[address];
-  if (peer == nullptr) peer = std::make_unique<Peer>(address, calls_);
+  if (peer == nullptr) peer = std::make_unique<Peer>(address, credentials_, calls_);
   return *peer;
 }
 

@@ -17,6 +17,7 @@
 #include "common/direct/direct_loop.h"
 #include "common/direct/receive_buffers.h"
 #include "common/replies.h"
+#include "common/security/credentials.h"
 #include "proto/remote_reference.grpc.pb.h"
 
 namespace parley {
@@ -27,7 +28,8 @@ namespace parley {
 class ReferencePeers {
  public:
   // takes_direct: false where all but what goes through shared memory is to go by gRPC.
-  explicit ReferencePeers(bool takes_direct);
+  // credentials: the job's.
+  ReferencePeers(bool takes_direct, SharedCredentials credentials);
   ~ReferencePeers() { Close(absl::ZeroDuration()); }
 
   // One attempt. `done` runs on a thread of gRPC, or here if this process is ending.
@@ -52,6 +54,7 @@ class ReferencePeers {
   // False: not begun.
   bool SendDirectly(const ToOwner& message, absl::Time deadline, Done<FromOwner>& done);
 
+  const SharedCredentials credentials_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   absl::Mutex mu_;
   // Channels live until no call is left, so that none is destroyed by a thread of its own

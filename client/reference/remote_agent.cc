@@ -24,6 +24,10 @@ constexpr size_t kDirectThreads = 1;
 // How long it tries to tell others that it goes.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 
+bool TakesDirect(const RemoteAgent::Options& options) {
+  return options.direct && (options.credentials == nullptr || !options.credentials->tls());
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
@@ -34,7 +38,7 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
     std::vector<grpc::Service*> services = options.beside;
     services.push_back(&agent->own_service_);
     absl::StatusOr<std::unique_ptr<RpcServer>> server =
-        RpcServer::Start(options.listen, services, RpcObserver());
+        RpcServer::Start(options.listen, services, RpcObserver(), {options.credentials, nullptr});
     if (!server.ok()) return server.status();
     agent->server_ = *std::move(server);
     if (options.advertise.empty()) agent->address_ = agent->server_->address();
@@ -55,7 +59,7 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   host.begin = [self = agent.get()](ReferenceSpace::Run run) { self->Begin(std::move(run)); };
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
-  if (options.direct) {
+  if (TakesDirect(options)) {
     absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
         HostOf(options.listen), kDirectThreads, DirectReferenceMethods(agent->host_));
     if (direct.ok()) agent->direct_ = *std::move(direct);
@@ -73,7 +77,7 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
 RemoteAgent::RemoteAgent(const Options& options, std::map<std::string, RemoteFunction> functions)
     : functions_(std::move(functions)),
       at_once_(options.at_once),
-      peers_(std::make_shared<ReferencePeers>(options.direct)),
+      peers_(std::make_shared<ReferencePeers>(TakesDirect(options), options.credentials)),
       threads_(options.threads) {}
 
 RemoteAgent::~RemoteAgent() {

@@ -22,6 +22,7 @@
 #include "common/direct/direct_server.h"
 #include "common/replies.h"
 #include "common/rpc/server.h"
+#include "common/security/credentials.h"
 #include "common/shared_memory/local_door.h"
 #include "common/worker_threads.h"
 
@@ -67,8 +68,9 @@ class RemoteAgent {
     std::set<std::string> at_once;
     // Whether values of processes on this machine may come through shared memory.
     bool shares_memory = true;
-    // Whether values may go and come over direct connections.
+    // Whether values may go and come over direct connections. With TLS they do not.
     bool direct = true;
+    SharedCredentials credentials;  // the job's
     // In place of a server of its own: a service that another one has, which listens at `listen`
     // and is known as `advertise`. It outlives the agent.
     ReferenceService* service = nullptr;

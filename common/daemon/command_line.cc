@@ -31,6 +31,9 @@ void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
     app.add_option("--coordinator", flags.coordinator,
                    "HOST:PORT of the coordinator, or file:PATH of its address file")
         ->required();
+    app.add_option("--credentials", flags.credentials,
+                   "File of the job's credentials, where --coordinator is HOST:PORT beyond this "
+                   "machine; else it is found beside the coordinator's address file");
     app.add_option("--join_timeout", flags.join_timeout,
                    "How long to wait for a coordinator that is not up yet")
         ->capture_default_str();

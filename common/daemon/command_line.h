@@ -11,8 +11,10 @@ namespace parley {
 
 // The flags that every daemon takes (docs/operating.md).
 struct DaemonFlags {
-  std::string job;                     // path of the job file
-  std::string coordinator;             // HOST:PORT or file:PATH; not for the coordinator itself
+  std::string job;          // path of the job file
+  std::string coordinator;  // HOST:PORT or file:PATH; not for the coordinator itself
+  // File of the job's credentials (common/security). Empty: beside the coordinator's address file.
+  std::string credentials;
   std::string listen = "127.0.0.1:0";  // of the gRPC server
   // Where others reach that server, if not at `listen`: behind a proxy or NAT, or where it listens
   // on all addresses. Port 0: the port that it listens on. Empty: as it listens.

@@ -10,12 +10,18 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/daemon/advertised.h"
+#include "common/daemon/daemon_credentials.h"
 #include "common/daemon/version.h"
 #include "common/job/job_file.h"
+#include "common/security/credential_file.h"
 
 namespace parley {
 namespace {
+
+// Between two lines of the log on strangers.
+constexpr absl::Duration kRefusedPause = absl::Seconds(10);
 
 // By default a block as large as a message of tensors goes back to the system when it is freed, and
 // faults in again, page by page, for the next message.
@@ -71,7 +77,35 @@ absl::Status Daemon::LoadJob() {
   job_ = *std::move(job);
   metrics_.SetIdentity(job_.name(), RoleName(role_), role_ == COORDINATOR ? RoleName(role_) : "");
   metrics_.Gauge("parley_build_info", "Always 1; what was built.", {{"version", kVersion}}).Set(1);
+  if (role_ == COORDINATOR) return absl::OkStatus();
+  auto credentials = DaemonCredentials(job_.tls(), flags_);
+  if (!credentials.ok()) return credentials.status();
+  credentials_ = *std::move(credentials);
   return absl::OkStatus();
+}
+
+absl::Status Daemon::TakeCredentials(const std::string& job_directory) {
+  DaemonFlags flags = flags_;
+  flags.credentials = absl::StrCat(job_directory, "/", kCredentialFile);
+  auto credentials = DaemonCredentials(job_.tls(), flags);
+  if (!credentials.ok()) return credentials.status();
+  credentials_ = *std::move(credentials);
+  return absl::OkStatus();
+}
+
+void Daemon::Refused(absl::string_view why) {
+  metrics_
+      .Counter("parley_refused_total", "Connections and calls of strangers that were refused.",
+               {{"why", std::string(why)}})
+      .Increment();
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = absl::Now();
+    if (now < refused_at_ + kRefusedPause) return;
+    refused_at_ = now;
+  }
+  log_.Warning("a stranger was refused; parley_refused_total counts all of them",
+               {{"why", std::string(why)}});
 }
 
 absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
@@ -82,18 +116,26 @@ absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
   waits_.SetWho(who_);
   std::vector<grpc::Service*> all = services;
   all.push_back(&waits_);
-  auto server = RpcServer::Start(
-      flags_.listen, all, [this](const std::string& method, int code, absl::Duration duration) {
-        metrics_.ObserveRpc(method, code, duration);
-      });
+  auto server =
+      RpcServer::Start(flags_.listen, all,
+                       [this](const std::string& method, int code, absl::Duration duration) {
+                         metrics_.ObserveRpc(method, code, duration);
+                       },
+                       {credentials_, [this](absl::string_view why) { Refused(why); }});
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
   auto address = AdvertisedAddress(flags_.advertise, server_->address());
   if (!address.ok()) return address.status();
   address_ = *std::move(address);
   if (auto status = metrics_.Serve(flags_.metrics); !status.ok()) return status;
+  if (credentials_ != nullptr && !credentials_->tls()) {
+    log_.Warning("tls: OFF: whoever can read the network can read and change what is sent", {});
+  }
   log_.Info("serving", {{"address", server_->address()},
                         {"metrics", metrics_.address()},
+                        {"connections", credentials_ == nullptr ? "open"
+                                        : credentials_->tls()   ? "tls"
+                                                                : "token"},
                         {"pid", absl::StrCat(getpid())},
                         {"version", kVersion}});
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/exit_code.h"
@@ -17,6 +18,7 @@
 #include "common/metrics/metrics.h"
 #include "common/rpc/server.h"
 #include "common/rpc/waits_service.h"
+#include "common/security/credentials.h"
 #include "proto/job.pb.h"
 #include "proto/types.pb.h"
 
@@ -41,8 +43,13 @@ class Daemon {
  public:
   Daemon(Role role, DaemonFlags flags);
 
-  // Reads flags.job.
+  // Reads flags.job, and takes the job's credentials from where flags say they are, or makes them
+  // (not the coordinator).
   absl::Status LoadJob();
+
+  // The coordinator's: from the job's directory. After LoadJob. Of InvalidArgument, and all others,
+  // the message says what to do.
+  absl::Status TakeCredentials(const std::string& job_directory);
 
   // Starts the gRPC server with these services, Waits, health and reflection, and /metrics. After
   // LoadJob. InvalidArgument also for an --advertise that is no address.
@@ -57,6 +64,8 @@ class Daemon {
 
   const DaemonFlags& flags() const { return flags_; }
   const JobConfig& job() const { return job_; }
+  // nullptr: the job is open. After LoadJob or TakeCredentials.
+  const SharedCredentials& credentials() const { return credentials_; }
   Log& log() { return log_; }
   Metrics& metrics() { return metrics_; }
   RpcServer& server() { return *server_; }
@@ -76,12 +85,14 @@ class Daemon {
 
  private:
   void HandleSignal(int signal);
+  void Refused(absl::string_view why);
 
   const Role role_;
   const DaemonFlags flags_;
   Log log_;
   Metrics metrics_;
   JobConfig job_;                      // set by LoadJob
+  SharedCredentials credentials_;      // set by LoadJob or TakeCredentials
   WaitsReply who_;                     // of the calls above, in their order
   WaitsService waits_;                 // outlives the server
   std::unique_ptr<RpcServer> server_;  // set by Serve
@@ -91,6 +102,7 @@ class Daemon {
   std::function<void(int)> on_signal_ ABSL_GUARDED_BY(mu_);
   int pending_signal_ ABSL_GUARDED_BY(mu_) = 0;
   int signals_seen_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Time refused_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // as the log has it
 
   TerminationSignals signals_;  // last: its thread uses the rest
 };

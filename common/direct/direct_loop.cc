@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<DirectLoop>> DirectLoop::Start() {
   event.data.ptr = nullptr;
   if (!epoll.valid() || !wake.valid() ||
       ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
-    return absl::ErrnoToStatus(errno, "a loop for direct connections");
+    return absl::ErrnoToStatus(errno, "a loop for connections");
   }
   return std::unique_ptr<DirectLoop>(new DirectLoop(std::move(epoll), std::move(wake)));
 }

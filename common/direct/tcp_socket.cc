@@ -54,19 +54,24 @@ FileDescriptor MakeSocket(const addrinfo& address) {
       ::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, address.ai_protocol));
 }
 
-absl::StatusOr<TcpListener> ListenAt(const addrinfo& address) {
+absl::StatusOr<TcpListener> ListenAt(const addrinfo& address, uint16_t port) {
   TcpListener listener = {MakeSocket(address)};
   if (!listener.fd.valid()) return absl::ErrnoToStatus(errno, "a socket");
   const int off = 0;
   if (address.ai_family == AF_INET6) {
     (void)::setsockopt(listener.fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   }
+  // Connections of a process that was here before may linger; one that listens keeps the port.
+  const int on = 1;
+  if (port != 0) {
+    (void)::setsockopt(listener.fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  }
   sockaddr_storage bound{};
   socklen_t size = sizeof(bound);
   if (::bind(listener.fd.get(), address.ai_addr, address.ai_addrlen) != 0 ||
       ::listen(listener.fd.get(), kWaiting) != 0 ||
       ::getsockname(listener.fd.get(), reinterpret_cast<sockaddr*>(&bound), &size) != 0) {
-    return absl::ErrnoToStatus(errno, "listening for direct connections");
+    return absl::ErrnoToStatus(errno, "listening");
   }
   listener.port =
       ntohs(bound.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6*>(&bound)->sin6_port
@@ -76,19 +81,19 @@ absl::StatusOr<TcpListener> ListenAt(const addrinfo& address) {
 
 }  // namespace
 
-absl::StatusOr<TcpListener> ListenTcp(const std::string& host) {
+absl::StatusOr<TcpListener> ListenTcp(const std::string& host, uint16_t port) {
   // As gRPC does: all addresses of either kind.
   if (host == "0.0.0.0" || host == "[::]" || host == "::") {
-    if (const auto all = Resolve("::", 0, AI_PASSIVE | AI_NUMERICHOST); all.ok()) {
-      if (auto listener = ListenAt(**all); listener.ok()) return listener;
+    if (const auto all = Resolve("::", port, AI_PASSIVE | AI_NUMERICHOST); all.ok()) {
+      if (auto listener = ListenAt(**all, port); listener.ok()) return listener;
     }
   }
   const std::string name(absl::StripSuffix(absl::StripPrefix(host, "["), "]"));
-  const auto found = Resolve(name == "::" ? "0.0.0.0" : name, 0, AI_PASSIVE);
+  const auto found = Resolve(name == "::" ? "0.0.0.0" : name, port, AI_PASSIVE);
   if (!found.ok()) return found.status();
   absl::Status why = absl::UnavailableError(absl::StrCat("'", host, "' has no address"));
   for (const addrinfo* address = found->get(); address != nullptr; address = address->ai_next) {
-    auto listener = ListenAt(*address);
+    auto listener = ListenAt(*address, port);
     if (listener.ok()) return listener;
     why = listener.status();
   }

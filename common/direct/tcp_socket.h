@@ -9,17 +9,17 @@
 
 namespace parley {
 
-// TCP sockets of direct connections: none blocks, nothing waits to be sent together with more, and
-// a peer that does not acknowledge for 15 seconds is gone.
+// TCP sockets of direct connections and of the door before gRPC: none blocks, nothing waits to be
+// sent together with more, and a peer that does not acknowledge for 15 seconds is gone.
 
 struct TcpListener {
   FileDescriptor fd;
   uint16_t port = 0;
 };
 
-// Listens on any free port of `host`: a name or a number of this machine, as in --listen.
-// Unavailable where that is none.
-absl::StatusOr<TcpListener> ListenTcp(const std::string& host);
+// Listens on this port of `host`, a name or a number of this machine, as in --listen; 0: on any
+// free one. Unavailable where that cannot be, with the system's reason.
+absl::StatusOr<TcpListener> ListenTcp(const std::string& host, uint16_t port = 0);
 
 // The next one that has come. NotFound: none. ResourceExhausted: the process has too many files
 // open. Else a code that says that one is lost.

@@ -195,6 +195,7 @@ void FillInDefaults(JobConfig& job) {
   PARLEY_DEFAULT(job, threads, 0);
   PARLEY_DEFAULT(job, accumulate, 1);
   if (job.device() == DEVICE_UNSPECIFIED) job.set_device(CPU);
+  if (job.tls() == Tls::MODE_UNSPECIFIED) job.set_tls(Tls::AUTO);
   if (job.precision() == PRECISION_UNSPECIFIED) job.set_precision(FLOAT32);
   if (job.gradients_on_wire() == GRADIENTS_ON_WIRE_UNSPECIFIED) {
     job.set_gradients_on_wire(AS_COMPUTED);

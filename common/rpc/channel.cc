@@ -6,7 +6,8 @@
 
 namespace parley {
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const SharedCredentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -16,7 +17,21 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   // A proxy of the login node is nothing for calls within a job.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  if (credentials == nullptr || !credentials->tls()) {
+    return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  }
+  arguments.SetSslTargetNameOverride(kTlsName);
+  return grpc::CreateCustomChannel(
+      address,
+      grpc::SslCredentials({.pem_root_certs = credentials->authority,
+                            .pem_private_key = credentials->key,
+                            .pem_cert_chain = credentials->certificate}),
+      arguments);
+}
+
+void SayToken(const SharedCredentials& credentials, grpc::ClientContext& context) {
+  if (credentials == nullptr || credentials->tls()) return;
+  context.AddMetadata(kTokenHeader, credentials->token);
 }
 
 }  // namespace parley

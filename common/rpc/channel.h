@@ -2,18 +2,29 @@
 #define PARLEY_COMMON_RPC_CHANNEL_H_
 
 #include <grpcpp/channel.h>
+#include <grpcpp/client_context.h>
 
 #include <memory>
 #include <string>
+
+#include "common/security/credentials.h"
 
 namespace parley {
 
 // Largest message that our servers and clients take: a group of slices, or a view of a large model.
 inline constexpr int kMaxMessageBytes = 64 << 20;
 
+// Where a call says the job's token.
+inline constexpr char kTokenHeader[] = "parley-token";
+
 // A channel of its own (no connection shared with others of this process) to host:port. Reconnects
-// at least once a second, so that a peer that comes back is found.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+// at least once a second, so that a peer that comes back is found. With TLS, as `credentials` say,
+// the peer has to show the job's certificate too.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const SharedCredentials& credentials);
+
+// What each call of a job without TLS has to say; before the call is made.
+void SayToken(const SharedCredentials& credentials, grpc::ClientContext& context);
 
 }  // namespace parley
 

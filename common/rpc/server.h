@@ -11,6 +11,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/front_door.h"
+#include "common/rpc/refusals.h"
+#include "common/security/credentials.h"
+
+namespace grpc::experimental {
+class ExternalConnectionAcceptor;
+}
 
 namespace parley {
 
@@ -25,11 +32,19 @@ std::string HostOf(const std::string& address);
 // outlive it.
 class RpcServer {
  public:
+  // Whom it lets in, and who is to be told why somebody was not: "garbage", "idle" (he has
+  // connected and said nothing), "no certificate", "wrong certificate", "no token", "wrong token".
+  struct Entry {
+    SharedCredentials credentials;
+    Refusals::Told refused;  // on threads of the server; must not wait
+  };
+
   // listen: host:port; port 0 takes a free one. InvalidArgument where it is no host:port,
   // Unavailable where the port is in use (the message says so). `observer` runs on gRPC's threads;
   // may be empty.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(
-      const std::string& listen, const std::vector<grpc::Service*>& services, RpcObserver observer);
+      const std::string& listen, const std::vector<grpc::Service*>& services, RpcObserver observer,
+      const Entry& entry = {});
   ~RpcServer();
 
   // host:port with the real port.
@@ -42,11 +57,15 @@ class RpcServer {
   void Shutdown(absl::Duration grace);
 
  private:
-  RpcServer(std::unique_ptr<grpc::Server> server, std::string address)
-      : server_(std::move(server)), address_(std::move(address)) {}
+  using Acceptor = std::unique_ptr<grpc::experimental::ExternalConnectionAcceptor>;
+  RpcServer(std::shared_ptr<Refusals> refusals, Acceptor acceptor,
+            std::unique_ptr<grpc::Server> server, std::string address);
 
+  const std::shared_ptr<Refusals> refusals_;
+  const Acceptor acceptor_;
   const std::unique_ptr<grpc::Server> server_;
   const std::string address_;
+  std::unique_ptr<FrontDoor> door_;  // until Shutdown
 };
 
 }  // namespace parley

@@ -36,7 +36,7 @@ TEST(RpcServer, AnswersWithTheCoresStatusAndTellsTheObserver) {
     seen.Notify();
   });
   ASSERT_TRUE(server.ok()) << server.status();
-  auto stub = Coordinator::NewStub(MakeChannel((*server)->address()));
+  auto stub = Coordinator::NewStub(MakeChannel((*server)->address(), nullptr));
   grpc::ClientContext context;
   LeaveReply reply;
   const absl::Status status =
@@ -65,7 +65,7 @@ TEST(RpcServer, RefusesWhatIsNoAddress) {
 }
 
 TEST(Status, NamesThePeerWhereNobodyListens) {
-  auto stub = Coordinator::NewStub(MakeChannel("127.0.0.1:1"));
+  auto stub = Coordinator::NewStub(MakeChannel("127.0.0.1:1", nullptr));
   grpc::ClientContext context;
   LeaveReply reply;
   const absl::Status status =

@@ -15,7 +15,7 @@ class WaitsServiceTest : public testing::Test {
   WaitsServiceTest() : server_(RpcServer::Start("127.0.0.1:0", {&service_}, nullptr)) {}
 
   grpc::Status Ask(const std::string& job, WaitsReply& reply) {
-    auto stub = Waits::NewStub(MakeChannel((*server_)->address()));
+    auto stub = Waits::NewStub(MakeChannel((*server_)->address(), nullptr));
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(1)));
     context.set_wait_for_ready(true);  // the machine may be too busy for a connection at once

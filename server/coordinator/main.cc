@@ -35,13 +35,15 @@ namespace {
 // thread before the server is up: where the last channel of the callback API goes on gRPC's own
 // thread, as it may after a callback, gRPC 1.51 aborts.
 absl::StatusOr<GetStatusReply> AskForJob(const std::string& job, absl::Duration patience,
-                                         const std::string& address) {
+                                         const std::string& address,
+                                         const SharedCredentials& credentials) {
   GetStatusRequest request;
   request.set_job(job);
   GetStatusReply reply;
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
-  const auto stub = Coordinator::NewStub(MakeChannel(address));
+  SayToken(credentials, context);
+  const auto stub = Coordinator::NewStub(MakeChannel(address, credentials));
   const absl::Status status = FromGrpc(stub->GetStatus(&context, request, &reply), address);
   if (!status.ok()) return status;
   return reply;
@@ -59,7 +61,9 @@ absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
   SuccessionSeams seams;
   seams.now = [] { return absl::Now(); };
   seams.wait = [&](absl::Time until) { return !signalled.WaitForNotificationWithDeadline(until); };
-  seams.ask = [&](const std::string& address) { return AskForJob(job, liveness / 4, address); };
+  seams.ask = [&](const std::string& address) {
+    return AskForJob(job, liveness / 4, address, daemon.credentials());
+  };
   auto log = AwaitRule(files, directory, job, liveness, seams);
   daemon.OnSignal(nullptr);
   if (log.ok() && signalled.HasBeenNotified()) return absl::CancelledError("told to end");
@@ -152,6 +156,9 @@ int Main(int argc, char** argv) {
   };
   if (!files->Exists(path.string())) {
     if (auto status = prepare(); !status.ok()) return daemon.Exit(kWrongUsage, status);
+  }
+  if (auto status = daemon.TakeCredentials(path.string()); !status.ok()) {
+    return daemon.Exit(kWrongUsage, status);
   }
   auto log = AwaitRuleOrSignal(daemon, *files, directory);
   if (!log.ok()) return daemon.Exit(CodeOf(log.status()), log.status());

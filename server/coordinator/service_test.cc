@@ -21,7 +21,7 @@ class CoordinatorServiceTest : public testing::Test {
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
     coordinator_.Open(1, server_->address());
-    stub_ = Coordinator::NewStub(MakeChannel(server_->address()));
+    stub_ = Coordinator::NewStub(MakeChannel(server_->address(), nullptr));
   }
   void TearDown() override {
     coordinator_.Close();

@@ -74,7 +74,7 @@ int main(int argc, char** argv) {
   if (absl::Status status = daemon.LoadJob(); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  std::unique_ptr<Connector> connector = MakeGrpcConnector();
+  std::unique_ptr<Connector> connector = MakeGrpcConnector(/*direct=*/true, daemon.credentials());
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   // While the optimizer runs, the workers of a synchronous step wait for it: all cores are free.
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
@@ -98,13 +98,17 @@ int main(int argc, char** argv) {
     };
     prometheus::Counter& direct_calls = daemon.metrics().Counter(
         "parley_direct_calls_total", "Calls that came over direct connections.");
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
-        HostOf(flags.listen), std::min<size_t>(cores, kMostDirectThreads),
-        DirectShardMethods(&process.shard(),
-                           [&](const std::string& method, int code, absl::Duration duration) {
-                             direct_calls.Increment();
-                             observe(method, code, duration);
-                           }));
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
+        absl::FailedPreconditionError("the job's connections are TLS");
+    if (daemon.credentials() == nullptr || !daemon.credentials()->tls()) {
+      direct = DirectServer::Start(
+          HostOf(flags.listen), std::min<size_t>(cores, kMostDirectThreads),
+          DirectShardMethods(&process.shard(),
+                             [&](const std::string& method, int code, absl::Duration duration) {
+                               direct_calls.Increment();
+                               observe(method, code, duration);
+                             }));
+    }
     ShardService service(&process.shard(), direct.ok() ? (*direct)->Found() : FindDirectReply());
     if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);

@@ -49,9 +49,9 @@ int main(int argc, char** argv) {
     return model.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) -> absl::Status {
-    auto links = PipelineLinks::Start(
-        {job.name(), flags.listen, daemon.address(), &references, Liveness(job), StallTimeout(job)},
-        session);
+    auto links = PipelineLinks::Start({job.name(), flags.listen, daemon.address(), &references,
+                                       Liveness(job), StallTimeout(job), daemon.credentials()},
+                                      session);
     if (!links.ok()) return links.status();
     auto compute =
         StageCompute::Make(job, *model, session.member_ordinal() % job.cluster().stages());

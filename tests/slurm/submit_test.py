@@ -21,8 +21,8 @@ seed: 3
 model {{ sleeping {{ layers: 4 forward_seconds: 0.01 input_gradient_seconds: 0.005 weight_gradient_seconds: 0.005 }} }}
 data {{ safetensors {{ train: "{data}" }} batch: 20 }}
 optimizer {{ adam {{ rate: 0.01 }} }}
-consistency {{ sync {{ deterministic: true lost_worker: WAIT }} }}
-cluster {{ workers: 2 min_workers: 1 shards: 2 slurm {{ {slurm} }} }}
+consistency {{ sync {{ deterministic: true {lost} }} }}
+cluster {{ {members} slurm {{ {slurm} }} }}
 checkpoint {{ every_steps: 10 keep_last: 0 }}
 max_restarts: 3
 threads: 1
@@ -85,28 +85,32 @@ class Submitted:
             wait_for("an empty queue", lambda: self.tasks() == [], 60)
 
 
-def job_file(where, epochs=EPOCHS, slurm="worker_cpus: 2"):
+WORKERS = {"members": "workers: 2 min_workers: 1 shards: 2", "lost": "lost_worker: WAIT"}
+PIPELINE = {"members": "workers: 1 stages: 2 shards: 2", "lost": ""}
+
+
+def job_file(where, epochs=EPOCHS, slurm="worker_cpus: 2", shape=WORKERS):
     samples = np.random.default_rng(5).standard_normal((600, 4), dtype=np.float32)
     save_file({"x": samples, "y": np.argmax(samples, axis=1)}, where / "data.safetensors")
     job = where / "job.textproto"
-    job.write_text(JOB.format(data=where / "data.safetensors", epochs=epochs, slurm=slurm))
+    job.write_text(JOB.format(data=where / "data.safetensors", epochs=epochs, slurm=slurm, **shape))
     return job
 
 
-def undisturbed(where, runs, cache={}):
+def undisturbed(where, runs, shape=WORKERS, cache={}):
     """Parameters and optimizer state at the end of a job that nobody disturbs."""
-    if not cache:
-        run = Submitted(job_file(where), where)
+    if shape["members"] not in cache:
+        run = Submitted(job_file(where, shape=shape), where)
         runs.append(run)
         assert set(run.wait().values()) == {0}, run.wait()
-        cache["files"] = exported(run.out)
-    return cache["files"]
+        cache[shape["members"]] = exported(run.out)
+    return cache[shape["members"]]
 
 
-def check_end(run, where, runs):
+def check_end(run, where, runs, shape=WORKERS):
     codes = run.wait()
     assert set(codes.values()) == {0}, codes
-    assert exported(run.out) == undisturbed(where, runs), "not the bits of the undisturbed job"
+    assert exported(run.out) == undisturbed(where, runs, shape), "not the bits of the undisturbed job"
 
 
 def submit_says_what_it_does(where, runs):
@@ -161,22 +165,84 @@ def an_urgent_job_preempts_some(where, runs):
     assert 0 < again < 5, again
 
 
-def lost_node(role):
+def lost_node(role, shape=WORKERS):
     def test(where, runs):
-        run = Submitted(job_file(where), where, "--", "--ntasks-per-node=1", "--exclusive")
+        run = Submitted(job_file(where, shape=shape), where, "--", "--ntasks-per-node=1", "--exclusive")
         runs.append(run)
         run.wait_for_step(20)
         node = run.node_of(role)
         CLUSTER.crash(node)
         crashed = time.monotonic()
         try:
-            check_end(run, where, runs)
+            check_end(run, where, runs, shape)
         finally:
             CLUSTER.boot(node)
         print(f"{node} with a {role} crashed; all was over {time.monotonic() - crashed:.1f} s later")
 
     test.__name__ = f"a_node_with_a_{role}_crashes"
     return test
+
+
+def processes_on(node):
+    return [int(pid) for pid in CLUSTER.on(node, "pgrep", "^parley-", check=False).stdout.split()]
+
+
+def unplugged_node(role):
+    """Split brain: the old process lives on and reaches nobody, another one takes its place, then the cable is back."""
+
+    def test(where, runs):
+        run = Submitted(job_file(where, epochs=2 * EPOCHS), where, "--", "--ntasks-per-node=1", "--exclusive")
+        runs.append(run)
+        run.wait_for_step(20)
+        node = run.node_of(role)
+        old = processes_on(node)
+        assert old, f"nothing of the job on {node}"
+        CLUSTER.unplug(node)
+        unplugged = time.monotonic()
+        try:
+            wait_for("another node in its place", lambda: any(
+                name.endswith(f"-{role}") and state == "RUNNING" and other != node and other != ""
+                for _, state, other, name in run.tasks() or []) and node not in [other for _, _, other, _ in run.tasks() or []], 120)
+            assert set(old) & set(processes_on(node)), "the old process has gone by itself: no split brain was tested"
+            step = int((run.status() or {}).get("step", 0))
+        finally:
+            CLUSTER.plug(node)
+        print(f"{node} with a {role} came back {time.monotonic() - unplugged:.1f} s later, at step {step}, with {old} on it")
+        run.wait_for_step(step + 5)
+        codes = run.wait()
+        assert 0 in codes.values(), codes
+        longer = Submitted(job_file(where, epochs=2 * EPOCHS), where)
+        runs.append(longer)
+        assert set(longer.wait().values()) == {0}, longer.wait()
+        assert exported(run.out) == exported(longer.out), "the old process has changed something"
+
+    test.__name__ = f"a_node_with_a_{role}_is_cut_off_and_comes_back"
+    return test
+
+
+def the_shipped_job(where, runs, epochs, accuracy):
+    run = Submitted("deploy/jobs/fashion_mnist.textproto", where, "--set", f"epochs={epochs}", "--set", "cluster.slurm.worker_cpus=1")
+    runs.append(run)
+    found = []
+
+    def ended():
+        found.extend((run.status() or {}).get("evaluations", [])[-1:])
+        return run.tasks() == []
+
+    wait_for("the end of the job", ended, 900)
+    assert set(run.wait().values()) == {0}, run.wait()
+    reached = int(found[-1]["correct"]) / int(found[-1]["samples"])
+    assert int(found[-1]["epoch"]) == epochs and reached >= accuracy, found[-1]
+    assert CLUSTER.queue() == []
+    print(f"{epochs} epochs of the shipped job: accuracy {reached:.4f}")
+
+
+def the_shipped_job_trains_an_epoch(where, runs):
+    the_shipped_job(where, runs, 1, 0.75)
+
+
+def the_shipped_job_trains_to_its_accuracy(where, runs):
+    the_shipped_job(where, runs, 5, 0.89)
 
 
 def scancel_leaves_nothing(where, runs):
@@ -216,11 +282,14 @@ if __name__ == "__main__":
     folder = pathlib.Path(f"/tmp/slurm-{time.monotonic_ns() % 10**9}")
     CLUSTER = Cluster(folder)
     try:
-        tests = [
-            submit_says_what_it_does, a_job_trains_to_its_end, all_of_it_on_one_node, the_time_limit_is_near, an_urgent_job_preempts_some,
-            *(lost_node(role) for role in ("worker", "shard", "coordinator")), scancel_leaves_nothing, slurmctld_is_away,
+        short = [
+            submit_says_what_it_does, a_job_trains_to_its_end, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
+            an_urgent_job_preempts_some, *(lost_node(role) for role in ("worker", "shard", "coordinator")), lost_node("stage", PIPELINE),
+            scancel_leaves_nothing, slurmctld_is_away,
         ]
-        chosen = [test for test in tests if not sys.argv[1:] or test.__name__ in sys.argv[1:]]
+        long = [the_shipped_job_trains_to_its_accuracy, *(unplugged_node(role) for role in ("worker", "shard", "coordinator"))]
+        named = [test for test in short + long if test.__name__ in sys.argv[1:]]
+        chosen = named or (long if sys.argv[1:] == ["--long"] else short)
         main(*chosen)
     finally:
         CLUSTER.stop()

@@ -29,6 +29,7 @@ def system_repos():
         native.new_local_repository(name = name, path = path, build_file = "//third_party:%s.BUILD" % name)
     native.new_local_repository(name = "libdeflate", path = "/usr/share/doc/libdeflate-dev", build_file = "//third_party:libdeflate.BUILD")
     native.new_local_repository(name = "libpng", path = "/usr/share/doc/libpng-dev", build_file = "//third_party:libpng.BUILD")
+    native.new_local_repository(name = "openssl", path = "/usr/share/doc/libssl-dev", build_file = "//third_party:openssl.BUILD")
     native.new_local_repository(name = "turbojpeg", path = "/usr/share/doc/libturbojpeg0-dev", build_file = "//third_party:turbojpeg.BUILD")
     native.new_local_repository(name = "jemalloc", path = "/usr/share/doc/libjemalloc-dev", build_file = "//third_party:jemalloc.BUILD")
     native.new_local_repository(name = "zlib", path = "/usr/share/doc/zlib1g-dev", build_file = "//third_party:zlib.BUILD")

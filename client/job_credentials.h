@@ -1,0 +1,20 @@
+#ifndef PARLEY_CLIENT_JOB_CREDENTIALS_H_
+#define PARLEY_CLIENT_JOB_CREDENTIALS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/security/credentials.h"
+
+namespace parley {
+
+// The credentials of the job that a --coordinator option names, for MakeGrpcConnector: those in the
+// file `path`, or, where that is empty and the option is file:JOBDIR/coordinator.address, in
+// JOBDIR/credentials, if it is there. nullptr: there are none, and the job is open. The codes of
+// ReadCredentials (common/security/credential_file.h); NotFound only for a `path`.
+absl::StatusOr<SharedCredentials> CredentialsOfJob(const std::string& coordinator,
+                                                   const std::string& path);
+
+}  // namespace parley
+
+#endif  // PARLEY_CLIENT_JOB_CREDENTIALS_H_

@@ -1,0 +1,23 @@
+#ifndef PARLEY_COMMON_RPC_SERVER_CREDENTIALS_H_
+#define PARLEY_COMMON_RPC_SERVER_CREDENTIALS_H_
+
+#include <grpcpp/security/server_credentials.h>
+
+#include <memory>
+
+#include "common/rpc/refusals.h"
+#include "common/security/credentials.h"
+
+namespace parley {
+
+// Whom a gRPC server lets in, before any call reaches a service (docs/security.md):
+//   nullptr     everybody
+//   with TLS    who has the job's own certificate; others, for whatever their certificate is worth
+//               elsewhere, do not get through the handshake
+//   without     calls that say the job's token; others end with UNAUTHENTICATED, unread
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(const SharedCredentials& credentials,
+                                                              std::shared_ptr<Refusals> refusals);
+
+}  // namespace parley
+
+#endif  // PARLEY_COMMON_RPC_SERVER_CREDENTIALS_H_

@@ -1,0 +1,182 @@
+"""A job whose ports everybody can reach: strangers are refused and counted, and training does not notice.
+
+What it trains is compared, bit by bit, with a job that nobody disturbs.
+"""
+
+import argparse
+import contextlib
+import importlib
+import json
+import pathlib
+import re
+import socket
+import ssl
+import subprocess
+import sys
+
+sys.path.insert(0, "tests/process")
+import grpc
+from support.jobs import Run, exported, main, scrape, small_job
+
+EXTRA = "consistency {{ sync {{ deterministic: true }} }}\ntls: {tls}\n"
+MIB = 1 << 20
+GROWTH = 300 * MIB  # of a process under attack, at most
+
+
+class Secrets:
+    """What lies in a job's file of credentials."""
+
+    def __init__(self, path):
+        text = path.read_text()
+        assert path.stat().st_mode & 0o777 == 0o600, oct(path.stat().st_mode)
+        self.token = re.search(r"^token: (\w+)$", text, re.MULTILINE).group(1)
+        self.blocks = re.findall(r"-----BEGIN [A-Z ]+-----.*?-----END [A-Z ]+-----\n", text, re.DOTALL)
+        self.files = []
+        for name, block in zip(("authority", "certificate", "key"), self.blocks):
+            self.files.append(path.parent / f"{name}.pem")
+            self.files[-1].write_text(block)
+
+    def channel(self, address):
+        if not self.blocks:
+            return grpc.insecure_channel(address)
+        authority, certificate, key = (block.encode() for block in self.blocks)
+        options = [("grpc.ssl_target_name_override", "parley"), ("grpc.max_send_message_length", -1)]
+        return grpc.secure_channel(address, grpc.ssl_channel_credentials(authority, key, certificate), options)
+
+
+def stubs(where):
+    names = ["types", "job", "checkpoint", "direct", "coordinator", "parameter_shard"]
+    subprocess.run(
+        ["protoc", "-I.", f"--python_out={where}", f"--grpc_out={where}", "--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin"]
+        + [f"proto/{name}.proto" for name in names],
+        check=True,
+    )
+    sys.path.insert(0, str(where))
+    return [importlib.import_module(f"proto.{name}") for name in ("types_pb2", "coordinator_pb2", "coordinator_pb2_grpc", "parameter_shard_pb2", "parameter_shard_pb2_grpc")]
+
+
+def connect(address):
+    host, port = address.rsplit(":", 1)
+    return socket.create_connection((host, int(port)), timeout=30)
+
+
+def code_of(call):
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+def memory(pid, what):
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{what}:\s+(\d+) kB", text, re.MULTILINE).group(1)) * 1024
+
+
+def refused(metrics):
+    return {why: float(count) for why, count in re.findall(r'^parley_refused_total\{.*why="([^"]+)".*\} (\S+)$', metrics, re.MULTILINE)}
+
+
+def shake_hands(address, secrets, authority):
+    """As a client of TLS with this certificate, or none: whether the server lets it speak."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(authority.files[0])
+    context.set_alpn_protocols(["h2"])
+    if secrets:
+        context.load_cert_chain(secrets.files[1], secrets.files[2])
+    with contextlib.suppress(OSError), context.wrap_socket(connect(address), server_hostname="parley") as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        return len(connection.recv(9)) > 0
+    return False
+
+
+def attack(addresses, own, other, idle):
+    """Everything that needs no credentials of the job, at each address."""
+    open_ones = []
+    for address in addresses:
+        assert not shake_hands(address, None, own)
+        assert not shake_hands(address, other, own)
+        for bytes_ in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * MIB, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+            stranger = connect(address)
+            with contextlib.suppress(OSError):
+                stranger.sendall(bytes_)
+            open_ones.append(stranger)
+        # A handshake that is begun and never goes on, and one that crawls.
+        for _ in range(50):
+            stranger = connect(address)
+            stranger.sendall(b"\x16\x03\x01")
+            open_ones.append(stranger)
+        for _ in range(idle):
+            open_ones.append(connect(address))
+            if len(open_ones) > 900:  # of this process, too, there are only so many files
+                open_ones.pop(0).close()
+    return open_ones
+
+
+def job(where, runs, name, tls, epochs=3):
+    folder = where / name
+    folder.mkdir()
+    run = Run(small_job(folder, epochs=epochs, extra=EXTRA.format(tls=tls)))
+    runs.append(run)
+    return run
+
+
+def strangers_with_tls(where, runs):
+    undisturbed = job(where, runs, "undisturbed", "ON")
+    assert undisturbed.wait() == 0, undisturbed.stderr()
+    run = job(where, runs, "disturbed", "ON")
+    run.wait_for_step(5)
+    own, other = Secrets(run.out / "credentials"), Secrets(undisturbed.out / "credentials")
+    assert own.token != other.token
+    addresses, pids = run.addresses(), run.pids()
+    attacked = [name for name in addresses if name == "coordinator" or name.startswith("shard")]
+    before = {name: memory(pids[name], "VmRSS") for name in attacked}
+
+    strangers = attack([addresses[name] for name in attacked], own, other, IDLE)
+    # Who has the certificate is no stranger; but a message has its bounds, and an incarnation its own pushes.
+    types, coordinator, coordinator_grpc, shard, shard_grpc = stubs(where)
+    server = shard_grpc.ParameterShardStub(own.channel(addresses["shard-0"]))
+    status = coordinator_grpc.CoordinatorStub(own.channel(addresses["coordinator"])).GetStatus(coordinator.GetStatusRequest(), timeout=60)
+    worker = next(m.member for m in status.members if m.member.role == types.WORKER)
+    header = types.CallHeader(job="small", member=worker.id, incarnation=worker.incarnation ^ 1, job_epoch=status.job_epoch, view_epoch=status.view_epoch)
+    huge = shard.PushRequest(header=header, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(256 * MIB))])
+    assert code_of(lambda: server.Push(huge, timeout=60)) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+    replayed = shard.PushRequest(header=header, step=status.step + 1, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(400))])
+    assert code_of(lambda: server.Push(replayed, timeout=60)) not in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    seen = {}
+    metrics = {target["labels"]["member"]: target["targets"][0] for target in json.loads((run.out / "targets.json").read_text())}
+    for name in attacked:
+        seen[name] = refused(scrape(metrics[name]))
+        grown = memory(pids[name], "VmHWM") - before[name]
+        print(f"{name}: refused {seen[name]}; memory grew by {grown / MIB:.0f} MiB at most")
+        assert {"garbage", "idle", "no certificate", "wrong certificate"} <= set(seen[name]), seen[name]
+        assert grown < GROWTH, grown
+    run.wait_for_step(int(status.step) + 1)  # with all of them still connected
+    assert run.wait() == 0, run.stderr()
+    for stranger in strangers:
+        stranger.close()
+    assert exported(run.out) == exported(undisturbed.out), "strangers have changed what was trained"
+    assert "a stranger was refused" in run.logs()["coordinator"]
+    assert own.token not in "".join(run.logs().values()), "a log tells the token"
+
+
+def strangers_without_tls(where, runs):
+    run = job(where, runs, "token", "OFF")
+    run.wait_for_step(2)
+    own = Secrets(run.out / "credentials")
+    assert not own.blocks
+    types, coordinator, coordinator_grpc, shard, shard_grpc = stubs(where)
+    control = coordinator_grpc.CoordinatorStub(own.channel(run.addresses()["coordinator"]))
+    ask = lambda metadata: code_of(lambda: control.GetStatus(coordinator.GetStatusRequest(), timeout=60, metadata=metadata))
+    assert ask([]) == grpc.StatusCode.UNAUTHENTICATED
+    assert ask([("parley-token", own.token[:-1] + ("0" if own.token[-1] != "0" else "1"))]) == grpc.StatusCode.UNAUTHENTICATED
+    assert ask([("parley-token", own.token)]) == grpc.StatusCode.OK
+    assert run.wait() == 0, run.stderr()
+    assert "tls: OFF" in run.logs()["shard-0"], "nobody has warned"
+
+
+arguments = argparse.ArgumentParser()
+arguments.add_argument("--idle", type=int, default=400, help="connections that say nothing, to each process")
+IDLE = arguments.parse_args().idle
+main(strangers_with_tls, strangers_without_tls)
