@@ -1,0 +1,59 @@
+"""The dashboard that is checked in is the one that its script makes; each panel tells what it is; its metrics are documented."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+FOLDER = pathlib.Path("deploy/observability")
+
+
+def same_as_made():
+    made = subprocess.run([sys.executable, FOLDER / "make_dashboard.py", "--print"], check=True, capture_output=True, text=True).stdout
+    assert made == (FOLDER / "grafana_dashboard.json").read_text(), "run deploy/observability/make_dashboard.py"
+
+
+def importable(dashboard):
+    variables = {one["name"]: one["type"] for one in dashboard["templating"]["list"]}
+    assert variables == {"datasource": "datasource", "job": "query"}, variables
+    ids = [panel["id"] for panel in dashboard["panels"]]
+    assert len(set(ids)) == len(ids), ids
+    taken = {}
+    for panel in dashboard["panels"]:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= 24, panel["title"]
+        for x in range(place["x"], place["x"] + place["w"]):
+            for y in range(place["y"], place["y"] + place["h"]):
+                other = taken.setdefault((x, y), panel["title"])
+                assert other == panel["title"], f"{other} and {panel['title']} lie on each other"
+
+
+def panels_tell_what_they_are(dashboard):
+    documented = set(re.findall(r"\bparley_\w+", pathlib.Path("docs/operating.md").read_text()))
+    rows = 0
+    for panel in dashboard["panels"]:
+        if panel["type"] == "row":
+            rows += 1
+            continue
+        title = panel["title"]
+        assert len(panel["description"]) > 10, f"{title}: no description"
+        assert panel["fieldConfig"]["defaults"]["unit"], f"{title}: no unit"
+        assert panel["datasource"]["uid"] == "${datasource}", title
+        assert panel["targets"], f"{title}: no queries"
+        for target in panel["targets"]:
+            query = target["expr"]
+            assert target["legendFormat"] and target["datasource"]["uid"] == "${datasource}", query
+            # Each series that it selects is of the chosen jobs.
+            selectors = re.findall(r"\{[^}]*\}", query)
+            assert selectors and all('job=~"$job"' in selector for selector in selectors), query
+            for metric in re.findall(r"\b(parley_\w+)", query):
+                assert re.sub(r"_(bucket|sum|count)$", "", metric) in documented, f"{metric} is not in docs/operating.md"
+    assert rows >= 8
+
+
+same_as_made()
+shown = json.loads((FOLDER / "grafana_dashboard.json").read_text())
+importable(shown)
+panels_tell_what_they_are(shown)
+print(f"{len(shown['panels'])} panels")
