@@ -13,10 +13,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/grpc_connector.h"
+#include "client/job_credentials.h"
 #include "client/parley/command.h"
 #include "client/parley/doctor/addresses_check.h"
 #include "client/parley/doctor/clock_check.h"
 #include "client/parley/doctor/coordinator_check.h"
+#include "client/parley/doctor/credentials_check.h"
 #include "client/parley/doctor/findings_text.h"
 #include "client/parley/doctor/gpu_check.h"
 #include "client/parley/doctor/job_check.h"
@@ -50,7 +52,7 @@ struct Options {
   JobArgument job;
   std::string out;
   std::string listen = "127.0.0.1:0";
-  std::string coordinator;
+  CoordinatorArgument job_at;
   std::string format = "text";
 };
 
@@ -80,6 +82,7 @@ class Examination {
     DescribeModel();
     if (interruption_) return {};
     needs_ = Needs();
+    LookAtCredentials();
     LookAtPlaces();
     Append(findings_, CheckClock(LookAtClock()));
     LookAtDirectory();
@@ -128,11 +131,21 @@ class Examination {
     return job_ ? NeedsOf(*job_, model_ ? &*model_ : nullptr, all_here) : NeedsOfSmallJob(all_here);
   }
 
+  // Of a job that runs, or has run in this directory.
+  void LookAtCredentials() {
+    const std::string place = options_.job_at.coordinator.empty()
+                                  ? absl::StrCat("file:", Directory(), "/coordinator.address")
+                                  : options_.job_at.coordinator;
+    const auto found = CredentialsOfJob(place, options_.job_at.credentials);
+    findings_.push_back(CheckCredentials(found));
+    connector_ = MakeGrpcConnector(/*direct=*/false, found.ok() ? *found : nullptr);
+  }
+
   void LookAtPlaces() {
     Append(findings_, CheckListen(options_.listen, *network_));
-    if (options_.coordinator.empty()) return;
+    if (options_.job_at.coordinator.empty()) return;
     const CoordinatorQuestion question = {
-        options_.coordinator, job_ ? job_->name() : "", [this](const std::string& address) {
+        options_.job_at.coordinator, job_ ? job_->name() : "", [this](const std::string& address) {
           return QueryStatus(*connector_, *files_, address, kAnswer);
         }};
     Append(findings_, CheckCoordinator(question, *files_, *network_));
@@ -141,7 +154,7 @@ class Examination {
   // --out, or where the coordinator has its address file, or where parley run makes one.
   std::string Directory() const {
     std::string directory = options_.out;
-    if (directory.empty()) directory = FolderOfAddressFile(options_.coordinator);
+    if (directory.empty()) directory = FolderOfAddressFile(options_.job_at.coordinator);
     if (directory.empty()) directory = "runs";
     std::error_code error;
     const auto absolute = std::filesystem::absolute(directory, error).lexically_normal();
@@ -158,7 +171,7 @@ class Examination {
     }
     DirectoryReport report = CheckJobDirectory(directory, checkpoints, needs_);
     Append(findings_, std::move(report.findings));
-    if (!report.usable || !job_ || !options_.coordinator.empty()) return;
+    if (!report.usable || !job_ || !options_.job_at.coordinator.empty()) return;
     const auto start =
         CheckNewRun(*files_, *job_, directory, /*resume=*/true, [this](const std::string& address) {
           return QueryStatus(*connector_, *files_, address, kAnswer).status();
@@ -206,7 +219,7 @@ class Examination {
   const Options& options_;
   const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
   const std::unique_ptr<HostNetwork> network_ = SystemNetwork();
-  const std::unique_ptr<Connector> connector_ = MakeGrpcConnector();
+  std::unique_ptr<Connector> connector_;   // with the credentials
   std::optional<JobConfig> job_;           // that can be read
   std::optional<ModelDescription> model_;  // that a worker could read
   bool worker_starts_ = false;
@@ -245,9 +258,7 @@ Command AddDoctor(CLI::App& subcommand) {
                   "HOST:PORT where processes on this machine will listen. Beyond this machine: the "
                   "job has others too, and this one has one process of it")
       ->capture_default_str();
-  subcommand.add_option("--coordinator", options->coordinator,
-                        "HOST:PORT of a coordinator that runs, or file:PATH of its address file: "
-                        "whether this machine reaches it");
+  AddCoordinatorArgument(subcommand, options->job_at, /*required=*/false);
   subcommand.add_option("--format", options->format, "text or json")
       ->check(CLI::IsMember({"text", "json"}))
       ->capture_default_str();

@@ -36,7 +36,7 @@ constexpr absl::Duration kKeys = absl::Milliseconds(50);        // how soon a ke
 constexpr int kColumns = 120;                                   // where there is no terminal
 
 struct Options {
-  std::string coordinator;
+  CoordinatorArgument job;
   bool once = false;
 };
 
@@ -136,8 +136,10 @@ std::optional<std::string> Watch(KnownJob& job, SignalInbox& signals, StatusPoll
 int Run(const Options& options) {
   SignalInbox signals;  // before any other thread
   const auto files = PosixFileSystem();
-  const auto connector = MakeGrpcConnector();
-  auto first = QueryStatus(*connector, *files, options.coordinator, kAnswer);
+  const FoundCredentials found = FindCredentials(options.job);
+  if (found.exit) return *found.exit;
+  const auto connector = MakeGrpcConnector(/*direct=*/false, found.credentials);
+  auto first = QueryStatus(*connector, *files, options.job.coordinator, kAnswer);
   if (!first.ok()) {
     return Exit(absl::IsInvalidArgument(first.status()) ? kWrongUsage : kFailed,
                 std::string(first.status().message()));
@@ -149,11 +151,11 @@ int Run(const Options& options) {
     job.See(ScrapeAll(job.MetricsAddresses(), kScrape), absl::Now());
     page = TopText(job.Frame(absl::Now()), {.columns = kColumns});
   } else {
-    StatusPoller status(*connector, *files, options.coordinator);
+    StatusPoller status(*connector, *files, options.job.coordinator);
     page = Watch(job, signals, status, [&] {
       // The coordinator takes its address file away when the job is over.
-      return absl::StartsWith(options.coordinator, "file:") &&
-             absl::IsUnavailable(ResolveCoordinator(*files, options.coordinator).status());
+      return absl::StartsWith(options.job.coordinator, "file:") &&
+             absl::IsUnavailable(ResolveCoordinator(*files, options.job.coordinator).status());
     });
   }
   if (page) std::fputs(page->c_str(), stdout);
@@ -164,10 +166,7 @@ int Run(const Options& options) {
 
 Command AddTop(CLI::App& subcommand) {
   const auto options = std::make_shared<Options>();
-  subcommand
-      .add_option("--coordinator", options->coordinator,
-                  "HOST:PORT of the coordinator, or file:PATH of its address file")
-      ->required();
+  AddCoordinatorArgument(subcommand, options->job);
   subcommand.add_flag("--once", options->once,
                       "Print one page and end, as where the output is no terminal");
   return [options] { return Run(*options); };

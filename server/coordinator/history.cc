@@ -110,7 +110,7 @@ absl::Status History::Append(const CourseEvent& event) {
     if (!file.ok()) return file.status();
     const auto torn = file->EndsOtherThan('\n');
     if (!torn.ok()) return torn.status();
-    if (*torn) line.insert(0, "\n");
+    if (*torn) line = absl::StrCat("\n", line);
     file_ = *std::move(file);
   }
   absl::Status appended = file_->Append(line);

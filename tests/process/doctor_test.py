@@ -155,6 +155,14 @@ def a_directory_that_all_may_write(machine):
     machine.out = str(folder)
 
 
+def credentials_that_all_may_read(machine):
+    folder = machine.where / "told"
+    folder.mkdir()
+    (folder / "credentials").write_text("token: 00\n")
+    (folder / "credentials").chmod(0o644)
+    machine.out = str(folder)
+
+
 def few_open_files(machine):
     machine.limits[resource.RLIMIT_NOFILE] = (200, 200)
 
@@ -238,12 +246,13 @@ FAULTS = [
     (a_host_without_address, "listen address", "no-such-host.invalid has no address", ["/etc/hosts"]),
     (a_name_that_is_loopback, "listen address", "node7 (127.0.1.1)", ["127.0.1.1 node7", "/etc/hosts"]),
     (no_address_file, "coordinator address", "none/coordinator.address", ["start parley-coordinator", "/none", "mount"]),
-    (a_stale_address_file, "coordinator reachable", "Connection refused", ["stale/coordinator.address is stale", "start parley-coordinator again"]),
+    (a_stale_address_file, "coordinator reachable", "Connection refused", ["stale/coordinator.address is stale", "Start parley-coordinator again"]),
     (a_coordinator_of_another_job, "coordinator answer", "job other", ["the same job"]),
-    (a_file_in_the_directorys_way, "job directory", "Not a directory", ["another", "--out"]),
+    (a_file_in_the_directorys_way, "job directory", "Not a directory", ["--out whose path is of folders"]),
     (a_file_system_that_is_read_only, "job directory", "Read-only file system", ["mounted to be written", "findmnt"]),
     (a_disk_without_room, "free space", "8.00 MiB free", ["/disk", "df -h"]),
     (a_directory_that_all_may_write, "directory's mode", "0777", ["chmod o-w", "/open"]),
+    (credentials_that_all_may_read, "credentials", "others than its owner", ["0600"]),
     (few_open_files, "open files", "200 (hard 200)", ["nofile", "limits.conf"]),
     (small_files_only, "file size", "4.00 MiB", ["ulimit -f"]),
     (few_addresses, "address space", "3.00 GiB", ["ulimit -v unlimited"]),
@@ -300,7 +309,7 @@ def a_healthy_machine_has_none(where, runs):
 
 
 def a_job_that_runs_is_seen_from_a_machine_that_joins_it(where, runs):
-    job = small_job(where)
+    job = small_job(where, extra="tls: ON")
     with open(where / "coordinator.log", "w") as log:
         coordinator = subprocess.Popen([program("parley-coordinator"), f"--job={job}", f"--out={where}/out"], stderr=log)
     try:
@@ -310,6 +319,7 @@ def a_job_that_runs_is_seen_from_a_machine_that_joins_it(where, runs):
         assert done.returncode == 0, done.stdout + done.stderr
         checks = {check["check"]: check for check in json.loads(done.stdout)["checks"]}
         assert checks["coordinator answer"]["found"].startswith("job small, gathering"), checks["coordinator answer"]
+        assert checks["credentials"]["found"].startswith("the job's certificate"), checks["credentials"]
         # Out of the record that it has written.
         assert "coordinator's clock" in checks and checks["coordinator's clock"]["severity"] != "fail", checks
         # A second run in its directory would be refused.

@@ -122,7 +122,7 @@ def a_terminal_shows_it_until_q(where, runs):
         os.close(terminal)
         os.close(main_end)
         assert text.startswith(PAGE) and BACK in text, text[:200]
-        lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"\r\n|\x1b\[H", text)]
+        lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in re.split(r"\r+\n|\x1b\[H", text)]
         assert max(len(line) for line in lines) <= 100, max(lines, key=len)
         for name in MEMBERS:
             assert any(line.startswith(name) for line in lines), f"{name} is not in {lines}"

@@ -11,12 +11,12 @@ namespace {
 constexpr char kAddress[] = "listen address";
 constexpr char kPort[] = "listen port";
 
-bool IsLocalName(const std::string& host) { return host == "localhost" || IsLoopback(host); }
+bool IsLocalName(const std::string& host) { return host == "localhost" || IsLoopbackNumber(host); }
 
 // Those that other machines may know.
 std::string ListenRemedy(HostNetwork& network) {
   std::vector<std::string> own = network.OwnAddresses();
-  own.erase(std::remove_if(own.begin(), own.end(), IsLoopback), own.end());
+  own.erase(std::remove_if(own.begin(), own.end(), IsLoopbackNumber), own.end());
   return own.empty() ? "this machine has no address but its own: is its network up (ip address)?"
                      : absl::StrCat("--listen with an address that this machine has: ",
                                     absl::StrJoin(own, ", "));
@@ -79,7 +79,7 @@ Findings CheckListen(const std::string& listen, HostNetwork& network) {
     return {Failure(kAddress, absl::StrCat(shown, " is no address of this machine"),
                     ListenRemedy(network))};
   }
-  if (IsLoopback(address) && !IsLocalName(place->host)) {
+  if (IsLoopbackNumber(address) && !IsLocalName(place->host)) {
     return {Failure(kAddress,
                     absl::StrCat(shown,
                                  " is for processes of this machine alone, under a name "
@@ -87,9 +87,10 @@ Findings CheckListen(const std::string& listen, HostNetwork& network) {
                     absl::StrCat("take the line `", address, " ", place->host,
                                  "` out of /etc/hosts, or ", ListenRemedy(network)))};
   }
-  Findings findings = {Fine(
-      kAddress, absl::StrCat(shown, IsLoopback(address) ? ": for processes of this machine alone"
-                                                        : ": an address of this machine"))};
+  Findings findings = {
+      Fine(kAddress,
+           absl::StrCat(shown, IsLoopbackNumber(address) ? ": for processes of this machine alone"
+                                                         : ": an address of this machine"))};
   findings.push_back(CheckPort(*place, address, network));
   return findings;
 }

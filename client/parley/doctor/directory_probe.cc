@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/parley/units.h"
@@ -40,7 +43,8 @@ Finding CannotWrite(const char* what, const absl::Status& status, const std::str
         what, found,
         absl::StrCat("free the disk of ", directory, " (df -h, df -i, quota), or another --out"));
   }
-  if (absl::IsPermissionDenied(status)) {
+  // Of a disk that is read-only the code says the same as of one that is closed to this user.
+  if (absl::IsPermissionDenied(status) && !absl::StrContains(found, std::strerror(EROFS))) {
     return Failure(what, found,
                    absl::StrCat("chown or chmod u+rwx ", directory,
                                 " for the user that the job runs as, or another --out"));

@@ -144,6 +144,10 @@ TEST_F(DirectoryProbeTest, AFullDiskIsToBeFreedAndAClosedOneOpened) {
   bad = Probe();
   ASSERT_FALSE(bad.empty());
   EXPECT_NE(bad[0].remedy.find("chmod u+rwx /home/runs/mine"), std::string::npos);
+  files_.create = absl::PermissionDeniedError("/home: cannot create: Read-only file system");
+  bad = Probe();
+  ASSERT_FALSE(bad.empty());
+  EXPECT_NE(bad[0].remedy.find("mounted to be written"), std::string::npos);
 }
 
 TEST_F(DirectoryProbeTest, AFileInTheWayFails) {

@@ -152,7 +152,7 @@ class RealNetwork final : public HostNetwork {
 
 std::unique_ptr<HostNetwork> SystemNetwork() { return std::make_unique<RealNetwork>(); }
 
-bool IsLoopback(const std::string& address) {
+bool IsLoopbackNumber(const std::string& address) {
   return absl::StartsWith(address, "127.") || address == "::1";
 }
 

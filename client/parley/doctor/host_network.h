@@ -38,7 +38,7 @@ class HostNetwork {
 std::unique_ptr<HostNetwork> SystemNetwork();
 
 // "127.0.0.1", "::1" and their like.
-bool IsLoopback(const std::string& address);
+bool IsLoopbackNumber(const std::string& address);
 // "0.0.0.0", "::": not an address but all of them.
 bool IsWildcard(const std::string& address);
 

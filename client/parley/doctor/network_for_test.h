@@ -31,7 +31,7 @@ class NetworkForTest final : public HostNetwork {
 
   absl::Status TryListen(const std::string& address, uint16_t port) override {
     const std::vector<std::string> own = OwnAddresses();
-    if (!IsWildcard(address) && !IsLoopback(address) &&
+    if (!IsWildcard(address) && !IsLoopbackNumber(address) &&
         std::find(own.begin(), own.end(), address) == own.end()) {
       return absl::NotFoundError("not here");
     }

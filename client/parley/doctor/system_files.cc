@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 
 namespace parley {
 
@@ -22,7 +23,11 @@ std::optional<std::string> SystemFiles::Text(const std::string& path) const {
 std::vector<uint64_t> SystemFiles::Numbers(const std::string& path) const {
   std::istringstream words(Text(path).value_or(""));
   std::vector<uint64_t> numbers;
-  for (uint64_t number = 0; words >> number;) numbers.push_back(number);
+  uint64_t number = 0;
+  // A stream would read -1 as the largest one.
+  for (std::string word; words >> word && absl::SimpleAtoi(word, &number);) {
+    numbers.push_back(number);
+  }
   return numbers;
 }
 
