@@ -33,6 +33,9 @@ class CoordinatorClient {
   virtual void GetStatus(const GetStatusRequest&, absl::Time deadline, Done<GetStatusReply>) = 0;
   virtual void AskForCheckpoint(const AskForCheckpointRequest&, absl::Time deadline,
                                 Done<AskForCheckpointReply>) = 0;
+  virtual void SetWorkers(const SetWorkersRequest&, absl::Time deadline, Done<SetWorkersReply>) = 0;
+  virtual void Drain(const DrainRequest&, absl::Time deadline, Done<DrainReply>) = 0;
+  virtual void Stop(const StopRequest&, absl::Time deadline, Done<StopReply>) = 0;
 };
 
 }  // namespace parley

@@ -39,6 +39,9 @@ class ForwardingCoordinator : public CoordinatorClient {
   PARLEY_FORWARD(Leave)
   PARLEY_FORWARD(GetStatus)
   PARLEY_FORWARD(AskForCheckpoint)
+  PARLEY_FORWARD(SetWorkers)
+  PARLEY_FORWARD(Drain)
+  PARLEY_FORWARD(Stop)
 #undef PARLEY_FORWARD
 
  private:

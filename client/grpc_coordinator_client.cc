@@ -61,6 +61,16 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
                         Done<AskForCheckpointReply> done) override {
     peer_.Call(&Stub::AskForCheckpoint, request, deadline, std::move(done));
   }
+  void SetWorkers(const SetWorkersRequest& request, absl::Time deadline,
+                  Done<SetWorkersReply> done) override {
+    peer_.Call(&Stub::SetWorkers, request, deadline, std::move(done));
+  }
+  void Drain(const DrainRequest& request, absl::Time deadline, Done<DrainReply> done) override {
+    peer_.Call(&Stub::Drain, request, deadline, std::move(done));
+  }
+  void Stop(const StopRequest& request, absl::Time deadline, Done<StopReply> done) override {
+    peer_.Call(&Stub::Stop, request, deadline, std::move(done));
+  }
 
  private:
   using Stub = GrpcPeer<Coordinator>::Stub;

@@ -36,6 +36,7 @@ class DrivenMembership final : public Membership {
   void Preempt(const std::string& reason) override { driver_->Preempt(reason); }
   std::optional<FirstCause> failure() const override { return driver_->failure(); }
   void Leave() override { driver_->Leave(); }
+  void Depart() override { driver_->Depart(); }
 
  private:
   const std::shared_ptr<MembershipDriver> driver_;

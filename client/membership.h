@@ -92,6 +92,10 @@ class Membership {
 
   // Leaves after the end of the job (FINISHED or FAILED). Best effort, at most liveness.
   virtual void Leave() = 0;
+
+  // Leaves before the end, since the coordinator has told this member to go (WatchReply.drained):
+  // it has no part in what the job does next. Repeats the call, for liveness at most.
+  virtual void Depart() { Leave(); }
 };
 
 }  // namespace parley

@@ -331,4 +331,41 @@ void MembershipDriver::Leave() {
                                 deadline + absl::Milliseconds(100));
 }
 
+void MembershipDriver::Depart() {
+  {
+    absl::MutexLock lock(&mu_);
+    state_.Leave();  // no heartbeat after it
+  }
+  const absl::Time deadline = timers_->Now() + options_.liveness;
+  RetryOptions retry;
+  retry.what = absl::StrCat("telling the coordinator at ", joined_.coordinator_address,
+                            " that this member goes");
+  retry.deadline = deadline;
+  retry.attempt_timeout = options_.liveness / 4;
+  retry.refresh_timeout = absl::ZeroDuration();
+  struct Answer {
+    absl::Mutex mu;
+    bool here ABSL_GUARDED_BY(mu) = false;
+  };
+  auto answer = std::make_shared<Answer>();
+  caller_.Call<LeaveReply>(
+      retry,
+      [self = shared_from_this(), again = false](absl::Time until, Done<LeaveReply> done) mutable {
+        // One that did not answer may have started anew elsewhere.
+        if (std::exchange(again, true)) self->LookForCoordinator();
+        LeaveRequest request;
+        *request.mutable_header() = self->header();
+        request.set_drained(true);
+        self->coordinator_->Leave(request, until, std::move(done));
+      },
+      [answer](const absl::StatusOr<LeaveReply>&) {
+        absl::MutexLock lock(&answer->mu);
+        answer->here = true;
+      });
+  absl::MutexLock lock(&answer->mu);
+  // Whom nobody hears is missed when its lease is over.
+  (void)options_.runtime->Await(answer->mu, absl::Condition(&answer->here),
+                                deadline + absl::Milliseconds(100));
+}
+
 }  // namespace parley

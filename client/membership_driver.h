@@ -46,6 +46,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void Preempt(const std::string& reason);
   std::optional<FirstCause> failure() const;
   void Leave();
+  void Depart();
 
  private:
   CallHeader Header() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);

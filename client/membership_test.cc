@@ -71,6 +71,15 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     absl::MutexLock lock(&mu_);
     return last_heartbeat_;
   }
+  // So many are not answered.
+  void set_unheard_leaves(int count) {
+    absl::MutexLock lock(&mu_);
+    unheard_leaves_ = count;
+  }
+  int departs() const {
+    absl::MutexLock lock(&mu_);
+    return departs_;
+  }
   int leaves() const {
     absl::MutexLock lock(&mu_);
     return leaves_;
@@ -157,11 +166,15 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     Publish(failed);
     done(FailReply());
   }
-  void Leave(const LeaveRequest&, absl::Time, Done<LeaveReply> done) override {
+  void Leave(const LeaveRequest& request, absl::Time, Done<LeaveReply> done) override {
+    bool heard = true;
     {
       absl::MutexLock lock(&mu_);
       ++leaves_;
+      departs_ += request.drained() ? 1 : 0;
+      heard = leaves_ > unheard_leaves_;
     }
+    if (!heard) return done(absl::UnavailableError("nobody there"));
     done(LeaveReply());
   }
   void WhyFailed(const WhyFailedRequest&, absl::Time, Done<WhyFailedReply> done) override {
@@ -193,6 +206,8 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
   HeartbeatRequest last_heartbeat_ ABSL_GUARDED_BY(mu_);
   int heartbeats_ ABSL_GUARDED_BY(mu_) = 0;
   int leaves_ ABSL_GUARDED_BY(mu_) = 0;
+  int departs_ ABSL_GUARDED_BY(mu_) = 0;  // of those
+  int unheard_leaves_ ABSL_GUARDED_BY(mu_) = 0;
   std::string failed_with_ ABSL_GUARDED_BY(mu_);
   int fails_ ABSL_GUARDED_BY(mu_) = 0;
 };
@@ -378,6 +393,24 @@ TEST_F(MembershipTest, AFencedMemberEnds) {
   const std::string cause = AwaitFailure();
   EXPECT_NE(cause.find("fenced it off: member 7 has a newer incarnation"), std::string::npos)
       << cause;
+}
+
+TEST_F(MembershipTest, WhoWasToldToGoSaysSoUntilItIsHeard) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_unheard_leaves(2);
+  (*membership)->Depart();
+  EXPECT_EQ(service_.leaves(), 3);
+  EXPECT_EQ(service_.departs(), 3);
+}
+
+TEST_F(MembershipTest, WhomNobodyHearsGoesAfterItsLease) {
+  auto membership = Join(absl::Milliseconds(100));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_unheard_leaves(1'000'000);
+  (*membership)->Depart();
+  EXPECT_GT(service_.departs(), 1);
+  EXPECT_FALSE((*membership)->failure().has_value());
 }
 
 TEST_F(MembershipTest, LeavingEndsTheHeartbeats) {

@@ -133,8 +133,8 @@ class Session {
     return absl::OkStatus();
   }
 
-  // What this worker does in the next step; nullopt when the job's steps are done. No
-  // communication.
+  // What this worker does in the next step; nullopt when the job's steps are done, or the job wants
+  // this worker no more: Finish tells. No communication.
   virtual std::optional<StepPlan> NextStep() = 0;
 
   // The plans of the next steps (at most `count`), the one that NextStep gives first: for reading
@@ -200,8 +200,13 @@ class Session {
   // All steps are done: reports the seconds spent in each phase and waits for the end of the job
   // (the last checkpoint included). True: the job has finished. False: it has gone back to a
   // checkpoint meanwhile, and there are steps to do again: Pull and train on, until this says true.
-  // A stage only waits for the end.
+  // A stage only waits for the end. True as well where the job, which goes on, has sent this worker
+  // away (`parley scale`, `parley drain`): drained() tells.
   virtual absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) = 0;
+
+  // The job has sent this worker away, which has left it in peace: its last step counts. Any verb
+  // that has to wait may find it out and end with CANCELLED; this is no failure then.
+  virtual bool drained() const { return false; }
 
   // This worker cannot go on: ends the job with this reason, unless it has failed before; returns
   // the cause that counts.

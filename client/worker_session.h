@@ -88,6 +88,7 @@ class WorkerSession final : public Session {
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& part) override;
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
+  bool drained() const override { return drained_; }
   FirstCause Fail(const std::string& reason, bool preempted) override;
   void Preempt(const std::string& reason) override { membership()->Preempt(reason); }
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
@@ -179,6 +180,11 @@ class WorkerSession final : public Session {
   std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
   absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
+  // The coordinator has told this worker to go, which has no open step: it goes. An error: the job
+  // has failed.
+  absl::Status Depart();
+  // The same in a verb that cannot go on then: CANCELLED, or that error.
+  absl::Status DepartInstead();
   // Until at most so many are open.
   absl::Status AwaitReports(size_t most);
 
@@ -239,6 +245,7 @@ class WorkerSession final : public Session {
   std::optional<StepPlan> plan_;  // of the open step
   bool holds_initial_values_ = false;  // in the parameters, until the first Pull
   bool left_ = false;
+  bool drained_ = false;  // it has left, as it was told to
 
   mutable absl::Mutex traffic_mu_;
   Traffic traffic_ ABSL_GUARDED_BY(traffic_mu_);

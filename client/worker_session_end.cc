@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "client/worker_session.h"
 
 namespace parley {
@@ -85,6 +86,10 @@ absl::Status WorkerSession::AwaitReports(size_t most) {
 
 absl::StatusOr<bool> WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Finish: Register comes first");
+  if (watched_->drained()) {
+    if (absl::Status departed = Depart(); !departed.ok()) return departed;
+    return true;
+  }
   const uint64_t finished_epoch = job_epoch_;
   if (ahead_.has_value() || !pull_error_.ok()) {
     if (absl::Status pulled = Pull(); !pulled.ok()) return pulled;
@@ -122,6 +127,26 @@ absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds)
   membership()->Leave();
   left_ = true;
   return absl::OkStatus();
+}
+
+absl::Status WorkerSession::Depart() {
+  // Its part of an evaluation is to be known; an error means that it is not waited for.
+  (void)AwaitReports(0);
+  if (const std::optional<FirstCause> failed = membership()->failure(); failed.has_value()) {
+    return absl::AbortedError(failed->text());
+  }
+  DropCalls();
+  membership()->Depart();
+  left_ = drained_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status WorkerSession::DepartInstead() {
+  const absl::Status departed = Depart();
+  return departed.ok() ? absl::CancelledError(
+                             "the job goes on without this worker, which was told "
+                             "to go")
+                       : departed;
 }
 
 FirstCause WorkerSession::Fail(const std::string& reason, bool preempted) {

@@ -58,6 +58,7 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
 
 absl::Status WorkerSession::BeginAnew() {
   while (true) {
+    if (watched_->drained()) return DepartInstead();
     const bool as_another = *is_expelled_;
     const Activity::Waiting waiting(
         *activity_,
@@ -88,9 +89,10 @@ absl::Status WorkerSession::TakePlace() {
 
 absl::Status WorkerSession::FollowView() {
   absl::Status status = Await("waiting for all members to join", [this] {
-    return (HasPlace() && IsWhole()) || watched_->phase() == FINISHED;
+    return (HasPlace() && IsWhole()) || watched_->phase() == FINISHED || watched_->drained();
   });
   if (!status.ok()) return status;
+  if (watched_->drained()) return DepartInstead();
   if (!HasPlace()) return CameTooLate();
   status = AdoptView();
   if (status.ok()) reports_.SendAgain(*calls_, member_ordinal());

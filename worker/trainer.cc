@@ -13,6 +13,11 @@ namespace parley {
 
 absl::Status Trainer::Run() {
   absl::Status status = Train();
+  if (parts_.session.drained()) {
+    parts_.log.Info("has left the job, which goes on with fewer workers",
+                    {{"version", absl::StrCat(parts_.session.version())}});
+    return absl::OkStatus();
+  }
   if (status.ok()) return status;
   // Tells the others, unless they know already, and learns which cause counts.
   const FirstCause cause =

@@ -30,8 +30,9 @@ class Trainer {
   };
   explicit Trainer(const Parts& parts) : parts_(parts) {}
 
-  // OK when the job has finished. Otherwise the job has failed, by this worker's doing or
-  // another's: the message is the first cause's text (Session::failure has the rest).
+  // OK when the job has finished, or has sent this worker away. Otherwise the job has failed, by
+  // this worker's doing or another's: the message is the first cause's text (Session::failure has
+  // the rest).
   absl::Status Run();
 
  private:

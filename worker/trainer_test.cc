@@ -284,6 +284,16 @@ TEST(TrainerTest, WhatTheDataOrTheModelDoWrongBecomesTheFirstCause) {
   EXPECT_FALSE(session.failure()->preempted());
 }
 
+TEST(TrainerTest, AWorkerThatTheJobHasSentAwayIsNoFailure) {
+  LinearNetwork network(2, 2, 0);
+  FakeSession session(Plans(1, 10, 10), 0.5);
+  // Found out where it waits.
+  session.push_status = absl::CancelledError("the job goes on without this worker");
+  session.sent_away = true;
+  EXPECT_TRUE(Train(Job(10), network, {Clouds(10), nullptr}, session).status.ok());
+  EXPECT_FALSE(session.failure().has_value());
+}
+
 TEST(TrainerTest, AnErrorOfTheServiceEndsTheTraining) {
   LinearNetwork network(2, 2, 0);
   FakeSession session(Plans(1, 10, 10), 0.5);

@@ -98,7 +98,7 @@ int main(int argc, char** argv) {
   }
 
   // 4. Say why it could not be done, or how well it was.
-  if (!status.ok())
+  if (!status.ok() && !(*session)->drained())
     return Fail(absl::AbortedError((*session)->Fail(std::string(status.message()), false).text()));
   const torch::NoGradGuard no_grad;
   const double right = network.Forward(x).argmax(1).eq(y).to(torch::kDouble).mean().item<double>();

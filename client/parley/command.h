@@ -26,6 +26,9 @@ Command AddTop(CLI::App& subcommand);
 Command AddWhyStuck(CLI::App& subcommand);
 Command AddCheckpoint(CLI::App& subcommand);
 Command AddDoctor(CLI::App& subcommand);
+Command AddScale(CLI::App& subcommand);
+Command AddDrain(CLI::App& subcommand);
+Command AddStop(CLI::App& subcommand);
 
 // For those that work on a job: adds JOB and --set. `argument` is filled in before the command
 // runs.

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdio.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -68,6 +69,12 @@ JobRun::Result JobRun::Run() {
 
 void JobRun::Ended(size_t child, absl::Time now) {
   const Children::Child ended = children_.all()[child];
+  if (!ended.exit->clean() && !IsMissed(ended)) {
+    display_.Say(absl::StrCat(ended.name, " ", Describe(*ended.exit),
+                              "; the job, which had no place for it, goes on; its log is ",
+                              ended.log));
+    return;
+  }
   if (supervision_.Restarts(*ended.exit)) {
     display_.Say(absl::StrCat(ended.name, " ", Describe(*ended.exit), "; it is started again (",
                               supervision_.restarts(), " of ", job_.max_restarts(),
@@ -76,6 +83,13 @@ void JobRun::Ended(size_t child, absl::Time now) {
       supervision_.Failed(kFailed, std::string(started.message()));
     }
     return;
+  }
+  if (absl::StartsWith(ended.name, "worker-")) {
+    if (!ended.exit->clean()) {
+      ++lost_workers_;
+    } else if (drained_.count(ended.process.pid()) != 0) {
+      display_.Say(absl::StrCat(ended.name, " has left, as it was told to; the job goes on"));
+    }
   }
   supervision_.ChildEnded(ended.name, *ended.exit, LastLineOfFile(ended.log), ended.log, now);
   if (ended.name == "coordinator" && supervision_.coordinator_is_away()) {
@@ -151,8 +165,78 @@ void JobRun::See(const GetStatusReply& status, absl::Time now) {
       supervision_.Failed(kFailed, std::string(started.message()));
     }
   }
+  if (members_started_) FollowWanted(status);
   if (!named_) NameByOrdinal(status);
   display_.Show(status, now);
+}
+
+void JobRun::FollowWanted(const GetStatusReply& status) {
+  bool is_new = false;
+  for (const MemberStatus& member : status.members()) {
+    if (member.drained() && member.member().role() == WORKER) {
+      is_new = drained_.insert(member.member().pid()).second || is_new;
+    }
+  }
+  const uint32_t wanted = status.wanted_workers();
+  if (wanted == 0 || (status.phase() != GATHERING && status.phase() != TRAINING)) return;
+  const uint32_t before = wanted_workers_ == 0 ? job_.cluster().workers() : wanted_workers_;
+  wanted_workers_ = wanted;
+  if (wanted > before) lost_workers_ = 0;  // they are made up for
+  if (wanted != before) {
+    display_.Say(absl::StrCat("the job wants ", wanted, " workers, not ", before, " any more"));
+  }
+  // Between two looks one may have been told to go, and another one asked for.
+  if (wanted < before || (wanted == before && !is_new)) return;
+  const uint32_t here = StayingWorkers() + lost_workers_;
+  if (wanted <= here) return;
+  if (auto started = StartWorkers(wanted - here, status); !started.ok()) {
+    display_.Say(absl::StrCat("no worker could be started: ", started.message()));
+  }
+}
+
+uint32_t JobRun::StayingWorkers() const {
+  uint32_t staying = 0;
+  for (const Children::Child& child : children_.all()) {
+    staying += !child.exit && absl::StartsWith(child.name, "worker-") &&
+               drained_.count(child.process.pid()) == 0;
+  }
+  return staying;
+}
+
+bool JobRun::IsMissed(const Children::Child& ended) const {
+  if (!absl::StartsWith(ended.name, "worker-") || status_.phase() != TRAINING) return true;
+  if (drained_.count(ended.process.pid()) != 0) return false;
+  return std::any_of(
+      status_.members().begin(), status_.members().end(),
+      [&](const MemberStatus& member) { return member.member().pid() == ended.process.pid(); });
+}
+
+absl::Status JobRun::StartWorkers(uint32_t count, const GetStatusReply& status) {
+  // The coordinator gives the lowest number that is free.
+  std::set<std::string> taken;
+  for (const MemberStatus& member : status.members()) {
+    taken.insert(MemberName(member.member().role(), member.member().ordinal()));
+  }
+  for (const std::string& name : Running()) taken.insert(name);
+  for (uint32_t ordinal = 0; count != 0; ++ordinal) {
+    const std::string name = MemberName(WORKER, ordinal);
+    if (!taken.insert(name).second) continue;
+    if (auto started = children_.Start(name, NewLog(name), CommandOf(name, programs_.worker));
+        !started.ok()) {
+      return started;
+    }
+    --count;
+  }
+  return absl::OkStatus();
+}
+
+std::string JobRun::NewLog(const std::string& name) const {
+  const std::string log = absl::StrCat(out_, "/", name, ".log");
+  for (const Children::Child& child : children_.all()) {
+    if (child.log != log) continue;
+    return absl::StrCat(out_, "/", name, ".again-", children_.all().size(), ".log");
+  }
+  return log;
 }
 
 void JobRun::NameByOrdinal(const GetStatusReply& status) {
@@ -163,7 +247,7 @@ void JobRun::NameByOrdinal(const GetStatusReply& status) {
   std::map<size_t, std::string> renamed;
   for (size_t i = 0; i < children_.all().size(); ++i) {
     const Children::Child& child = children_.all()[i];
-    if (child.name == "coordinator") continue;
+    if (child.name == "coordinator" || child.exit) continue;
     const auto name = names.find(child.process.pid());
     if (name == names.end()) return;  // not all have joined
     if (name->second != child.name) renamed[i] = name->second;

@@ -1,6 +1,8 @@
 #ifndef PARLEY_CLIENT_PARLEY_JOB_RUN_H_
 #define PARLEY_CLIENT_PARLEY_JOB_RUN_H_
 
+#include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,14 @@ class JobRun {
   // Shards, workers and stages, once the coordinator answers: whatever is wrong with the job's
   // directory or the coordinator's ports shows before they exist.
   absl::Status StartMembers();
+  // What `parley scale` and `parley drain` have changed: starts the workers that are missing now.
+  void FollowWanted(const GetStatusReply& status);
+  absl::Status StartWorkers(uint32_t count, const GetStatusReply& status);
+  std::string NewLog(const std::string& name) const;
+  // Workers that run and were not told to go.
+  uint32_t StayingWorkers() const;
+  // Not a worker that was told to go, or that has no place in a job that trains.
+  bool IsMissed(const Children::Child& ended) const;
   void Ended(size_t child, absl::Time now);
   // Starts another process in its place.
   absl::Status Restart(const Children::Child& child);
@@ -73,6 +83,9 @@ class JobRun {
   Children children_;
   bool members_started_ = false;
   bool named_ = false;
+  uint32_t wanted_workers_ = 0;  // last seen
+  uint32_t lost_workers_ = 0;    // that nobody has replaced
+  std::set<int64_t> drained_;    // pids of workers that were told to go
   GetStatusReply status_;
 };
 

@@ -148,6 +148,43 @@ TEST_F(JobRunTest, LogsHaveTheOrdinalsThatTheCoordinatorGave) {
   EXPECT_EQ(LastLineOfFile(out_ + "/worker-0.log"), absl::StrCat(Pids("worker")[0], " up"));
 }
 
+TEST_F(JobRunTest, WorkersComeAndGoAsTheJobWants) {
+  enum { kOne, kTwo, kOneGoes, kOver } now = kOne;
+  int second = 0;
+  bool has_trained = false;  // a status has said so
+  const auto result =
+      Run(Programs("while [ ! -e end ] && [ ! -e end.$$ ]; do sleep 0.02; done"), [&] {
+        GetStatusReply status = Joined();
+        const std::vector<int> workers = Pids("worker");
+        if (status.members_size() < 3) return status;
+        status.set_phase(TRAINING);
+        if (now == kOne && has_trained) now = kTwo;
+        if (now == kTwo && workers.size() == 2) {
+          second = workers[1];
+          if (LastLineOfFile(out_ + "/worker-1.log") != absl::StrCat(second, " up")) {
+            second = workers[0];  // pids went round
+          }
+          now = kOneGoes;
+          std::ofstream(absl::StrCat(out_, "/end.", second));
+        } else if (now == kOneGoes && kill(second, 0) != 0) {
+          now = kOver;
+          std::ofstream(out_ + "/end");
+        }
+        has_trained = true;
+        status.set_wanted_workers(now == kTwo ? 2 : 1);
+        for (MemberStatus& member : *status.mutable_members()) {
+          if (now == kOneGoes && member.member().pid() == second) member.set_drained(true);
+        }
+        if (now == kOver) status.set_phase(FINISHED);
+        return status;
+      });
+  EXPECT_EQ(result.outcome.code, kFinished) << result.outcome.last_line;
+  EXPECT_EQ(now, kOver) << "the job was ended";
+  EXPECT_EQ(Pids("worker").size(), 2u);
+  EXPECT_EQ(LastLineOfFile(out_ + "/worker-1.log"), absl::StrCat(second, " up"));
+  ExpectAllGone();
+}
+
 TEST_F(JobRunTest, AnInterruptEndsEvenThoseThatIgnoreTerm) {
   bool sent = false;
   absl::Time began;

@@ -27,6 +27,9 @@ int Main(int argc, char** argv) {
   add("checkpoint", "Looks into a checkpoint", AddCheckpoint);
   add("doctor", "Looks whether this machine is fit for a job, and says what to do where it is not",
       AddDoctor);
+  add("scale", "Gives a running job more or fewer workers", AddScale);
+  add("drain", "Takes one worker out of a running job when its step is done", AddDrain);
+  add("stop", "Ends a running job when it has written a checkpoint", AddStop);
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
   if (!chosen) {
     std::cerr << app.help();

@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -148,7 +150,7 @@ int Run(const Options& options) {
     return Exit(result.outcome.code, result.outcome.last_line);
   }
   const std::string table = FinalTable(
-      result.status, job.cluster().workers(),
+      result.status, std::max(result.status.wanted_workers(), uint32_t{1}),
       {.job = out + "/job.textproto",
        .targets = out + "/targets.json",
        .logs = out + "/*.log",

@@ -44,6 +44,9 @@ std::string StatusText(const GetStatusReply& status) {
   AddRow(text, "epochs",
          absl::StrCat("job ", status.job_epoch(), ", view ", status.view_epoch(),
                       ", coordinator's generation ", status.generation()));
+  if (status.wanted_workers() != 0) {
+    AddRow(text, "wanted", absl::StrCat("workers: ", status.wanted_workers()));
+  }
   AddRow(text, "members", absl::StrCat(status.members_size(), " of ", status.expected_members()));
   if (status.members().empty()) return text;
   absl::StrAppendFormat(&text, "\n%-12s %-22s %-22s %8s %10s  %s\n", "MEMBER", "ADDRESS", "METRICS",
@@ -55,7 +58,8 @@ std::string StatusText(const GetStatusReply& status) {
         absl::StrCat(absl::AsciiStrToLower(Role_Name(who.role())), "-", who.ordinal()),
         who.address(), who.metrics_address(), who.pid(), member.step(),
         member.left() ? "has left"
-                      : absl::StrFormat("%.1f s ago", member.seconds_since_heartbeat()));
+                      : absl::StrFormat("%.1f s ago%s", member.seconds_since_heartbeat(),
+                                        member.drained() ? ", told to go" : ""));
   }
   return text;
 }

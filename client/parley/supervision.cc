@@ -34,11 +34,23 @@ ExitCode CodeOf(const ChildExit& exit) {
 
 void Supervision::Saw(const GetStatusReply& status) {
   phase_ = status.phase();
+  FollowWanted(status.wanted_workers());
   if (status.generation() > generation_) away_since_ = absl::InfiniteFuture();
   generation_ = std::max<uint64_t>(generation_, status.generation());
   if (status.phase() == FAILED && status.has_cause() && !cause_ && !decided_) {
     cause_ = status.cause();
   }
+}
+
+void Supervision::FollowWanted(uint32_t wanted) {
+  if (wanted == 0 || wanted == wanted_workers_) return;
+  if (wanted_workers_ != 0) {
+    // Those that were lost before are made up for, or are among those that are wanted no more.
+    lost_workers_ = 0;
+    const int64_t spare = static_cast<int64_t>(limits_.spare_workers) + wanted - wanted_workers_;
+    limits_.spare_workers = static_cast<uint32_t>(std::max<int64_t>(spare, 0));
+  }
+  wanted_workers_ = wanted;
 }
 
 bool Supervision::Restarts(const ChildExit& exit) {
@@ -61,6 +73,12 @@ void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
     return;
   }
   const bool has_ended = phase_ == FINISHED || phase_ == FAILED;
+  if (exit.clean() && name.rfind("worker-", 0) == 0 && !has_ended && phase_ != SAVING) {
+    // It was sent away, or the job has finished and the next status says so.
+    worker_has_gone_ = true;
+    ended_.push_back({name, exit, last_line, log});
+    return;
+  }
   if (up && !has_ended && !exit.clean() && !wrong_usage && exit.code != kPreempted &&
       name == "coordinator" && limits_.autonomy > absl::ZeroDuration()) {
     coordinator_ = Ended{name, exit, last_line, log};
@@ -104,6 +122,11 @@ bool Supervision::MustEnd(const std::vector<std::string>& running, absl::Time no
                                  absl::FormatDuration(limits_.first_answer), " of its start"));
     return true;
   }
+  const bool workers_run = std::any_of(running.begin(), running.end(), [](const std::string& name) {
+    return name.rfind("worker-", 0) == 0;
+  });
+  const bool has_ended = phase_ == FINISHED || phase_ == FAILED;
+  if (worker_has_gone_ && (has_ended || !workers_run)) first_end_ = std::min(first_end_, now);
   const absl::Time end = std::min(first_end_, away_since_ + limits_.autonomy) + limits_.patience;
   if (now < end) return false;
   // The first cause, where there is one, stays what is told; this is for a job that had finished.

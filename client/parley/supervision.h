@@ -19,17 +19,19 @@ namespace parley {
 // A job that is up ends by itself, since all its members learn the first cause; only who is still
 // there after `patience` is ended. Before that (members still gather) nobody may notice that a
 // process is missing, so one that goes then ends the run at once, with its own exit status. Workers
-// that the job can spare (min_workers) may go while it is up; so may the coordinator of a job with
+// that the job can spare (min_workers) may go while it is up, and those that it has sent away
+// (`parley scale`, `parley drain`) with exit status 0; so may the coordinator of a job with
 // `autonomy`, which the operator may start again. Who was ended by a signal while the job is up is
-// started again, so often in all as `max_restarts` says.
-// `autonomy`, which the operator may start again. On SIGTERM and SIGUSR1 a job that is up has its
-// preemption_grace and a little more; a second SIGTERM, and any SIGINT, ends it at once.
+// started again, so often in all as `max_restarts` says. On SIGTERM and SIGUSR1 a job that is up
+// has its preemption_grace and a little more; a second SIGTERM, and any SIGINT, ends it at once.
 class Supervision {
  public:
   struct Limits {
     absl::Duration patience;      // from the first process that ended to the last
     absl::Duration first_answer;  // of the coordinator, from its start
-    uint32_t spare_workers = 0;   // that the job goes on without: workers - min_workers
+    // That the job goes on without: workers - min_workers, of the job file; it follows what `parley
+    // scale` says.
+    uint32_t spare_workers = 0;
     absl::Duration autonomy = absl::ZeroDuration();          // of the job without its coordinator
     uint32_t max_restarts = 0;                               // of processes that a signal has ended
     absl::Duration preemption_grace = absl::ZeroDuration();  // of a job that is told to end
@@ -72,6 +74,7 @@ class Supervision {
     std::string log;
   };
   static Outcome Of(const Ended& child);
+  void FollowWanted(uint32_t wanted);
 
   Limits limits_;
   absl::Time started_;
@@ -81,7 +84,9 @@ class Supervision {
   std::optional<Ended> coordinator_;  // that the job went on without
   uint64_t generation_ = 0;           // of the coordinator, last seen
   absl::Time away_since_ = absl::InfiniteFuture();
-  uint32_t lost_workers_ = 0;
+  uint32_t wanted_workers_ = 0;   // last seen; 0: not yet
+  uint32_t lost_workers_ = 0;     // since that was another number
+  bool worker_has_gone_ = false;  // with exit status 0, while the job was not known to end
   uint32_t restarts_ = 0;
   absl::Time first_end_ = absl::InfiniteFuture();
   std::string preempted_by_;  // name of the signal

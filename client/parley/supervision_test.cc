@@ -73,6 +73,52 @@ TEST_F(SupervisionTest, OneWorkerMoreThanItCanSpareEndsTheJob) {
   Expect(kFailed, absl::StrCat("worker-0 was ended by SIGKILL; its log is ", kLog));
 }
 
+TEST_F(SupervisionTest, AWorkerThatTheJobHasSentAwayEndsNothing) {
+  Saw(TRAINING);
+  Ended("worker-1", 0, "has left the job");
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
+  Saw(SAVING);
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(2)));
+  for (const char* name : {"worker-0", "shard-0", "coordinator"}) Ended(name, 0, "served");
+  Expect(kFinished, "");
+}
+
+TEST_F(SupervisionTest, ButWhenNoWorkerIsLeftTheOthersHaveTheirTime) {
+  Saw(TRAINING);
+  Ended("worker-1", 0, "");
+  Ended("worker-0", 0, "");
+  EXPECT_FALSE(supervision_.MustEnd({"shard-0"}, now_));
+  EXPECT_TRUE(supervision_.MustEnd({"shard-0"}, now_ + absl::Seconds(30)));
+}
+
+TEST_F(SupervisionTest, TheEndOfTheJobIsSeenAfterAWorkersEnd) {
+  Saw(TRAINING);
+  Ended("worker-1", 0, "");
+  Saw(FINISHED);
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
+}
+
+TEST_F(SupervisionTest, WithMoreWorkersItCanSpareMore) {
+  supervision_ = Supervision({absl::Seconds(30), absl::Seconds(60), /*spare_workers=*/1}, kStart);
+  const auto wants = [&](uint32_t workers) {
+    GetStatusReply status;
+    status.set_phase(TRAINING);
+    status.set_wanted_workers(workers);
+    supervision_.Saw(status);
+  };
+  wants(2);
+  Killed("worker-1");
+  wants(4);  // one takes its place, two more come: it has four, and needs one
+  for (const char* name : {"worker-0", "worker-2", "worker-3"}) Killed(name);
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
+  wants(2);
+  Killed("worker-4");
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
+  Killed("worker-5");
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
+}
+
 TEST_F(SupervisionTest, TheCoordinatorsCauseIsTheLastLine) {
   Saw(TRAINING);
   Killed("worker-1");

@@ -16,6 +16,10 @@ namespace parley {
 //   job;
 //   - a node group: its rank R, part R, is worker C * group + R.
 
+// Of each role, at most: more than anybody has, and few enough that no process is asked to hold a
+// table of billions.
+inline constexpr uint32_t kMostMembers = 4096;
+
 // The processes behind each contributor of a job.
 struct ContributorShape {
   uint32_t stages = 0;  // of a pipeline; 0: there are none

@@ -12,13 +12,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/job/consistency.h"
+#include "common/job/contributor_places.h"
 #include "common/job/slurm_check.h"
 
 namespace parley {
 namespace {
 
-// More than anybody has, and few enough that no process is asked to hold a table of billions.
-constexpr uint32_t kMostMembers = 4096;
 constexpr uint32_t kMostRestarts = 1'000'000;
 constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kMostPrefetched = 1024;

@@ -46,7 +46,7 @@ void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl
 void CoordinatorCore::Close(Replies& replies) {
   closed_ = true;
   Change();
-  watchers_.Tell(State(), replies);
+  watchers_.Tell(State(), members_.Drained(), replies);
 }
 
 absl::StatusOr<CoordinatorCore::Caller*> CoordinatorCore::Admit(const CallHeader& header,
@@ -163,7 +163,7 @@ void CoordinatorCore::FailMember(const Member& member, const std::string& reason
 void CoordinatorCore::TellWatchers(Replies& replies) {
   if (told_revision_ == revision_) return;
   told_revision_ = revision_;
-  if (watchers_.size() != 0) watchers_.Tell(State(), replies);
+  if (watchers_.size() != 0) watchers_.Tell(State(), members_.Drained(), replies);
 }
 
 }  // namespace parley

@@ -111,6 +111,10 @@ class CoordinatorCore {
   absl::StatusOr<GetStatusReply> GetStatus(const GetStatusRequest& request, absl::Time now) const;
   absl::StatusOr<AskForCheckpointReply> AskForCheckpoint(const AskForCheckpointRequest& request,
                                                          absl::Time now, Replies& replies);
+  absl::StatusOr<SetWorkersReply> SetWorkers(const SetWorkersRequest& request, absl::Time now,
+                                             Replies& replies);
+  absl::StatusOr<DrainReply> Drain(const DrainRequest& request, absl::Time now, Replies& replies);
+  absl::StatusOr<StopReply> Stop(const StopRequest& request, absl::Time now, Replies& replies);
 
   // What the job waits for, as the coordinator sees it, for `parley why-stuck`: who is missing in
   // this phase, and whose heartbeats are late (coordinator_waits.cc).
@@ -132,6 +136,11 @@ class CoordinatorCore {
   // Who was told to end and how, while the job goes on for a checkpoint; else empty.
   std::string preemption() const;
   absl::Time preemption_end() const;  // until when it does; infinite where nobody was told to end
+  bool stopped() const { return stopped_; }  // Stop was called
+  // The contributors of the view, without those that were told to go.
+  uint32_t StayingContributors() const;
+  // So many workers the job has when all are there.
+  uint32_t wanted_workers() const { return members_.places(WORKER); }
 
   // What the owner has to do with files, in order; after each it calls FileWorkDone, once.
   std::vector<FileWork> TakeFileWork();
@@ -152,6 +161,8 @@ class CoordinatorCore {
   // Rises when the set of members changes: targets.json is to be written anew.
   uint64_t membership_revision() const { return members_.revision(); }
   std::vector<Member> Members() const { return members_.Present(); }
+  // Whether it has gone because it was told to.
+  bool WasLetGo(uint64_t member) const;
 
   uint64_t shards_lost() const { return shards_lost_; }
   uint64_t steps_lost() const { return steps_lost_; }
@@ -203,7 +214,8 @@ class CoordinatorCore {
   void FailMember(const Member& member, const std::string& reason, bool preempted, absl::Time now);
 
   // Somebody was told to end (coordinator_preemption.cc).
-  void Preempt(LoggedPreemption preemption, absl::Time now);
+  // The job goes on for at most `time`; zero: it does not.
+  void Preempt(LoggedPreemption preemption, absl::Duration time, absl::Time now);
   void PreemptMember(const Member& member, const std::string& reason, absl::Time now);
   // The checkpoint that the job goes on for is whole or given up, or the time for it is over.
   void EndPreempted(absl::Time now);
@@ -216,7 +228,8 @@ class CoordinatorCore {
   // The worker or stage is gone: its lease has ended, or a new process has come at its address. The
   // job goes on without it, waits for another one, or ends with `cause` where it may do neither.
   void LoseContributing(const Caller& member, FirstCause cause, absl::Time now, Replies& replies);
-  bool MayLoseOne() const;
+  bool MayLose(const Caller& member) const;
+  uint32_t MinWorkers() const;  // below so many contributors the job ends
   // A worker or stage that has registered while the job trains gets its place in the view.
   void TakeIn(const Caller& caller, absl::Time now);
   void ChangeView(ClusterView next, absl::Time now);
@@ -235,6 +248,16 @@ class CoordinatorCore {
   absl::Status InView(const Caller& worker) const;
   // No later version can come; a bound on what is reported about them.
   uint64_t LastVersion() const;
+
+  // More or fewer workers (coordinator_scaling.cc).
+  // FAILED_PRECONDITION, with what to do, where the job can have neither.
+  absl::Status MayScale(std::initializer_list<Phase> phases) const;
+  // Fewer workers than these are never asked for.
+  uint32_t LeastWorkers() const;
+  void TellToGo(const Caller& worker, absl::Time now);
+  absl::Status LetGo(Caller& worker, absl::Time now);
+  // Whoever was told to go and has not gone counts as lost.
+  void EndDrains(absl::Time now, Replies& replies);
 
   // Pipelines and node groups (coordinator_places.cc).
   ContributorShape shape() const { return ShapeOf(options_.job.cluster()); }
@@ -318,6 +341,8 @@ class CoordinatorCore {
   uint64_t checkpoints_asked_ = 0;
   absl::Time checkpoint_moved_at_ = absl::InfinitePast();  // its folder, or a file of it, was there
   absl::Time asked_at_ = absl::InfinitePast();             // for the last one by time
+  bool has_scaled_ = false;                                // SetWorkers or Drain has been called
+  bool stopped_ = false;                                   // by an operator
   std::optional<LoggedPreemption> preemption_;  // the first one; the job goes on for a checkpoint
   std::optional<FirstCause> cause_;
   Watchers watchers_;

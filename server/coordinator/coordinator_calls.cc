@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/view_change.h"
 
 namespace parley {
 
@@ -71,7 +72,9 @@ void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies&
   if (!caller.ok()) {
     replies.Add<WatchReply>(std::move(done), caller.status());
   } else if (request.seen_revision() != revision_ || time.deadline <= time.now || closed_) {
-    replies.Add<WatchReply>(std::move(done), State());
+    WatchReply state = State();
+    state.set_drained((*caller)->drained);
+    replies.Add<WatchReply>(std::move(done), std::move(state));
   } else {
     watchers_.Park((*caller)->member.id(), request.seen_revision(), time.deadline, std::move(done),
                    replies);
@@ -89,6 +92,8 @@ absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
     if (absl::Status status = CheckStart(*options_.start, request); !status.ok()) return status;
   }
   const Member& member = (*caller)->member;
+  // It is about to hear that it is to go.
+  if ((*caller)->drained && !TakesPart(view_, member.id())) return RegisterModelReply();
   const bool is_new = !models_.registered(member.id());
   if (absl::Status status = models_.Register(member, request); !status.ok()) return status;
   if (is_new) Change();
@@ -225,6 +230,12 @@ absl::StatusOr<LeaveReply> CoordinatorCore::Leave(const LeaveRequest& request, a
                                                   Replies& replies) {
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
+  if (request.drained()) {
+    if (absl::Status status = LetGo(**caller, now); !status.ok()) return status;
+    watchers_.Refuse((*caller)->member.id(), absl::AbortedError("the member has left"), replies);
+    TellWatchers(replies);
+    return LeaveReply();
+  }
   if (!(*caller)->left) Change();
   if (IsApart(**caller)) {
     members_.Release(**caller);

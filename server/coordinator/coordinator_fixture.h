@@ -249,6 +249,37 @@ class CoordinatorFixture {
     return core.Leave(request, now, replies).status();
   }
 
+  // As it was told to.
+  absl::Status Depart(Process& process) {
+    LeaveRequest request;
+    *request.mutable_header() = process.header;
+    request.set_drained(true);
+    Replies replies;
+    return core.Leave(request, now, replies).status();
+  }
+
+  absl::StatusOr<SetWorkersReply> SetWorkers(uint32_t workers) {
+    SetWorkersRequest request;
+    request.set_workers(workers);
+    Replies replies;
+    return core.SetWorkers(request, now, replies);
+  }
+
+  absl::Status Drain(Role role, uint32_t ordinal) {
+    DrainRequest request;
+    request.set_role(role);
+    request.set_ordinal(ordinal);
+    Replies replies;
+    return core.Drain(request, now, replies).status();
+  }
+
+  absl::StatusOr<StopReply> Stop(const std::string& reason = "") {
+    StopRequest request;
+    request.set_reason(reason);
+    Replies replies;
+    return core.Stop(request, now, replies);
+  }
+
   absl::Status Fail(Process& process, const std::string& reason, bool preempted = false) {
     FailRequest request;
     *request.mutable_header() = process.header;

@@ -14,6 +14,8 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
     : generation_(metrics.Gauge("parley_coordinator_generation",
                                 "How many coordinators the job has had; rises with each restart.")),
       members_(metrics.Gauge("parley_members", "Members that have joined and not left.")),
+      wanted_workers_(
+          metrics.Gauge("parley_wanted_workers", "Workers that the job has when all are there.")),
       view_epoch_(metrics.Gauge("parley_view_epoch", "Epoch of the cluster view; 0: none yet.")),
       job_epoch_(metrics.Gauge("parley_job_epoch", "Rises when the job rolls back.")),
       step_(metrics.Gauge("parley_step", "The last decided step.")),
@@ -38,6 +40,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
   Numbers numbers;
   numbers.generation = core.generation();
   numbers.members = core.Members().size();
+  numbers.wanted_workers = core.wanted_workers();
   numbers.view_epoch = core.view_epoch();
   numbers.job_epoch = core.job_epoch();
   numbers.step = core.progress().step();
@@ -58,6 +61,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
 void CoordinatorMetrics::Update(const Numbers& numbers) {
   generation_.Set(numbers.generation);
   members_.Set(numbers.members);
+  wanted_workers_.Set(numbers.wanted_workers);
   view_epoch_.Set(numbers.view_epoch);
   job_epoch_.Set(numbers.job_epoch);
   step_.Set(numbers.step);

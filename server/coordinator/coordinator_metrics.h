@@ -19,6 +19,7 @@ class CoordinatorMetrics {
   struct Numbers {
     uint64_t generation = 0;
     uint64_t members = 0;
+    uint64_t wanted_workers = 0;
     uint64_t view_epoch = 0;
     uint64_t job_epoch = 0;
     uint64_t step = 0;
@@ -41,6 +42,7 @@ class CoordinatorMetrics {
  private:
   prometheus::Gauge& generation_;
   prometheus::Gauge& members_;
+  prometheus::Gauge& wanted_workers_;
   prometheus::Gauge& view_epoch_;
   prometheus::Gauge& job_epoch_;
   prometheus::Gauge& step_;

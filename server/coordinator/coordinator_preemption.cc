@@ -1,4 +1,5 @@
 // A process of the job was told to end: the job goes on for a checkpoint, and ends then.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -12,8 +13,27 @@ void CoordinatorCore::PreemptItself(const std::string& reason, absl::Time now, R
   LoggedPreemption preemption;
   preemption.set_coordinator(address_);
   preemption.set_reason(reason);
-  Preempt(std::move(preemption), now);
+  Preempt(std::move(preemption), options_.preemption_grace, now);
   TellWatchers(replies);
+}
+
+absl::StatusOr<StopReply> CoordinatorCore::Stop(const StopRequest& request, absl::Time now,
+                                                Replies& replies) {
+  if (generation_ == 0) return absl::UnavailableError("the coordinator is starting; try again");
+  if (absl::Status status = OfThisJob(request.job()); !status.ok()) return status;
+  if (life_.ended()) return InPhase({});
+  LoggedPreemption preemption;
+  preemption.set_coordinator(address_);
+  preemption.set_reason(request.reason().empty() ? "stopped by an operator (`parley stop`)"
+                                                 : request.reason());
+  stopped_ = true;
+  Change();
+  // Nobody kills its processes soon, as after a signal: a slow disk may take its time.
+  Preempt(std::move(preemption), std::max(options_.preemption_grace, options_.stall_timeout), now);
+  TellWatchers(replies);
+  StopReply reply;
+  reply.set_step(progress_.step());
+  return reply;
 }
 
 void CoordinatorCore::PreemptMember(const Member& member, const std::string& reason,
@@ -21,19 +41,30 @@ void CoordinatorCore::PreemptMember(const Member& member, const std::string& rea
   LoggedPreemption preemption;
   *preemption.mutable_member() = member;
   preemption.set_reason(reason);
-  Preempt(std::move(preemption), now);
+  Preempt(std::move(preemption), options_.preemption_grace, now);
 }
 
-void CoordinatorCore::Preempt(LoggedPreemption preemption, absl::Time now) {
-  if (life_.ended() || preemption_) return;  // the first one counts
+void CoordinatorCore::Preempt(LoggedPreemption preemption, absl::Duration time, absl::Time now) {
+  if (life_.ended()) return;
+  const int64_t end = absl::ToUnixMicros(now + time);
+  if (preemption_) {
+    // The first one counts; but whoever has less time than it has gets its checkpoint, too.
+    if (end < preemption_->end_unix_micros()) {
+      preemption_->set_end_unix_micros(end);
+      preemption_->set_micros(absl::ToInt64Microseconds(time));
+      Change();
+    }
+    return;
+  }
   const bool has_trained = life_.phase() == TRAINING || life_.phase() == SAVING;
   preemption_ = std::move(preemption);
-  if (!has_trained || options_.preemption_grace == absl::ZeroDuration()) {
+  if (!has_trained || time == absl::ZeroDuration()) {
     EndJob(PreemptedCause(""), now);
     preemption_.reset();  // nothing goes on for it
     return;
   }
-  preemption_->set_end_unix_micros(absl::ToUnixMicros(now + options_.preemption_grace));
+  preemption_->set_end_unix_micros(end);
+  preemption_->set_micros(absl::ToInt64Microseconds(time));
   // Of the newest that has begun. A barrier in bounded and async may be at progress_.step().
   preemption_->set_after_step(checkpoint_.busy() ? checkpoint_.step() : checkpoint_.ended());
   Change();
@@ -56,9 +87,9 @@ void CoordinatorCore::EndPreempted(absl::Time now) {
     return;
   }
   if (now < preemption_end()) return;
+  const absl::Duration time = absl::Microseconds(preemption_->micros());
   EndJob(PreemptedCause(absl::StrCat("no checkpoint could be written within ",
-                                     absl::FormatDuration(options_.preemption_grace), "; ",
-                                     LastWhole())),
+                                     absl::FormatDuration(time), "; ", LastWhole())),
          now);
 }
 

@@ -125,6 +125,56 @@ TEST_F(CoordinatorPreemptionTest, TheCoordinatorItselfGoesTheSameWay) {
       "checkpoint.start_from=/job/checkpoints/step-00000001; last decided step 1");
 }
 
+TEST_F(CoordinatorPreemptionTest, AnOperatorStopsTheJobInTheSameWayAndHasMoreTime) {
+  job_.Train();
+  Decide();
+  const auto told = job_.Stop();
+  ASSERT_TRUE(told.ok()) << told.status();
+  EXPECT_EQ(told->step(), 1u);
+  EXPECT_TRUE(job_.core.DurableState().stopped());
+  EXPECT_EQ(job_.Status().preemption(),
+            "coordinator at 127.0.0.1:4000: stopped by an operator (`parley stop`)");
+  ASSERT_TRUE(job_.Stop().ok()) << "may be repeated";
+  job_.Pass(absl::Seconds(50));  // more than preemption_grace, less than stall_timeout
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  Decide(/*mark=*/true);
+  Write(2);
+  ExpectEnded(
+      "coordinator at 127.0.0.1:4000: stopped by an operator (`parley stop`); the job can go on "
+      "with checkpoint.start_from=/job/checkpoints/step-00000002; last decided step 2");
+  EXPECT_EQ(job_.Stop().status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(job_.core.DurableState().stopped());
+}
+
+TEST_F(CoordinatorPreemptionTest, AStopEndsAJobThatDoesNotTrainAtOnce) {
+  job_.StartAndJoin(SHARD);
+  ASSERT_TRUE(job_.Stop("no more money").ok());
+  ExpectEnded("coordinator at 127.0.0.1:4000: no more money; last decided step 0");
+  EXPECT_TRUE(job_.core.DurableState().stopped());
+}
+
+TEST_F(CoordinatorPreemptionTest, AStopHasItsTime) {
+  job_.Train();
+  ASSERT_TRUE(job_.Stop().ok());
+  job_.Pass(absl::Seconds(59));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  job_.Pass(absl::Seconds(2));
+  EXPECT_THAT(Cause(), StartsWith("coordinator at 127.0.0.1:4000: stopped by an operator"));
+  EXPECT_THAT(Cause(), HasSubstr("within 1m"));
+}
+
+TEST_F(CoordinatorPreemptionTest, WhoIsPreemptedWhileTheJobStopsHasLess) {
+  job_.Train();
+  ASSERT_TRUE(job_.Stop().ok());
+  job_.Pass(absl::Seconds(10));
+  ASSERT_TRUE(Preempt(*job_.workers[1]).ok());
+  job_.Pass(absl::Seconds(24));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  job_.Pass(absl::Seconds(2));
+  EXPECT_THAT(Cause(), StartsWith("coordinator at 127.0.0.1:4000: stopped by an operator"));
+  EXPECT_THAT(Cause(), HasSubstr("within 25s"));
+}
+
 TEST_F(CoordinatorPreemptionTest, OneThatIsBeingWrittenIsNotEnough) {
   job_.Train();
   Decide(/*mark=*/true);

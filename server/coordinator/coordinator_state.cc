@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/view_change.h"
 
 namespace parley {
 
@@ -38,6 +39,8 @@ CoordinatorState CoordinatorCore::DurableState() const {
   checkpoint_.Write(state);
   state.set_revision(revision_);
   state.set_over(closed_ && life_.ended());
+  if (has_scaled_) state.set_wanted_workers(wanted_workers());
+  state.set_stopped(stopped_);
   if (preemption_) *state.mutable_preemption() = *preemption_;
   state.set_checkpoints_asked(checkpoints_asked_);
   if (damage_) *state.mutable_damage() = *damage_;
@@ -56,6 +59,14 @@ absl::Status CoordinatorCore::Restore(const CoordinatorState& state) {
       state.job_epoch() == 0) {
     return absl::DataLossError("no phase or epoch");
   }
+  if (state.has_wanted_workers()) {
+    if (joint() || state.wanted_workers() == 0 || state.wanted_workers() > kMostMembers) {
+      return absl::DataLossError(absl::StrCat("it wants ", state.wanted_workers(), " workers"));
+    }
+    has_scaled_ = true;
+    members_.SetPlaces(WORKER, state.wanted_workers());
+  }
+  stopped_ = state.stopped();
   if (absl::Status status = members_.Read(state); !status.ok()) return status;
   life_.Restore(state.phase());
   job_epoch_ = state.job_epoch();
@@ -102,7 +113,7 @@ absl::Status CoordinatorCore::RestoreView(const CoordinatorState& state) {
   view_ = state.view();
   progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
   if (absl::Status status = progress_.Read(state.progress()); !status.ok()) return status;
-  evaluations_.Start(members_.places(WORKER), view_.test_samples());
+  evaluations_.Start(WorkersOf(view_, shape()), view_.test_samples());
   // The first view has epoch 1.
   if (view_.view_epoch() > 1) evaluations_.WorkersChanged();
   evaluations_.Read(state);

@@ -51,8 +51,13 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
   switch (life_.phase()) {
     case GATHERING:
       for (const Role role : {SHARD, STAGE, WORKER}) {
-        for (uint32_t ordinal = 0; ordinal < members_.places(role); ++ordinal) {
+        uint32_t here = members_.Count(role);
+        uint32_t to_come = members_.places(role) - here;
+        for (uint32_t ordinal = 0; here != 0 || to_come != 0; ++ordinal) {
           const Caller* entry = members_.Holder(role, ordinal);
+          if (entry == nullptr && to_come == 0) continue;
+          if (entry != nullptr && entry->drained) continue;
+          --(entry == nullptr ? to_come : here);
           if (entry == nullptr) {
             miss(role, ordinal, absl::StrCat(RoleWord(role), " ", ordinal, " has not joined"));
           } else if (role != SHARD && !models_.registered(entry->member.id())) {
@@ -120,6 +125,7 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
     status->set_step(entry->step);
     status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(now - entry->heard_at));
     status->set_left(entry->left);
+    status->set_drained(entry->drained);
   }
   reply.set_expected_members(ExpectedMembers());
   reply.set_step(progress_.step());
@@ -156,6 +162,7 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_view_epoch(view_.view_epoch());
   reply.set_generation(generation_);
   reply.set_preemption(preemption());
+  reply.set_wanted_workers(wanted_workers());
   reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
   return reply;
 }

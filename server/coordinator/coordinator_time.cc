@@ -27,6 +27,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   if (generation_ != 0 && now >= preemption_end()) EndPreempted(now);
   if (generation_ != 0 && !life_.ended() && !IsAlone(now)) {
     EndLeases(now, replies);
+    EndDrains(now, replies);
     GoBackIfShardsAreThere(now);
     // Before stalls: who stands still may only wait for the replacement.
     EndWait(now);
@@ -66,7 +67,7 @@ void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {
     const Caller* lost = members_.Expired(now);
     if (lost == nullptr) return;
     FirstCause cause = LostMember(lost->member, lost->heard_at, now, progress_.step());
-    if (life_.phase() == GATHERING) {
+    if (life_.phase() == GATHERING && !lost->drained) {
       EndJob(std::move(cause), now);
     } else if (lost->member.role() == SHARD) {
       LoseShard(*lost, std::move(cause), now, replies);
@@ -120,6 +121,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
     absl::Time since = now - options_.stall_timeout;
     for (const Caller* entry : members_.Holders()) {
       if (!TakesPart(view_, entry->member.id()) || HasFinished(entry->member)) continue;
+      if (entry->drained) continue;  // EndDrains sees to it
       // Until the view changed they may have waited for whoever was lost.
       const absl::Time moved =
           std::max({entry->progressed_at, training_since_, view_changed_at_, resumed_at_});

@@ -1,26 +1,23 @@
 // Who takes part: how the view is made, and how it changes when workers or stages are lost or come.
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/view_change.h"
 
 namespace parley {
-namespace {
-
-uint32_t MinWorkers(const Cluster& cluster) {
-  return cluster.min_workers() != 0 ? cluster.min_workers() : cluster.workers();
-}
-
-}  // namespace
-
 void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
   if (life_.phase() != GATHERING || !members_.Complete() ||
       models_.count() != members_.places(WORKER) + members_.places(STAGE)) {
     return;
   }
-  auto view = MakeView(options_.job, members_.Present(), models_.model(),
+  std::vector<Member> members;
+  for (const Caller* entry : members_.Holders()) {
+    if (!entry->left && !entry->drained) members.push_back(entry->member);
+  }
+  auto view = MakeView(options_.job, members, models_.model(),
                        options_.start ? &*options_.start : nullptr, job_epoch_);
   if (!view.ok()) {
     EndJob(
@@ -31,7 +28,7 @@ void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
   }
   view_ = *std::move(view);
   progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
-  evaluations_.Start(members_.places(WORKER), view_.test_samples());
+  evaluations_.Start(WorkersOf(view_, shape()), view_.test_samples());
   Enter(PREPARING, now);
 }
 
@@ -50,17 +47,32 @@ bool CoordinatorCore::WaitsForReplacement() const {
          (sync.lost_worker() == LOST_WORKER_UNSPECIFIED && sync.deterministic());
 }
 
-bool CoordinatorCore::MayLoseOne() const {
+uint32_t CoordinatorCore::MinWorkers() const {
+  const Cluster& cluster = options_.job.cluster();
+  return cluster.min_workers() != 0 ? cluster.min_workers() : cluster.workers();
+}
+
+bool CoordinatorCore::MayLose(const Caller& member) const {
   // A pipeline or node group can do nothing without each of its processes.
   if (joint()) return options_.job.max_restarts() != 0;
-  return LiveContributors(view_) > MinWorkers(options_.job.cluster());
+  // Without those that are about to go there are enough: it is looked at whenever one of the others
+  // is lost.
+  return member.drained || StayingContributors() > MinWorkers();
+}
+
+uint32_t CoordinatorCore::StayingContributors() const {
+  const auto& contributors = view_.contributors();
+  return std::count_if(contributors.begin(), contributors.end(), [this](const Contributor& one) {
+    const Caller* const worker = members_.Find(one.part_members(0));
+    return worker != nullptr && !worker->drained;
+  });
 }
 
 void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, absl::Time now,
                                        Replies& replies) {
   const Member& lost = member.member;
   const bool took_part = TakesPart(view_, lost.id());
-  if (took_part && !MayLoseOne()) {
+  if (took_part && !MayLose(member)) {
     EndJob(std::move(cause), now);
     return;
   }
@@ -94,7 +106,7 @@ void CoordinatorCore::TakeIn(const Caller& caller, absl::Time now) {
   if (joint()) return FillPlaces(now);
   const Member& member = caller.member;
   // Who comes after the last step sees the end of the job as all do, and takes no part.
-  if (!InPhase({PREPARING, TRAINING}).ok() || finished_.begun()) return;
+  if (!InPhase({PREPARING, TRAINING}).ok() || finished_.begun() || caller.drained) return;
   if (TakesPart(view_, member.id()) || members_.Holder(WORKER, member.ordinal()) != &caller) return;
   vacancies_.erase({WORKER, member.ordinal()});
   ChangeView(WithMember(view_, member, shape(), progress_.step() + 1), now);
@@ -121,7 +133,7 @@ bool CoordinatorCore::HasFinished(const Member& member) const {
 
 bool CoordinatorCore::IsApart(const Caller& caller) const {
   return caller.member.role() != SHARD && !TakesPart(view_, caller.member.id()) &&
-         InPhase({PREPARING, TRAINING, SAVING}).ok();
+         (caller.drained || InPhase({PREPARING, TRAINING, SAVING}).ok()) && !life_.ended();
 }
 
 absl::Status CoordinatorCore::InView(const Caller& worker) const {
@@ -132,7 +144,7 @@ absl::Status CoordinatorCore::InView(const Caller& worker) const {
 
 uint64_t CoordinatorCore::LastVersion() const {
   const Cluster& cluster = options_.job.cluster();
-  if (options_.job.has_steps() || MinWorkers(cluster) == cluster.workers()) {
+  if (options_.job.has_steps() || (MinWorkers() == cluster.workers() && !has_scaled_)) {
     return std::max<uint64_t>(view_.total_steps(), progress_.step());
   }
   // With one worker it takes the most steps, and each change may leave one step without a sample.

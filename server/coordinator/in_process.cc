@@ -186,6 +186,19 @@ void InProcessCoordinator::AskForCheckpoint(const AskForCheckpointRequest& reque
   Call(&CoordinatorCore::AskForCheckpoint, request, std::move(done));
 }
 
+void InProcessCoordinator::SetWorkers(const SetWorkersRequest& request, absl::Time,
+                                      Done<SetWorkersReply> done) {
+  Call(&CoordinatorCore::SetWorkers, request, std::move(done));
+}
+
+void InProcessCoordinator::Drain(const DrainRequest& request, absl::Time, Done<DrainReply> done) {
+  Call(&CoordinatorCore::Drain, request, std::move(done));
+}
+
+void InProcessCoordinator::Stop(const StopRequest& request, absl::Time, Done<StopReply> done) {
+  Call(&CoordinatorCore::Stop, request, std::move(done));
+}
+
 void InProcessCoordinator::GetStatus(const GetStatusRequest& request, absl::Time,
                                      Done<GetStatusReply> done) {
   Replies replies;

@@ -48,6 +48,9 @@ class InProcessCoordinator final : public CoordinatorClient {
   void GetStatus(const GetStatusRequest&, absl::Time deadline, Done<GetStatusReply>) override;
   void AskForCheckpoint(const AskForCheckpointRequest&, absl::Time deadline,
                         Done<AskForCheckpointReply>) override;
+  void SetWorkers(const SetWorkersRequest&, absl::Time deadline, Done<SetWorkersReply>) override;
+  void Drain(const DrainRequest&, absl::Time deadline, Done<DrainReply>) override;
+  void Stop(const StopRequest&, absl::Time deadline, Done<StopReply>) override;
 
   // As in CoordinatorCore, at the clock's time.
   void Open(uint64_t generation, const std::string& address);

@@ -35,6 +35,12 @@ absl::Status JobDirectory::WriteTargets(const std::string& content) {
   return WriteFileAtomically(files_, path_ + "/targets.json", content);
 }
 
+absl::Status JobDirectory::WriteStopped(bool stopped) {
+  if (files_.Exists(stopped_file()) == stopped) return absl::OkStatus();
+  return stopped ? WriteFileAtomically(files_, stopped_file(), "parley stop\n")
+                 : files_.Remove(stopped_file());
+}
+
 absl::StatusOr<std::string> JobDirectory::ReadAddress() const {
   auto content = ReadWholeFile(files_, address_file(), kSmallFile);
   if (absl::IsNotFound(content.status())) return std::string();

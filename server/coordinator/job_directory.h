@@ -23,6 +23,11 @@ class JobDirectory {
   absl::Status WriteAddress(const std::string& address);
   absl::Status WriteTargets(const std::string& content);
 
+  // Whether an operator has stopped the job (`parley stop`), as a file for scripts that start
+  // processes again: it is there from before anybody ends for that reason until the job is started
+  // anew. deploy/slurm/role reads it.
+  absl::Status WriteStopped(bool stopped);
+
   // The address file goes, if it is still this one's.
   void RemoveAddress(const std::string& address);
 
@@ -30,6 +35,7 @@ class JobDirectory {
   absl::StatusOr<std::string> ReadAddress() const;
 
   std::string address_file() const { return path_ + "/coordinator.address"; }
+  std::string stopped_file() const { return path_ + "/stopped"; }
   // Where JobLog keeps its records.
   std::string log_directory() const { return path_ + "/log"; }
   // The job's course (history.h).

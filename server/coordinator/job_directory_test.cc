@@ -41,6 +41,17 @@ TEST_F(JobDirectoryTest, PathsOfTheJobFileAreRelativeToIt) {
   EXPECT_EQ(Directory().Resolved("/data/board"), "/data/board");
 }
 
+TEST_F(JobDirectoryTest, TheFileForScriptsIsThereWhileTheJobIsStopped) {
+  const std::string file = path_ + "/stopped";
+  ASSERT_TRUE(Directory().WriteStopped(false).ok());
+  EXPECT_FALSE(std::filesystem::exists(file));
+  ASSERT_TRUE(Directory().WriteStopped(true).ok());
+  ASSERT_TRUE(Directory().WriteStopped(true).ok()) << "again";
+  EXPECT_TRUE(std::filesystem::exists(file));
+  ASSERT_TRUE(Directory().WriteStopped(false).ok());
+  EXPECT_FALSE(std::filesystem::exists(file));
+}
+
 TEST_F(JobDirectoryTest, ADirectoryThatCannotBeMadeIsAClearError) {
   ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/file", "x").ok());
   JobDirectory directory(*files_, path_ + "/file/out");

@@ -23,6 +23,9 @@ LogWriter::~LogWriter() {
 
 void LogWriter::Write() {
   const absl::Status status = coordinator_.Record([this](const CoordinatorState& state) {
+    if (options_.before_record) {
+      if (absl::Status status = options_.before_record(state); !status.ok()) return status;
+    }
     return job_log_.Append(state, options_.timers->Now());
   });
   if (status.ok()) return Recover();

@@ -25,6 +25,9 @@ class LogWriter {
     Log* log;  // what operators read
     // Called every liveness / 2 after it was found that this coordinator still rules.
     std::function<void()> on_still_ruling;
+    // Called with each state before it is recorded, and so before anybody is told of it; an error
+    // is one of the disk.
+    std::function<absl::Status(const CoordinatorState&)> before_record;
   };
 
   // `job_log`: after Take. The coordinator, not yet open, and options.log must outlive it.

@@ -216,6 +216,11 @@ int Main(int argc, char** argv) {
     return daemon.Exit(absl::IsAborted(generation.status()) ? kFailed : kWrongUsage,
                        generation.status());
   }
+  // Of an earlier run in this directory, say.
+  bool is_stopped = coordinator->Read([](const auto& core) { return core.stopped(); });
+  if (auto status = directory.WriteStopped(is_stopped); !status.ok()) {
+    return daemon.Exit(kWrongUsage, status);
+  }
   LogWriter::Options writing;
   writing.timers = std::make_shared<TimerThread>();
   writing.liveness = liveness;
@@ -227,6 +232,12 @@ int Main(int argc, char** argv) {
     if (auto named = directory.ReadAddress(); named.ok() && *named != address) {
       directory.WriteAddress(address).IgnoreError();  // again after a while
     }
+  };
+  writing.before_record = [&directory, is_stopped](const CoordinatorState& state) mutable {
+    if (state.stopped() == is_stopped) return absl::OkStatus();
+    const absl::Status written = directory.WriteStopped(state.stopped());
+    if (written.ok()) is_stopped = state.stopped();
+    return written;
   };
   auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator, std::move(writing));
   coordinator->Open(*generation, address);

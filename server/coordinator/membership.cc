@@ -22,9 +22,9 @@ MemberTable::MemberTable(std::string job, std::string fingerprint, std::map<Role
                          absl::Duration liveness, uint32_t group)
     : job_(std::move(job)),
       fingerprint_(std::move(fingerprint)),
-      places_(std::move(places)),
       liveness_(liveness),
-      group_(std::max(group, uint32_t{1})) {}
+      group_(std::max(group, uint32_t{1})),
+      places_(std::move(places)) {}
 
 absl::Status MemberTable::Check(const JoinRequest& request) const {
   if (request.header().job() != job_) return AnotherJob(request.header().job(), job_);
@@ -70,7 +70,8 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   JoinResult result;
   uint32_t ordinal = 0;
   for (auto& [id, entry] : entries_) {
-    if (entry.fenced || entry.left || entry.member.role() != role) continue;
+    // One that was told to go has no place to pass on.
+    if (entry.fenced || entry.left || entry.drained || entry.member.role() != role) continue;
     if (request.address().empty() || entry.member.address() != request.address()) continue;
     // One address is one process: the old one is gone.
     entry.fenced = true;
@@ -110,7 +111,11 @@ std::string MemberTable::HostOfGroup(uint32_t group) const {
 absl::StatusOr<uint32_t> MemberTable::FindPlace(Role role, const std::string& address) const {
   const std::string host = HostOf(address);
   std::string elsewhere;  // free places that are not for this host
-  for (uint32_t ordinal = 0; ordinal < places_.at(role); ++ordinal) {
+  // Those that were told to go still have their ordinals, so that there are some above.
+  const uint32_t places = places_.at(role);
+  const uint32_t staying = Count(role);
+  const uint32_t end = staying < places ? places + HoldersOf(role) - staying : 0;
+  for (uint32_t ordinal = 0; ordinal < end; ++ordinal) {
     if (holders_.count({role, ordinal}) != 0) continue;
     if (role != WORKER || group_ == 1) return ordinal;
     const std::string there = HostOfGroup(ordinal / group_);
@@ -124,7 +129,7 @@ absl::StatusOr<uint32_t> MemberTable::FindPlace(Role role, const std::string& ad
         "; free are: ", elsewhere, ". Start as many workers on each host as cluster.group says"));
   }
   return absl::ResourceExhaustedError(absl::StrCat(
-      "job '", job_, "' has all its ", places_.at(role),
+      "job '", job_, "' has all its ", places,
       " members of this role already; is a process of an earlier run still there? A place "
       "becomes free when its holder has been silent for ",
       absl::FormatDuration(liveness_)));
@@ -181,6 +186,15 @@ void MemberTable::Release(Entry& entry) {
   FreePlaceOf(entry);
 }
 
+void MemberTable::Drain(uint64_t member, absl::Time now) {
+  const auto found = entries_.find(member);
+  if (found == entries_.end() || found->second.drained) return;
+  found->second.drained = true;
+  found->second.drained_at = now;
+}
+
+void MemberTable::SetPlaces(Role role, uint32_t places) { places_[role] = places; }
+
 void MemberTable::FreePlaceOf(const Entry& entry) {
   const auto place = holders_.find({entry.member.role(), entry.member.ordinal()});
   if (place == holders_.end() || place->second != entry.member.id()) return;
@@ -198,6 +212,7 @@ void MemberTable::Write(CoordinatorState& state) const {
     *logged->mutable_member() = entry.member;
     logged->set_fenced(entry.fenced);
     logged->set_left(entry.left);
+    logged->set_drained(entry.drained);
     logged->set_holds_place(Holder(entry.member.role(), entry.member.ordinal()) == &entry);
   }
   state.set_last_member(last_id_);
@@ -206,18 +221,24 @@ void MemberTable::Write(CoordinatorState& state) const {
 absl::Status MemberTable::Read(const CoordinatorState& state) {
   std::map<uint64_t, Entry> entries;
   std::map<std::pair<Role, uint32_t>, uint64_t> holders;
+  std::map<Role, uint32_t> staying;
   for (const LoggedMember& logged : state.members()) {
     const Member& member = logged.member();
     Entry entry;
     entry.member = member;
     entry.fenced = logged.fenced();
     entry.left = logged.left();
+    entry.drained = logged.drained();
+    // There may have been more of them: an ordinal is the lowest one that is free.
+    const uint64_t most = std::max<uint64_t>(places(member.role()), state.last_member());
     const bool right = member.id() != 0 && member.id() <= state.last_member() &&
-                       member.ordinal() < places(member.role()) &&
+                       places_.count(member.role()) != 0 && member.ordinal() < most &&
                        entries.emplace(member.id(), std::move(entry)).second;
     if (!right ||
         (logged.holds_place() &&
-         !holders.emplace(std::pair(member.role(), member.ordinal()), member.id()).second)) {
+         !holders.emplace(std::pair(member.role(), member.ordinal()), member.id()).second) ||
+        (logged.holds_place() && !logged.drained() &&
+         ++staying[member.role()] > places(member.role()))) {
       return absl::DataLossError(
           absl::StrCat("member ", member.id(), " is none of this job, or is there twice"));
     }
@@ -231,7 +252,7 @@ absl::Status MemberTable::Read(const CoordinatorState& state) {
 
 void MemberTable::Resume(absl::Time now) {
   for (auto& [id, entry] : entries_) {
-    entry.heard_at = entry.lease_from = entry.progressed_at = now;
+    entry.heard_at = entry.lease_from = entry.progressed_at = entry.drained_at = now;
   }
 }
 
@@ -270,9 +291,31 @@ bool MemberTable::AllGone(absl::Time now) const {
 }
 
 bool MemberTable::Complete() const {
-  size_t places = 0;
-  for (const auto& [role, count] : places_) places += count;
-  return holders_.size() == places;
+  return std::all_of(places_.begin(), places_.end(),
+                     [this](const auto& places) { return Count(places.first) == places.second; });
+}
+
+uint32_t MemberTable::HoldersOf(Role role) const {
+  return std::count_if(holders_.begin(), holders_.end(),
+                       [role](const auto& holder) { return holder.first.first == role; });
+}
+
+uint32_t MemberTable::Count(Role role) const { return Staying(role).size(); }
+
+std::vector<const MemberTable::Entry*> MemberTable::Staying(Role role) const {
+  std::vector<const Entry*> staying;
+  for (const Entry* entry : Holders()) {
+    if (entry->member.role() == role && !entry->drained) staying.push_back(entry);
+  }
+  return staying;
+}
+
+std::set<uint64_t> MemberTable::Drained() const {
+  std::set<uint64_t> drained;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.drained && !entry.left && !entry.fenced) drained.insert(id);
+  }
+  return drained;
 }
 
 std::vector<Member> MemberTable::Present() const {

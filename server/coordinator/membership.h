@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,9 @@ class MemberTable {
     // For good: a newer process came at its address, or its place was taken from it.
     bool fenced = false;
     bool left = false;
+    // Was told to go: it holds its place until then, but none of those that its role has.
+    bool drained = false;
+    absl::Time drained_at;
   };
 
   struct JoinResult {
@@ -38,8 +42,8 @@ class MemberTable {
     const Entry* replaced = nullptr;  // whom it has fenced
   };
 
-  // `places`: how many members each role has. `group`: so many workers, by ordinal, are a node
-  // group, whose members are on one host (that of their addresses).
+  // `places`: how many members each role has at first. `group`: so many workers, by ordinal, are a
+  // node group, whose members are on one host (that of their addresses).
   MemberTable(std::string job, std::string fingerprint, std::map<Role, uint32_t> places,
               absl::Duration liveness, uint32_t group = 1);
 
@@ -66,6 +70,10 @@ class MemberTable {
   void Fence(uint64_t member);
   // It has left, and its place is free: nobody depends on it.
   void Release(Entry& entry);
+  // It is told to go: it counts as none of its role's members any more.
+  void Drain(uint64_t member, absl::Time now);
+  // The role has so many members from now on.
+  void SetPlaces(Role role, uint32_t places);
 
   // Nobody knows a later step than this one any more.
   void RollBack(uint64_t step);
@@ -92,6 +100,10 @@ class MemberTable {
   bool AllGone(absl::Time now) const;
 
   bool Complete() const;  // every role has all its members
+  // The role's holders of places, without those that were told to go.
+  uint32_t Count(Role role) const;
+  // Those, by ordinal.
+  std::vector<const Entry*> Staying(Role role) const;
   // The current holders of all ordinals, by role, then ordinal; those that left are not among them.
   std::vector<Member> Present() const;
   // All current holders, those that left too; same order.
@@ -103,10 +115,13 @@ class MemberTable {
   // The last one that was fenced, or had left, in this place. Null if nobody was.
   const Entry* LastLost(Role role, uint32_t ordinal) const;
   uint32_t places(Role role) const;
+  // Those of all roles that were told to go and have not gone.
+  std::set<uint64_t> Drained() const;
   uint64_t revision() const { return revision_; }
 
  private:
   void FreePlaceOf(const Entry& entry);
+  uint32_t HoldersOf(Role role) const;
   // For a process of the role at this address. RESOURCE_EXHAUSTED as Join.
   absl::StatusOr<uint32_t> FindPlace(Role role, const std::string& address) const;
   // One of a present worker of the node group; empty where there is none.
@@ -115,10 +130,10 @@ class MemberTable {
 
   const std::string job_;
   const std::string fingerprint_;
-  const std::map<Role, uint32_t> places_;
   const absl::Duration liveness_;
   const uint32_t group_;
 
+  std::map<Role, uint32_t> places_;
   std::map<uint64_t, Entry> entries_;                      // by id
   std::map<std::pair<Role, uint32_t>, uint64_t> holders_;  // (role, ordinal) -> id
   uint64_t last_id_ = 0;

@@ -38,7 +38,9 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
   }
   for (const auto& [id, name] : known_) {
     if (present.count(id) != 0) continue;
-    if (phase == FINISHED || phase == FAILED) {
+    if (coordinator.Read([id = id](const auto& core) { return core.WasLetGo(id); })) {
+      daemon_.log().Info("left, as it was told to", {{"member", name}});
+    } else if (phase == FINISHED || phase == FAILED) {
       daemon_.log().Info("left", {{"member", name}});
     } else {
       daemon_.log().Warning("lost", {{"member", name}, {"id", absl::StrCat(id)}});
@@ -51,6 +53,7 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
                                 {"contributors", absl::StrCat(contributors)}});
   }
   epoch_ = epoch;
+  ReportScaling(coordinator);
   ReportGoingBack(coordinator);
   ReportCheckpoints(coordinator);
   ReportPreemption(coordinator);
@@ -65,6 +68,17 @@ void Reporter::ReportCourse(const InProcessCoordinator& coordinator) {
       now);
   history_.Add(events);
   if (event_file_) event_file_->Add(events);
+}
+
+void Reporter::ReportScaling(const InProcessCoordinator& coordinator) {
+  const uint32_t wanted =
+      coordinator.Read([](const CoordinatorCore& core) { return core.wanted_workers(); });
+  if (wanted_workers_ != 0 && wanted != wanted_workers_) {
+    daemon_.log().Info(
+        "the job wants another number of workers",
+        {{"workers", absl::StrCat(wanted)}, {"before", absl::StrCat(wanted_workers_)}});
+  }
+  wanted_workers_ = wanted;
 }
 
 void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {

@@ -31,6 +31,7 @@ class Reporter {
 
  private:
   void ReportCourse(const InProcessCoordinator& coordinator);
+  void ReportScaling(const InProcessCoordinator& coordinator);
   void ReportGoingBack(const InProcessCoordinator& coordinator);
   void ReportCheckpoints(const InProcessCoordinator& coordinator);
   void ReportPreemption(const InProcessCoordinator& coordinator);
@@ -44,6 +45,7 @@ class Reporter {
   std::optional<EventFile> event_file_;    // where the job wants one
   std::map<uint64_t, std::string> known_;  // names by id
   uint64_t epoch_ = 0;
+  uint32_t wanted_workers_ = 0;
   Phase phase_ = PHASE_UNSPECIFIED;
   uint64_t job_epoch_ = 0;
   uint64_t steps_lost_ = 0;

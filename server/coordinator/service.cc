@@ -111,4 +111,27 @@ grpc::ServerUnaryReactor* CoordinatorService::AskForCheckpoint(
   return reactor;
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::SetWorkers(grpc::CallbackServerContext* context,
+                                                         const SetWorkersRequest* request,
+                                                         SetWorkersReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.SetWorkers(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Drain(grpc::CallbackServerContext* context,
+                                                    const DrainRequest* request,
+                                                    DrainReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Drain(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::Stop(grpc::CallbackServerContext* context,
+                                                   const StopRequest* request, StopReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  coordinator_.Stop(*request, TimeOf(*context).deadline, Answer(reactor, reply));
+  return reactor;
+}
+
 }  // namespace parley

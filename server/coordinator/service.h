@@ -45,6 +45,12 @@ class CoordinatorService final : public Coordinator::CallbackService {
   grpc::ServerUnaryReactor* AskForCheckpoint(grpc::CallbackServerContext*,
                                              const AskForCheckpointRequest*,
                                              AskForCheckpointReply*) override;
+  grpc::ServerUnaryReactor* SetWorkers(grpc::CallbackServerContext*, const SetWorkersRequest*,
+                                       SetWorkersReply*) override;
+  grpc::ServerUnaryReactor* Drain(grpc::CallbackServerContext*, const DrainRequest*,
+                                  DrainReply*) override;
+  grpc::ServerUnaryReactor* Stop(grpc::CallbackServerContext*, const StopRequest*,
+                                 StopReply*) override;
 
  private:
   CoordinatorClient& coordinator_;

@@ -1,6 +1,8 @@
 #include "server/coordinator/view.h"
 
+#include <algorithm>
 #include <limits>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,6 +42,16 @@ std::vector<uint32_t> StageParts(const TensorSpec& tensor) {
     if (tensor.buffer()) break;
   }
   return parts;
+}
+
+// Of the workers that there are: while they gathered, their number may have changed.
+std::set<uint32_t> Contributors(const std::vector<Member>& members, const ContributorShape& shape) {
+  std::set<uint32_t> ordinals;
+  for (const Member& member : members) {
+    if (member.role() != WORKER) continue;
+    ordinals.insert(PartPlaceOf(WORKER, member.ordinal(), shape).contributor);
+  }
+  return ordinals;
 }
 
 uint64_t DivideUp(uint64_t a, uint64_t b) { return a / b + (a % b != 0 ? 1 : 0); }
@@ -108,7 +120,7 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   for (const Member& member : members) {
     *view.add_members() = member;
   }
-  for (uint32_t ordinal = 0; ordinal < ContributorsOf(job.cluster()); ++ordinal) {
+  for (const uint32_t ordinal : Contributors(members, shape)) {
     Contributor* contributor = view.add_contributors();
     contributor->set_ordinal(ordinal);
     contributor->mutable_part_members()->Resize(static_cast<int>(shape.parts()), 0);
@@ -117,8 +129,11 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   for (const Member& member : members) {
     if (member.role() == SHARD) continue;
     const ContributorPart place = PartPlaceOf(member.role(), member.ordinal(), shape);
-    view.mutable_contributors(static_cast<int>(place.contributor))
-        ->set_part_members(static_cast<int>(place.part), member.id());
+    const auto contributor =
+        std::find_if(view.mutable_contributors()->begin(), view.mutable_contributors()->end(),
+                     [&](const Contributor& one) { return one.ordinal() == place.contributor; });
+    if (contributor == view.mutable_contributors()->end()) continue;  // a stage without its worker
+    contributor->set_part_members(static_cast<int>(place.part), member.id());
   }
   for (const TensorSpec& tensor : tensors) *view.add_tensors() = tensor;
   const std::vector<uint32_t> ranks = SliceRanks(tensors, *slices, shape.group);
@@ -134,9 +149,11 @@ absl::StatusOr<ClusterView> MakeView(const JobConfig& job, const std::vector<Mem
   view.set_step_leader(0);
   view.set_training_samples(model.training_samples());
   view.set_test_samples(model.test_samples());
+  const auto workers = std::count_if(members.begin(), members.end(),
+                                     [](const Member& member) { return member.role() == WORKER; });
   view.set_total_steps(LastStep(job, view.data_position(), view.start_version(),
                                 model.training_samples(),
-                                LeastCounted(job, job.cluster().workers())));
+                                LeastCounted(job, static_cast<uint32_t>(workers))));
   return view;
 }
 

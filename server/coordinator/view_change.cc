@@ -44,6 +44,10 @@ uint64_t WorkerOf(const ClusterView& view, uint64_t member) {
   return 0;
 }
 
+uint32_t WorkersOf(const ClusterView& view, const ContributorShape& shape) {
+  return static_cast<uint32_t>(view.contributors_size()) * shape.group;
+}
+
 uint32_t LiveContributors(const ClusterView& view) {
   return std::count_if(view.contributors().begin(), view.contributors().end(), IsLive);
 }

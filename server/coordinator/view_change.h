@@ -19,6 +19,9 @@ bool TakesPart(const ClusterView& view, uint64_t member);
 // The worker of the pipeline whose stage the member is; 0 if there is none.
 uint64_t WorkerOf(const ClusterView& view, uint64_t member);
 
+// How many workers stand, or are to stand, behind the contributors.
+uint32_t WorkersOf(const ClusterView& view, const ContributorShape& shape);
+
 // The contributors behind all parts of which somebody stands.
 uint32_t LiveContributors(const ClusterView& view);
 

@@ -18,8 +18,12 @@ void Watchers::Park(uint64_t member, uint64_t seen, absl::Time deadline, Done<Wa
   parked->second = {seen, deadline, std::move(done)};
 }
 
-void Watchers::Tell(const WatchReply& state, Replies& replies) {
-  for (auto& [member, parked] : parked_) replies.Add<WatchReply>(std::move(parked.done), state);
+void Watchers::Tell(const WatchReply& state, const std::set<uint64_t>& drained, Replies& replies) {
+  for (auto& [member, parked] : parked_) {
+    WatchReply told = state;
+    told.set_drained(drained.count(member) != 0);
+    replies.Add<WatchReply>(std::move(parked.done), std::move(told));
+  }
   parked_.clear();
 }
 

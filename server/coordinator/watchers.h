@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -18,8 +19,8 @@ class Watchers {
   // parked before is told that nothing is new.
   void Park(uint64_t member, uint64_t seen, absl::Time deadline, Done<WatchReply> done,
             Replies& replies);
-  // Answers all of them.
-  void Tell(const WatchReply& state, Replies& replies);
+  // Answers all of them; `drained`: who is told to go.
+  void Tell(const WatchReply& state, const std::set<uint64_t>& drained, Replies& replies);
   // Tells those whose deadline has come that nothing is new. Without the state: with thousands of
   // members the view is long, and most calls end so.
   void Expire(absl::Time now, Replies& replies);

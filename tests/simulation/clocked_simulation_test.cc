@@ -56,6 +56,21 @@ TEST(ClockedSimulationTest, WorkersMayDieAndComeBack) {
   });
 }
 
+TEST(ClockedSimulationTest, WorkersAreAddedAndSentAway) {
+  const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
+  const JobConfig bounded = ClockedJob(kBounded, cluster);
+  const JobConfig async = ClockedJob(kAsync, cluster);
+  RunSeeds(
+      [&](uint64_t seed) {
+        JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? bounded : async);
+        options.scalings = 6;
+        if (seed % 4 >= 2) options.kills = 1;
+        if (seed % 4 == 3) LoseAShard(options);
+        return options;
+      },
+      {"scaled up", "scaled down", "one drained", "sent away"});
+}
+
 TEST(ClockedSimulationTest, TheCoordinatorMayDieAndComeBack) {
   const std::string cluster = "workers: 4 shards: 2 min_workers: 1";
   const JobConfig bounded = ClockedJob(kBounded, cluster);

@@ -45,6 +45,8 @@ class CoordinatorProcess {
   // It has had the rule.
   bool has_ruled() const { return generation_ != 0; }
   const InProcessCoordinator& core() const { return *core_; }  // of one that has ruled
+  // For an operator's calls, which are made on its machine.
+  CoordinatorClient& service() { return *core_; }
   uint64_t generation() const { return generation_; }
   // How it ended; unknown while it runs or if it was killed. OK: the job is over.
   const absl::Status& end() const { return end_; }

@@ -67,6 +67,7 @@ std::string_view WhyNever(std::string_view fault, std::string_view state) {
   if ((loses || fault == kStarted) && state == kBeforeTraining) {
     return "a worker that is lost before there is a view ends the job";
   }
+  if (fault == kScaled && state == kAfterTraining) return "it is refused then";
   if (fault == kStarted && state == kAfterTraining)
     return "nobody is started for a job that is over";
   const bool of_no_worker = fault == kCoordinatorKilled || fault == kCoordinatorStopped ||

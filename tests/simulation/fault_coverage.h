@@ -54,6 +54,7 @@ inline constexpr std::string_view kCoordinatorStopped = "coordinator stopped";
 inline constexpr std::string_view kCoordinatorCutOff = "coordinator cut off";
 inline constexpr std::string_view kRival = "second coordinator";
 inline constexpr std::string_view kDiskFails = "disk fails";
+inline constexpr std::string_view kScaled = "workers scaled";  // no fault, but no less trouble
 
 // What a job can be in. In sync, the open step:
 inline constexpr std::string_view kBeforeTraining = "before training";

@@ -84,7 +84,7 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict, uint6
   if (const auto wrong = replay_.Add(said); wrong.has_value()) Broken(*wrong);
   const uint32_t backup = options_.job.consistency().sync().backup();
   const uint32_t quorum = options_.job.cluster().workers() - backup;
-  if (!IsClocked(options_.job) && NobodyIsLost() &&
+  if (!IsClocked(options_.job) && NobodyIsLost() && options_.scalings == 0 &&
       static_cast<uint32_t>(said.shares_size()) < quorum) {
     Broken(absl::StrCat("step ", said.step(), " counts ", said.shares_size(),
                         " contributors, the quorum is ", quorum));
@@ -93,7 +93,9 @@ void JobSimulation::Record(const std::string& who, const Verdict& verdict, uint6
 
 bool JobSimulation::CameTooLate(std::string_view end) {
   // In all the time that it tries to join, there may be a coordinator for some seconds only.
-  if (CoordinatorsMayGo() && end.find("took us in within") != std::string_view::npos) {
+  // Or the job wants fewer workers than there are by now.
+  if ((CoordinatorsMayGo() || options_.scalings > 0) &&
+      end.find("took us in within") != std::string_view::npos) {
     ++happened_["was not taken in"];
     return true;
   }
@@ -123,6 +125,7 @@ bool JobSimulation::FailedAlike() {
     add(shard->end.has_value() ? shard->end->last_line : "nothing");
   }
   for (const auto& worker : workers_) {
+    if (worker->drained) continue;
     if (worker->end.ok()) return false;
     if (absl::IsCancelled(worker->end) || CameTooLate(worker->end.ToString())) continue;
     add(std::string(worker->end.message()));
@@ -177,7 +180,7 @@ void JobSimulation::CheckEnd() {
   }
   int finished = 0;
   for (const auto& worker : workers_) {
-    finished += worker->end.ok();
+    finished += worker->end.ok() && !worker->drained;
     // One that comes when the job is over has nothing to do.
     if (worker->end.ok() || absl::IsCancelled(worker->end) || CameTooLate(worker->end.ToString()))
       continue;
@@ -188,6 +191,12 @@ void JobSimulation::CheckEnd() {
   const CoordinatorState recorded = Recorded();
   const bool job_finished = recorded.phase() == FINISHED;
   if (finished == 0 && !job_finished) Broken("no worker has finished");
+  if (options_.scalings > 0 && AllStay()) {
+    for (const LoggedMember& member : recorded.members()) {
+      if (!member.fenced()) continue;
+      Broken(absl::StrCat("member ", member.member().id(), " counts as lost, where nobody is"));
+    }
+  }
   for (const auto& shard : shards_) {
     if (shard->killed) continue;
     if (shard->end.has_value() && shard->end->code == kFinished) continue;

@@ -80,7 +80,72 @@ void JobSimulation::PlanFaults() {
     CutOff(worker->process->address(), how_long);
   });
   PlanShardFaults();
+  PlanScaling();
   PlanCoordinatorFaults();
+}
+
+void JobSimulation::PlanScaling() {
+  Plan(options_.scalings, kScaled, [this] { Scale(target_); });
+}
+
+void JobSimulation::Scale(Worker* target) {
+  CoordinatorProcess* const ruler = Ruler();
+  if (ruler == nullptr || ruler->process()->stopped()) {
+    if (world_.now() - start_ > absl::Seconds(1)) return;
+    return world_.At(world_.now() + absl::Milliseconds(10), [this, target] { Scale(target); });
+  }
+  const Phase phase = CurrentPhase();
+  if (phase != GATHERING && phase != TRAINING) return;
+  Met(kScaled, target);
+  const uint32_t most = options_.job.cluster().workers() + 2;
+  if (world_.Chance(0.5)) {
+    return SetWorkers(*ruler, 1 + static_cast<uint32_t>(world_.Pick(most)));
+  }
+  uint32_t ordinal = static_cast<uint32_t>(world_.Pick(most));
+  const std::vector<Member> members =
+      ruler->core().Read([](const CoordinatorCore& core) { return core.Members(); });
+  for (const Member& member : members) {
+    if (target != nullptr && member.address() == target->process->address()) {
+      ordinal = member.ordinal();
+    }
+  }
+  Drain(*ruler, ordinal);
+}
+
+void JobSimulation::Drain(CoordinatorProcess& ruler, uint32_t ordinal) {
+  DrainRequest request;
+  request.set_role(WORKER);
+  request.set_ordinal(ordinal);
+  ruler.service().Drain(request, absl::InfiniteFuture(), [this](absl::StatusOr<DrainReply> reply) {
+    ++happened_[reply.ok() ? "one drained" : "not drained"];
+    if (reply.ok() || absl::IsFailedPrecondition(reply.status()) ||
+        absl::IsNotFound(reply.status()) || absl::IsUnavailable(reply.status())) {
+      return;
+    }
+    Broken(absl::StrCat("Drain is answered ", reply.status().ToString()));
+  });
+}
+
+void JobSimulation::SetWorkers(CoordinatorProcess& ruler, uint32_t workers) {
+  SetWorkersRequest request;
+  request.set_workers(workers);
+  ruler.service().SetWorkers(
+      request, absl::InfiniteFuture(), [this, workers](absl::StatusOr<SetWorkersReply> reply) {
+        if (!reply.ok()) {
+          ++happened_["not scaled"];
+          if (absl::IsFailedPrecondition(reply.status()) || absl::IsUnavailable(reply.status())) {
+            return;
+          }
+          return Broken(absl::StrCat("SetWorkers is answered ", reply.status().ToString()));
+        }
+        ++happened_[workers > reply->before() ? "scaled up" : "scaled down"];
+        // The operator starts those that are missing.
+        for (uint32_t more = reply->here(); more < workers; ++more) {
+          world_.At(world_.now() + world_.Between(absl::ZeroDuration(), absl::Seconds(2)), [this] {
+            if (!HasEnded()) StartWorker(static_cast<int>(workers_.size()));
+          });
+        }
+      });
 }
 
 void JobSimulation::PlanShardFaults() {

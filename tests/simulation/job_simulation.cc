@@ -119,6 +119,10 @@ void JobSimulation::StartCoordinator(const std::string& how) {
     };
     around.after_tick = [this, clock](const CoordinatorCore& core) {
       if (const auto wrong = leases_.AfterTick(core, clock())) Broken(*wrong);
+      if (core.StayingContributors() > core.wanted_workers()) {
+        Broken(absl::StrCat(core.StayingContributors(), " workers take part, the job wants ",
+                            core.wanted_workers()));
+      }
     };
   }
   coordinators_.push_back(std::make_unique<CoordinatorProcess>(process, std::move(around)));
@@ -274,7 +278,13 @@ void JobSimulation::Train(Worker& worker) {
       }
       const uint64_t epochs = session.data_epochs();
       const auto verdict = session.Complete(/*loss_sum=*/0);
-      if (!verdict.ok()) return verdict.status();
+      if (!verdict.ok()) {
+        if (session.drained() && AllStay()) {
+          Broken(absl::StrCat(worker.process->name(), " has gone in the midst of step ", plan->step,
+                              ", which it had promised"));
+        }
+        return verdict.status();
+      }
       if (!whole && verdict->outcome() != Verdict::STALE) {
         Broken(absl::StrCat(worker.process->name(), " has not had all values of version ",
                             plan->step - 1, ", and its step ", plan->step, " counts"));
@@ -311,6 +321,12 @@ void JobSimulation::Train(Worker& worker) {
     }
   };
   worker.end = run();
+  if (session.drained()) {
+    ++happened_["sent away"];
+    worker.drained = true;
+    worker.end = absl::OkStatus();
+    return;
+  }
   if (!worker.end.ok()) (void)session.Fail(std::string(worker.end.message()), false);
 }
 

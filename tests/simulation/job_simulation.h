@@ -58,6 +58,7 @@ class JobSimulation {
     int stops = 0;               // a process stands still for less than its lease
     int long_stops = 0;          // a worker stands still for longer
     int kills = 0;               // a worker is killed, and another one started after a while
+    int scalings = 0;            // an operator wants more or fewer workers, or one of them away
     int shard_kills = 0;         // a shard is killed, and another one started after a while
     int cuts = 0;                // two processes do not hear each other for less than a lease
     int isolations = 0;          // a worker is cut off from all for longer
@@ -113,6 +114,7 @@ class JobSimulation {
     bool ahead = false;                 // and waits for values when forward needs them
     std::string_view doing = kJoining;  // for FaultCoverage
     bool hit_while_joining = false;     // by something as long as a lease
+    bool drained = false;               // the job has sent it away
     std::shared_ptr<Process> process;
     std::unique_ptr<Connector> connector;
     absl::Status end = absl::UnknownError("still at work");
@@ -136,6 +138,11 @@ class JobSimulation {
   absl::StatusOr<std::string> CoordinatorAddress();
   void StartShard(const std::string& name, int port);
   void PlanShardFaults();
+  void PlanScaling();
+  // While nobody rules yet, a moment later.
+  void Scale(Worker* target);
+  void Drain(CoordinatorProcess& ruler, uint32_t ordinal);
+  void SetWorkers(CoordinatorProcess& ruler, uint32_t workers);
   // The living one that decides steps; the first one if there is none.
   Shard& StepLeader();
   void StartWorker(int number);
@@ -191,6 +198,10 @@ class JobSimulation {
                     const Verdict& verdict);
   bool NobodyIsLost() const {
     return options_.kills + options_.long_stops + options_.isolations == 0;
+  }
+  // Nor does the job go back, or its coordinator.
+  bool AllStay() const {
+    return NobodyIsLost() && options_.shard_kills == 0 && !CoordinatorsMayGo();
   }
 
   const Options options_;

@@ -39,6 +39,8 @@ std::vector<std::string_view> JobSimulation::FaultsOf(const Options& options) {
   add(options.long_stops, {kStoppedLong});
   add(LosesWorkersSeldom(options) ? 0 : options.kills, {kKilled, kStarted});
   add(options.isolations, {kIsolated});
+  // Few, beside a coordinator that goes, meet too little.
+  add(options.scalings > 2 ? options.scalings : 0, {kScaled});
   // One alone meets too little.
   add(options.shard_kills > 1 ? options.shard_kills : 0, {kShardKilled, kShardStarted});
   add(options.coordinator_kills, {kCoordinatorKilled});

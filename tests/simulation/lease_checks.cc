@@ -40,7 +40,10 @@ class LeaseChecks::Listener final : public ForwardingCoordinator<LeaseChecks::Li
   void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
                absl::Time deadline, Done<Reply> done) {
     constexpr bool is_operators = std::is_same_v<Request, GetStatusRequest> ||
-                                  std::is_same_v<Request, AskForCheckpointRequest>;
+                                  std::is_same_v<Request, AskForCheckpointRequest> ||
+                                  std::is_same_v<Request, SetWorkersRequest> ||
+                                  std::is_same_v<Request, DrainRequest> ||
+                                  std::is_same_v<Request, StopRequest>;
     if constexpr (!is_operators) {
       checks_->heard_[request.header().member()] = clock_();
     }

@@ -105,6 +105,24 @@ TEST(SimulationTest, WorkersMayDieAndComeBack) {
   });
 }
 
+TEST(SimulationTest, WorkersAreAddedAndSentAway) {
+  const std::string cluster = "workers: 4 shards: 3 min_workers: 1";
+  const std::vector<JobConfig> jobs = {Job("epochs: 6", cluster),
+                                       Job("epochs: 6", cluster, "reduction: MEAN", "clip_norm: 4"),
+                                       Job("epochs: 6", cluster, "reduction: SUM backup: 1")};
+  RunSeeds(
+      [&](uint64_t seed) {
+        JobSimulation::Options options = WithNetworkFaults(jobs[seed % jobs.size()]);
+        options.scalings = 6;
+        // Half of them only with this: then nobody counts as lost, and nothing is done again.
+        if (seed % 4 >= 2) LoseWorkers(options);
+        if (seed % 4 == 3) LoseShards(options, 1);
+        options.all_evaluations_whole = seed % 4 < 2 && seed % jobs.size() != 2;
+        return options;
+      },
+      {"scaled up", "scaled down", "one drained", "sent away"});
+}
+
 TEST(SimulationTest, ShardsMayDieAndAllGoBack) {
   const std::string elastic = "workers: 4 shards: 3 min_workers: 1";
   const std::vector<JobConfig> jobs = {

@@ -42,7 +42,11 @@ class Submitted:
             shutil.copytree("deploy/slurm", tree / "deploy/slurm")
             (tree / "out").mkdir()
             (tree / "out/bin").symlink_to(BIN)
-        self.said = CLUSTER.run(str(tree / "deploy/slurm/submit"), str(job), "--out", str(self.out), *arguments).stdout
+        self.submit = str(tree / "deploy/slurm/submit")
+        self.said = CLUSTER.run(self.submit, *([str(job)] if job else []), "--out", str(self.out), *arguments).stdout
+        self.read_ids()
+
+    def read_ids(self):
         self.ids = (self.out / "slurm/jobs").read_text().split() if (self.out / "slurm/jobs").exists() else []
 
     def status(self):
@@ -125,6 +129,14 @@ def submit_says_what_it_does(where, runs):
     assert CLUSTER.queue() == []
     bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), str(job), "--set", "data.batch=0", check=False)
     assert bad.returncode == 2 and "data.batch" in bad.stderr, bad
+    # More workers for what runs there.
+    more = Submitted(None, where, "--workers=2", "--dry-run", "--", "--comment=x", out=dry.out).said.splitlines()
+    assert len(more) == 1 and "--array=0-1" in more[0] and "--cpus-per-task=2" in more[0] and "--time=30" in more[0], more
+    assert "worker-more-%A_%a.log" in more[0] and more[0].split()[-2].endswith("/slurm/worker") and more[0].split()[-1] == str(dry.out), more
+    for wrong, why in ((["--workers=2"], "--workers=N"), (["--workers=two", "--out", str(dry.out)], "--workers=N"),
+                       (["--workers=2", "--out", str(where)], "holds no job")):
+        bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), *wrong, check=False)
+        assert bad.returncode == 2 and why in bad.stderr, bad
 
 
 def a_job_trains_to_its_end(where, runs):
@@ -262,6 +274,33 @@ def scancel_leaves_nothing(where, runs):
     print(f"all was over {took:.1f} s after scancel")
 
 
+def more_workers_and_a_stop(where, runs):
+    job = job_file(where, epochs=100000)
+    job.write_text(job.read_text().replace("deterministic: true lost_worker: WAIT", ""))
+    run = Submitted(job, where)
+    runs.append(run)
+    run.wait_for_step(15)
+    operator = [str(BIN / "parley")]
+    at = f"--coordinator=file:{run.out}/coordinator.address"
+    said = CLUSTER.run(*operator, "scale", "workers", "3", at).stdout
+    command = re.search(r"deploy/slurm/submit (.*)", said).group(1).split()
+    CLUSTER.run(run.submit, *command)
+    run.read_ids()
+    wait_for("three workers", lambda: "contributors=3" in run.logs()["coordinator"], 60)
+    CLUSTER.run(*operator, "scale", "workers", "2", at)
+    wait_for("two workers", lambda: "contributors=2" in run.logs()["coordinator"].split("contributors=3", 1)[1], 60)
+    folder = CLUSTER.run(*operator, "stop", "--wait", at).stdout.strip()
+    assert (pathlib.Path(folder) / "manifest.json").exists(), folder
+    codes = run.wait(60)
+    assert sorted(codes.values()) == [0, 75, 75, 75, 75, 75], codes
+    assert all("queued again" not in log for log in run.logs().values())
+    # The same job again goes on from there.
+    again = Submitted(run.out / "job.textproto", where, out=run.out)
+    runs.append(again)
+    again.wait_for_step(int(folder.rsplit("-", 1)[1]) + 5)
+    assert not (run.out / "stopped").exists()
+
+
 def slurmctld_is_away(where, runs):
     run = Submitted(job_file(where), where)
     runs.append(run)
@@ -285,7 +324,8 @@ if __name__ == "__main__":
         short = [
             submit_says_what_it_does, a_job_trains_to_its_end, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
             an_urgent_job_preempts_some, *(lost_node(role) for role in ("worker", "shard", "coordinator")), lost_node("stage", PIPELINE),
-            scancel_leaves_nothing, slurmctld_is_away,
+            scancel_leaves_nothing,
+            more_workers_and_a_stop, slurmctld_is_away,
         ]
         long = [the_shipped_job_trains_to_its_accuracy, *(unplugged_node(role) for role in ("worker", "shard", "coordinator"))]
         named = [test for test in short + long if test.__name__ in sys.argv[1:]]

@@ -47,8 +47,10 @@ class FakeSession final : public Session {
   std::function<void(uint64_t step)> on_complete;
   // The version to which the job goes back while this worker finishes for the first time.
   std::optional<uint64_t> goes_back_to;
+  bool sent_away = false;  // as drained
 
   uint32_t ordinal() const override { return 0; }
+  bool drained() const override { return sent_away; }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
   absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> /*model*/,

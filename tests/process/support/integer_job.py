@@ -18,7 +18,7 @@ seed: 3
 model {{ own {{}} }}
 data {{ own {{}} batch: {batch} }}
 optimizer {{ sgd {{ rate: 1 }} }}
-consistency {{ sync {{ reduction: SUM }} }}
+consistency {{ {consistency} }}
 cluster {{ workers: {workers} shards: {shards} min_workers: {min_workers} group: {group} }}
 liveness: "{liveness}"
 epochs: {epochs}
@@ -33,7 +33,7 @@ class IntegerJob:
     """One job. `proxy`: a FaultProxy through which all processes reach each other. `transport`: of tensors; TRANSPORTS."""
 
     def __init__(self, where, workers=2, shards=2, min_workers=None, epochs=10, samples=240, batch=10, liveness="10s",
-                 pause="0s", elements="300000,1000,7", window=None, proxy=None, transport="local", group=1, extra=""):
+                 pause="0s", elements="300000,1000,7", window=None, proxy=None, transport="local", group=1, extra="", consistency="sync { reduction: SUM }"):
         self.out = pathlib.Path(where) / "out"
         self.logs_folder = pathlib.Path(where) / "logs"
         self.logs_folder.mkdir(parents=True)
@@ -41,7 +41,7 @@ class IntegerJob:
         # Many run on one machine, where a coordinator may come to have the port that another's has had.
         name = f"integers-{os.getpid()}-{time.monotonic_ns()}"
         self.job.write_text(JOB.format(name=name, workers=workers, shards=shards, min_workers=min_workers or workers, epochs=epochs,
-                                       batch=batch, liveness=liveness, group=group, extra=extra))
+                                       batch=batch, liveness=liveness, group=group, extra=extra, consistency=consistency))
         self.epochs, self.samples, self.proxy = epochs, samples, proxy
         self.elements = [int(n) for n in elements.split(",")]
         self.worker_flags = [f"--samples={samples}", f"--pause={pause}", f"--elements={elements}"]
