@@ -153,9 +153,9 @@ class CoordinatorCore {
   const std::optional<FirstCause>& cause() const { return cause_; }
 
   // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
-  // for `liveness`, and somebody was heard of in that time; or for so long after that): the process
-  // may go. Where it hears nobody of those that have not left, it waits for `autonomy` more. One
-  // whose job was told to end goes soon after preemption_grace.
+  // for `liveness`, and somebody has been told in that time; or for so long after that): the
+  // process may go. Where it hears nobody of those that have not left, it waits for `autonomy`
+  // more. One whose job was told to end goes soon after preemption_grace.
   bool MayExit(absl::Time now) const;
 
   // Rises when the set of members changes: targets.json is to be written anew.
@@ -357,7 +357,8 @@ class CoordinatorCore {
   absl::Time last_event_ = absl::InfinitePast();  // something of what the job waits for has come
   absl::Time training_since_ = absl::InfiniteFuture();
   absl::Time ended_at_ = absl::InfiniteFuture();
-  absl::Time heard_after_end_ = absl::InfiniteFuture();  // when any member was first
+  // When it was first known that somebody knows of the end: it has left since, or still calls.
+  absl::Time told_after_end_ = absl::InfiniteFuture();
   std::vector<FileWork> file_work_;
 };
 

@@ -1,4 +1,5 @@
 // The calls of members, one method each.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -237,6 +238,7 @@ absl::StatusOr<LeaveReply> CoordinatorCore::Leave(const LeaveRequest& request, a
     return LeaveReply();
   }
   if (!(*caller)->left) Change();
+  if (life_.ended()) told_after_end_ = std::min(told_after_end_, now);
   if (IsApart(**caller)) {
     members_.Release(**caller);
   } else {

@@ -347,6 +347,19 @@ TEST(CoordinatorFailureTest, OneThatIsCutOffWaitsToTellTheCause) {
   EXPECT_TRUE(job.core.MayExit(job.now)) << "the others could have come too";
 }
 
+TEST(CoordinatorFailureTest, WhatCameFromAMemberThatIsCutOffSinceIsNoSignThatItWasTold) {
+  CoordinatorFixture job(Autonomous());
+  FailCutOff(job);
+  // It was on its way; the answer is lost.
+  ASSERT_TRUE(job.Heartbeat(*job.shards[0]).ok());
+  job.Pass(absl::Seconds(20));
+  EXPECT_FALSE(job.core.MayExit(job.now));
+  job.shards[0]->alive = true;
+  ASSERT_TRUE(job.Leave(*job.shards[0]).ok());
+  job.Pass(absl::Seconds(11));
+  EXPECT_TRUE(job.core.MayExit(job.now));
+}
+
 TEST(CoordinatorFailureTest, OneThatIsCutOffWaitsNoLongerThanMembersGoOnAlone) {
   CoordinatorFixture job(Autonomous());
   FailCutOff(job);

@@ -35,9 +35,10 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
     EndSlowCheckpoint(now);
     AskIfDue(now);
   }
-  if (life_.ended() && heard_after_end_ == absl::InfiniteFuture() &&
-      members_.HeardSince(ended_at_)) {
-    heard_after_end_ = now;
+  // Who is heard of right after the end may have sent that before, and be cut off from the answer.
+  if (life_.ended() && told_after_end_ == absl::InfiniteFuture() &&
+      members_.HeardSince(ended_at_ + options_.liveness / 2)) {
+    told_after_end_ = now;
   }
   TellWatchers(replies);
   watchers_.Expire(now, replies);
@@ -102,8 +103,8 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
     // A member that is silent now may be dead. But where no member at all is heard of, it is this
     // coordinator that is cut off, and nobody knows the cause; they have as long to ask when they
     // can.
-    const bool at_once = heard_after_end_ - ended_at_ <= options_.liveness / 2;
-    if (at_once || now - heard_after_end_ >= options_.liveness) return true;
+    const bool at_once = told_after_end_ - ended_at_ <= options_.liveness / 2;
+    if (at_once || now - told_after_end_ >= options_.liveness) return true;
   }
   if (!members_.AllGone(now)) return false;
   // Those that are silent may be cut off with this coordinator. They go on without it for so long,

@@ -80,6 +80,7 @@ TEST(ClockedSimulationTest, TheCoordinatorMayDieAndComeBack) {
         JobSimulation::Options options = WithCoordinatorFaults(seed % 2 == 0 ? bounded : async);
         options.kills = 1;
         if (seed % 3 == 0) LoseAShard(options);
+        if (seed % 2 == 0) options.scalings = 2;
         return options;
       },
       CoordinatorFaults());

@@ -99,6 +99,13 @@ bool JobSimulation::CameTooLate(std::string_view end) {
     ++happened_["was not taken in"];
     return true;
   }
+  // The operator has started more than are missing: while there was no coordinator nobody knew of
+  // those that were on their way. Where no place can become free they are told at once.
+  if (CoordinatorsMayGo() && options_.scalings > 0 &&
+      end.find("members of this role already") != std::string_view::npos) {
+    ++happened_["was one too many"];
+    return true;
+  }
   // A coordinator has gone in order: nobody has taken it in, or, where it was stopped or cut off
   // for longer than its lease, nobody can tell it how the job ended. (One that was started since
   // then has begun another job: who joins that one waits in vain.)

@@ -133,18 +133,24 @@ JobSimulation::Options WithCoordinatorFaults(const JobConfig& job) {
 }
 
 std::vector<std::string> CoordinatorFaults() {
-  return {"coordinator killed",
-          "its machine crashed",
-          "coordinator restarted at its address",
-          "coordinator restarted elsewhere",
-          "coordinator stopped",
-          "another coordinator started",
-          "coordinator cut off",
-          "disk failed",
-          "evaluated without a coordinator",
-          "took over",
-          "lost the rule",
-          "was refused"};
+  return {
+      "coordinator killed",
+      "its machine crashed",
+      "coordinator restarted at its address",
+      "coordinator restarted elsewhere",
+      "coordinator stopped",
+      "another coordinator started",
+      "coordinator cut off",
+      "disk failed",
+      "evaluated without a coordinator",
+      "took over",
+      "lost the rule",
+      "was refused",
+      // In half of the jobs an operator wants other numbers of workers meanwhile.
+      "scaled up",
+      "scaled down",
+      "sent away",
+  };
 }
 
 }  // namespace parley

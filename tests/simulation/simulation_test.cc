@@ -153,6 +153,11 @@ TEST(SimulationTest, TheCoordinatorMayDieAndComeBack) {
         JobSimulation::Options options = WithCoordinatorFaults(job);
         if (job.cluster().min_workers() == 1) options.kills = 1;
         if (seed % 3 == 0) LoseShards(options, 1);
+        if (seed % 2 == 0) {
+          options.scalings = 2;
+          // Of more workers' samples there are fewer steps.
+          if (options.job.has_epochs()) options.job.set_epochs(6);
+        }
         // A checkpoint that cannot be written ends the job.
         if (job.checkpoint().at_end()) options.disk_faults = 0;
         return options;
