@@ -17,9 +17,10 @@ inline constexpr int kMaxMessageBytes = 64 << 20;
 // Where a call says the job's token.
 inline constexpr char kTokenHeader[] = "parley-token";
 
-// A channel of its own (no connection shared with others of this process) to host:port. Reconnects
-// at least once a second, so that a peer that comes back is found. With TLS, as `credentials` say,
-// the peer has to show the job's certificate too.
+// A channel of its own (no connection shared with others of this process) to host:port. Where
+// it cannot connect it tries again at least once a second, so that a peer that comes back is found;
+// one that takes a connection and says nothing it gives two seconds. With TLS, as `credentials`
+// say, the peer has to show the job's certificate too.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const SharedCredentials& credentials);
 

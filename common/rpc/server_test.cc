@@ -7,6 +7,8 @@
 #include <string>
 
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/direct/tcp_socket.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/reply.h"
 #include "common/rpc/status.h"
@@ -72,6 +74,21 @@ TEST(Status, NamesThePeerWhereNobodyListens) {
       FromGrpc(stub->Leave(&context, LeaveRequest(), &reply), "127.0.0.1:1");
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_NE(status.message().find("127.0.0.1:1"), absl::string_view::npos);
+}
+
+TEST(Channel, WaitsForAPeerThatTakesConnectionsSlowly) {
+  const auto listener = ListenTcp("127.0.0.1");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const auto stub =
+      Coordinator::NewStub(MakeChannel("127.0.0.1:" + std::to_string(listener->port), nullptr));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(1500)));
+  LeaveReply reply;
+  EXPECT_FALSE(stub->Leave(&context, LeaveRequest(), &reply).ok());
+  int connections = 0;
+  while (AcceptTcp(listener->fd).ok()) ++connections;
+  EXPECT_EQ(connections, 1) << "whoever gives up soon only comes again";
 }
 
 }  // namespace

@@ -93,7 +93,8 @@ class CoordinatorCore {
                                            Replies& replies);
   // Parks until there is a revision newer than seen_revision, or until time.deadline. A member has
   // one parked call: a second one answers the first.
-  void Watch(const WatchRequest& request, CallTime time, Replies& replies, Done<WatchReply> done);
+  void Watch(const WatchRequest& request, CallTime time, Replies& replies,
+             Done<SharedWatchReply> done);
   absl::StatusOr<RegisterModelReply> RegisterModel(const RegisterModelRequest& request,
                                                    absl::Time now, Replies& replies);
   absl::StatusOr<ReportReadyReply> ReportReady(const ReportReadyRequest& request, absl::Time now,
@@ -293,7 +294,9 @@ class CoordinatorCore {
 
   // Answers parked calls if the revision is newer than the one they were told.
   void TellWatchers(Replies& replies);
-  WatchReply State() const;
+  // Made once for all who ask before anything changes.
+  SharedWatchReply State();
+  WatchReply MakeState() const;
   // Of what the present phase waits for.
   struct Missing {
     std::vector<std::string> who;            // for people
@@ -349,6 +352,8 @@ class CoordinatorCore {
   uint64_t revision_ = 1;
   uint64_t told_revision_ = 1;
   uint64_t durable_revision_ = 0;
+  SharedWatchReply state_;  // as it was at state_at_: revision_, durable_revision_
+  std::pair<uint64_t, uint64_t> state_at_;
   uint64_t job_epoch_ = 1;
   absl::Time last_tick_ = absl::InfinitePast();
   // After a pause of the coordinator itself, or of all it hears; or when it took over.

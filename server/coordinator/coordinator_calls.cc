@@ -68,14 +68,12 @@ absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest
 }
 
 void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies& replies,
-                            Done<WatchReply> done) {
+                            Done<SharedWatchReply> done) {
   auto caller = Admit(request.header(), Scope::kCaller, time.now);
   if (!caller.ok()) {
-    replies.Add<WatchReply>(std::move(done), caller.status());
+    replies.Add<SharedWatchReply>(std::move(done), caller.status());
   } else if (request.seen_revision() != revision_ || time.deadline <= time.now || closed_) {
-    WatchReply state = State();
-    state.set_drained((*caller)->drained);
-    replies.Add<WatchReply>(std::move(done), std::move(state));
+    replies.Add<SharedWatchReply>(std::move(done), (*caller)->drained ? ToGo(*State()) : State());
   } else {
     watchers_.Park((*caller)->member.id(), request.seen_revision(), time.deadline, std::move(done),
                    replies);

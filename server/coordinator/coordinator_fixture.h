@@ -135,10 +135,11 @@ class CoordinatorFixture {
     request.set_seen_revision(process.seen_revision);
     process.watched.reset();
     Replies replies;
-    core.Watch(request, {now, now + timeout}, replies, [&](absl::StatusOr<WatchReply> reply) {
-      if (reply.ok()) process.seen_revision = reply->revision();
+    core.Watch(request, {now, now + timeout}, replies, [&](absl::StatusOr<SharedWatchReply> reply) {
       process.watched_at = now;
-      process.watched = std::move(reply);
+      if (!reply.ok()) return void(process.watched.emplace(reply.status()));
+      process.seen_revision = (*reply)->revision();
+      process.watched.emplace(**reply);
     });
   }
 

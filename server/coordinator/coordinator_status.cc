@@ -1,4 +1,5 @@
 // What the coordinator tells: to members (Watch) and to operators (GetStatus).
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,16 @@
 
 namespace parley {
 
-WatchReply CoordinatorCore::State() const {
+SharedWatchReply CoordinatorCore::State() {
+  const std::pair<uint64_t, uint64_t> at = {revision_, durable_revision_};
+  if (state_ == nullptr || state_at_ != at) {
+    state_ = std::make_shared<const WatchReply>(MakeState());
+    state_at_ = at;
+  }
+  return state_;
+}
+
+WatchReply CoordinatorCore::MakeState() const {
   WatchReply state;
   state.set_revision(revision_);
   state.set_generation(generation_);

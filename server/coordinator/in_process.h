@@ -33,6 +33,7 @@ class InProcessCoordinator final : public CoordinatorClient {
   void Join(const JoinRequest&, absl::Time deadline, Done<JoinReply>) override;
   void Heartbeat(const HeartbeatRequest&, absl::Time deadline, Done<HeartbeatReply>) override;
   void Watch(const WatchRequest&, absl::Time deadline, Done<WatchReply>) override;
+  void WatchShared(const WatchRequest&, absl::Time deadline, Done<SharedState>) override;
   void RegisterModel(const RegisterModelRequest&, absl::Time deadline,
                      Done<RegisterModelReply>) override;
   void ReportReady(const ReportReadyRequest&, absl::Time deadline, Done<ReportReadyReply>) override;

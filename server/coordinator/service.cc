@@ -1,8 +1,12 @@
 #include "server/coordinator/service.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "common/rpc/reply.h"
+#include "common/rpc/status.h"
+#include "common/rpc/tensor_wire.h"
 
 namespace parley {
 
@@ -22,14 +26,35 @@ grpc::ServerUnaryReactor* CoordinatorService::Heartbeat(grpc::CallbackServerCont
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::Watch(grpc::CallbackServerContext* context,
-                                                    const WatchRequest* request,
-                                                    WatchReply* reply) {
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  WatchRequest watch;
+  std::vector<TensorSlice> none;
+  if (absl::Status status = DecodeTensors(*request, kNoSlices, watch, none); !status.ok()) {
+    reactor->Finish(ToGrpc(status));
+    return reactor;
+  }
   // A tenth of its time before the caller gives up, so that an unchanged state still reaches it.
   const CallTime time = TimeOf(*context, longest_park_);
   const absl::Time park_until = time.now + (time.deadline - time.now) * 9 / 10;
-  coordinator_.Watch(*request, park_until, Answer(reactor, reply));
+  coordinator_.WatchShared(
+      watch, park_until,
+      [this, reactor, reply](const absl::StatusOr<CoordinatorClient::SharedState>& state) {
+        if (state.ok()) *reply = Encoded(*state);
+        reactor->Finish(ToGrpc(state.status()));
+      });
   return reactor;
+}
+
+grpc::ByteBuffer CoordinatorService::Encoded(const CoordinatorClient::SharedState& state) {
+  if (!state->has_view()) return EncodeMessage(*state);
+  absl::MutexLock lock(&mu_);
+  if (encoded_state_ != state) {
+    encoded_ = EncodeMessage(*state);
+    encoded_state_ = state;
+  }
+  return encoded_;
 }
 
 grpc::ServerUnaryReactor* CoordinatorService::RegisterModel(grpc::CallbackServerContext* context,

@@ -4,25 +4,34 @@
 
 namespace parley {
 
-WatchReply Watchers::NothingNew(const Parked& parked) const {
-  WatchReply reply;
-  reply.set_revision(parked.seen);
-  reply.set_generation(generation_);
+SharedWatchReply ToGo(const WatchReply& state) {
+  const auto told = std::make_shared<WatchReply>(state);
+  told->set_drained(true);
+  return told;
+}
+
+SharedWatchReply Watchers::NothingNew(const Parked& parked) const {
+  const auto reply = std::make_shared<WatchReply>();
+  reply->set_revision(parked.seen);
+  reply->set_generation(generation_);
   return reply;
 }
 
-void Watchers::Park(uint64_t member, uint64_t seen, absl::Time deadline, Done<WatchReply> done,
-                    Replies& replies) {
+void Watchers::Park(uint64_t member, uint64_t seen, absl::Time deadline,
+                    Done<SharedWatchReply> done, Replies& replies) {
   const auto [parked, added] = parked_.try_emplace(member);
-  if (!added) replies.Add<WatchReply>(std::move(parked->second.done), NothingNew(parked->second));
+  if (!added)
+    replies.Add<SharedWatchReply>(std::move(parked->second.done), NothingNew(parked->second));
   parked->second = {seen, deadline, std::move(done)};
 }
 
-void Watchers::Tell(const WatchReply& state, const std::set<uint64_t>& drained, Replies& replies) {
+void Watchers::Tell(const SharedWatchReply& state, const std::set<uint64_t>& drained,
+                    Replies& replies) {
+  SharedWatchReply to_go;
   for (auto& [member, parked] : parked_) {
-    WatchReply told = state;
-    told.set_drained(drained.count(member) != 0);
-    replies.Add<WatchReply>(std::move(parked.done), std::move(told));
+    const bool goes = drained.count(member) != 0;
+    if (goes && to_go == nullptr) to_go = ToGo(*state);
+    replies.Add<SharedWatchReply>(std::move(parked.done), goes ? to_go : state);
   }
   parked_.clear();
 }
@@ -33,7 +42,7 @@ void Watchers::Expire(absl::Time now, Replies& replies) {
       ++it;
       continue;
     }
-    replies.Add<WatchReply>(std::move(it->second.done), NothingNew(it->second));
+    replies.Add<SharedWatchReply>(std::move(it->second.done), NothingNew(it->second));
     it = parked_.erase(it);
   }
 }
@@ -41,7 +50,7 @@ void Watchers::Expire(absl::Time now, Replies& replies) {
 void Watchers::Refuse(uint64_t member, const absl::Status& status, Replies& replies) {
   const auto found = parked_.find(member);
   if (found == parked_.end()) return;
-  replies.Add<WatchReply>(std::move(found->second.done), status);
+  replies.Add<SharedWatchReply>(std::move(found->second.done), status);
   parked_.erase(found);
 }
 
