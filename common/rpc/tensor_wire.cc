@@ -55,6 +55,12 @@ uint32_t ReadTag(CodedInputStream& in) {
   return in.CurrentPosition() - begin > 5 ? 0 : tag;
 }
 
+// A length; false where there is none. Here too protobuf's own parser takes at most 5 bytes.
+bool ReadLength(CodedInputStream& in, int& length) {
+  const int begin = in.CurrentPosition();
+  return in.ReadVarintSizeAsInt(&length) && in.CurrentPosition() - begin <= 5;
+}
+
 // Skips a field, or copies it to `rest`. Of a length above 32 bits protobuf's own function
 // (WireFormatLite::SkipField) takes the lower ones, where its parser refuses the message.
 bool SkipField(CodedInputStream& in, uint32_t tag, CodedOutputStream* rest) {
@@ -62,7 +68,7 @@ bool SkipField(CodedInputStream& in, uint32_t tag, CodedOutputStream* rest) {
   switch (WireFormatLite::GetTagWireType(tag)) {
     case WireFormatLite::WIRETYPE_LENGTH_DELIMITED: {
       int size = 0;
-      if (!in.ReadVarintSizeAsInt(&size)) return false;
+      if (!ReadLength(in, size)) return false;
       if (rest == nullptr) return in.Skip(size);
       std::string bytes;
       if (!in.ReadString(&bytes, size)) return false;
@@ -119,7 +125,7 @@ bool ReadSlice(CodedInputStream& in, TensorSlice& slice) {
     } else if (field == SliceData::kDataFieldNumber &&
                type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       int size = 0;
-      if (!in.ReadVarintSizeAsInt(&size) || size > in.BytesUntilLimit() ||
+      if (!ReadLength(in, size) || size > in.BytesUntilLimit() ||
           !View(in, static_cast<size_t>(size), slice.bytes)) {
         return false;
       }
@@ -143,7 +149,7 @@ bool Decode(CodedInputStream& in, uint32_t slices_field, std::string& head,
       continue;
     }
     int size = 0;
-    if (!in.ReadVarintSizeAsInt(&size) || !in.IncrementRecursionDepth()) return false;
+    if (!ReadLength(in, size) || !in.IncrementRecursionDepth()) return false;
     const auto outer = in.PushLimit(size);
     slices.emplace_back();
     if (!ReadSlice(in, slices.back())) return false;
