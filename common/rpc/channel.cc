@@ -17,6 +17,11 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   // members come at once, with TLS, takes that long for the last of them.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  // A connection whose peer was cut off looks whole until TCP sends again, after the cut as long as
+  // the cut was. One that says nothing for so long while a call waits is given up, as a direct one.
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   // A proxy of the login node is nothing for calls within a job.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   if (credentials == nullptr || !credentials->tls()) {

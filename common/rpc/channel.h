@@ -19,8 +19,9 @@ inline constexpr char kTokenHeader[] = "parley-token";
 
 // A channel of its own (no connection shared with others of this process) to host:port. Where
 // it cannot connect it tries again at least once a second, so that a peer that comes back is found;
-// one that takes a connection and says nothing it gives two seconds. With TLS, as `credentials`
-// say, the peer has to show the job's certificate too.
+// one that takes a connection and says nothing it gives two seconds. A connection on which a call
+// waits and nothing comes for 15 seconds, not even an answer to a ping, is given up. With TLS, as
+// `credentials` say, the peer has to show the job's certificate too.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const SharedCredentials& credentials);
 

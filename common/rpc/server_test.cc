@@ -2,9 +2,11 @@
 
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <future>
 #include <string>
+#include <thread>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -89,6 +91,59 @@ TEST(Channel, WaitsForAPeerThatTakesConnectionsSlowly) {
   int connections = 0;
   while (AcceptTcp(listener->fd).ok()) ++connections;
   EXPECT_EQ(connections, 1) << "whoever gives up soon only comes again";
+}
+
+TEST(Channel, GivesUpAConnectionThatHasGoneSilent) {
+  const auto listener = ListenTcp("127.0.0.1");
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  std::thread peer([&] {
+    absl::StatusOr<FileDescriptor> connection = AcceptTcp(listener->fd);
+    for (int i = 0; i < 500 && !connection.ok(); ++i) {
+      absl::SleepFor(absl::Milliseconds(10));
+      connection = AcceptTcp(listener->fd);
+    }
+    ASSERT_TRUE(connection.ok()) << connection.status();
+    // It has said hello (empty settings), and is cut off: what comes is taken and not answered.
+    const char settings[] = {0, 0, 0, 4, 0, 0, 0, 0, 0};
+    ASSERT_EQ(send(connection->get(), settings, sizeof(settings), 0), 9);
+    char byte = 0;
+    ssize_t got = 1;
+    for (int i = 0; i < 4000 && got != 0; ++i) {
+      got = recv(connection->get(), &byte, 1, 0);
+      if (got < 0) absl::SleepFor(absl::Milliseconds(10));
+    }
+  });
+  const auto stub =
+      Coordinator::NewStub(MakeChannel("127.0.0.1:" + std::to_string(listener->port), nullptr));
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
+  LeaveReply reply;
+  EXPECT_EQ(stub->Leave(&context, LeaveRequest(), &reply).error_code(),
+            grpc::StatusCode::UNAVAILABLE);
+  peer.join();
+}
+
+TEST(Channel, StaysWithAPeerThatTakesLong) {
+  class Slow final : public Coordinator::CallbackService {
+   public:
+    grpc::ServerUnaryReactor* Leave(grpc::CallbackServerContext* context, const LeaveRequest*,
+                                    LeaveReply*) override {
+      later_ = std::thread([reactor = context->DefaultReactor()] {
+        absl::SleepFor(absl::Seconds(25));
+        reactor->Finish(grpc::Status::OK);
+      });
+      return context->DefaultReactor();
+    }
+    std::thread later_;
+  } service;
+  const auto server = RpcServer::Start("127.0.0.1:0", {&service}, nullptr);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto stub = Coordinator::NewStub(MakeChannel((*server)->address(), nullptr));
+  grpc::ClientContext context;
+  LeaveReply reply;
+  const grpc::Status status = stub->Leave(&context, LeaveRequest(), &reply);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  service.later_.join();
 }
 
 }  // namespace
