@@ -39,7 +39,9 @@ class PipelineCompute final : public Compute {
   explicit PipelineCompute(const Parts& parts);
 
   absl::Status Attach() override;
-  size_t steps_ahead() const override { return batches_.steps_ahead() + fed_ahead(); }
+  size_t steps_ahead() const override {
+    return batches_.steps_ahead() + fed_ahead() + fed_together() - 1;
+  }
   void Expect(const std::vector<StepPlan>& plans) override;
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
   absl::Status Pull(bool /*ahead*/) override { return parts_.session.Pull(); }
@@ -64,6 +66,8 @@ class PipelineCompute final : public Compute {
   absl::Status Begin(const StepPlan& plan);
   // How many steps ahead of the one that is waited for the stages get data.
   size_t fed_ahead() const;
+  // Of how many steps the data go to the stages in one go.
+  size_t fed_together() const;
   // Until all stages have done their part: the sum of losses.
   absl::StatusOr<double> RunStep(const StepPlan& plan);
   absl::Status FeedStep(size_t step);
