@@ -53,10 +53,18 @@ JobSimulation::JobSimulation(Options options)
   (void)files_.SyncDirectory("/");
   StartCoordinator("coordinator started");
   for (uint32_t i = 0; i < options_.job.cluster().shards(); ++i) {
-    StartShard(absl::StrCat("shard-", i), 1000 + static_cast<int>(i));
+    Begin([this, i] { StartShard(absl::StrCat("shard-", i), 1000 + static_cast<int>(i)); });
   }
-  for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) StartWorker(static_cast<int>(i));
+  for (uint32_t i = 0; i < options_.job.cluster().workers(); ++i) {
+    Begin([this, i] { StartWorker(static_cast<int>(i)); });
+  }
   PlanFaults();
+}
+
+void JobSimulation::Begin(std::function<void()> start) {
+  if (options_.start_within == absl::ZeroDuration()) return start();
+  world_.At(world_.now() + world_.Between(absl::ZeroDuration(), options_.start_within),
+            std::move(start));
 }
 
 JobSimulation::~JobSimulation() {

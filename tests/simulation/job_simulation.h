@@ -48,6 +48,8 @@ class JobSimulation {
     uint64_t samples = 120;
     uint64_t test_samples = 10;
     NetworkFaults network;
+    absl::Duration start_within =
+        absl::ZeroDuration();  // shards and workers come one after the other
     absl::Duration compute = absl::Milliseconds(300);  // of a worker in a step, at most
     // Of the first worker, at most; and at least half of it. Zero: as the others.
     absl::Duration slow_compute = absl::ZeroDuration();
@@ -120,6 +122,8 @@ class JobSimulation {
     absl::Status end = absl::UnknownError("still at work");
   };
 
+  // Starts one of those that the job has from the beginning, when its time comes.
+  void Begin(std::function<void()> start);
   std::shared_ptr<Process> MakeProcess(const std::string& name, int port);
   // how: for happened_; "coordinator restarted at its address" means what it says.
   void StartCoordinator(const std::string& how);

@@ -63,7 +63,7 @@ TEST(ScaleSimulationTest, TheCoordinatorHasNoPartInAStep) {
   EXPECT_LE(load.Of("HeartbeatRequest").calls, members * (1 + heartbeats));
 }
 
-TEST(ScaleSimulationTest, LosesWorkersAndItsCoordinator) {
+TEST(ScaleSimulationTest, ComesInTenSecondsAndLosesWorkersAndItsCoordinator) {
   CoordinatorLoad load;
   JobSimulation::Options options = Large();
   options.job.set_autonomy("180s");
@@ -72,6 +72,7 @@ TEST(ScaleSimulationTest, LosesWorkersAndItsCoordinator) {
   options.network.duplicate = 0.0001;
   options.network.slow = 0.0001;
   options.clock_drift = 0.01;
+  options.start_within = absl::Seconds(10);
   options.kills = 5;
   options.stops = 5;
   options.coordinator_kills = 1;
