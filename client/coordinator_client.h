@@ -1,10 +1,8 @@
 #ifndef PARLEY_CLIENT_COORDINATOR_CLIENT_H_
 #define PARLEY_CLIENT_COORDINATOR_CLIENT_H_
 
-#include <memory>
-#include <utility>
-
 #include "absl/time/time.h"
+#include "common/job_state.h"
 #include "common/replies.h"
 #include "proto/coordinator.pb.h"
 
@@ -15,23 +13,11 @@ namespace parley {
 // `done` runs on a thread of the implementation and must not block.
 class CoordinatorClient {
  public:
-  // A state of the job, which with a thousand members has a hundred kilobytes.
-  using SharedState = std::shared_ptr<const WatchReply>;
-
   virtual ~CoordinatorClient() = default;
 
   virtual void Join(const JoinRequest&, absl::Time deadline, Done<JoinReply>) = 0;
   virtual void Heartbeat(const HeartbeatRequest&, absl::Time deadline, Done<HeartbeatReply>) = 0;
-  virtual void Watch(const WatchRequest&, absl::Time deadline, Done<WatchReply>) = 0;
-  // The same, for one who passes the answers on: where the coordinator is in this process, all that
-  // wait for one state get the same object.
-  virtual void WatchShared(const WatchRequest& request, absl::Time deadline,
-                           Done<SharedState> done) {
-    Watch(request, deadline, [done = std::move(done)](absl::StatusOr<WatchReply> reply) {
-      if (!reply.ok()) return done(reply.status());
-      done(std::make_shared<const WatchReply>(*std::move(reply)));
-    });
-  }
+  virtual void Watch(const WatchRequest&, absl::Time deadline, Done<SharedJobState>) = 0;
   virtual void RegisterModel(const RegisterModelRequest&, absl::Time deadline,
                              Done<RegisterModelReply>) = 0;
   virtual void ReportReady(const ReportReadyRequest&, absl::Time deadline,

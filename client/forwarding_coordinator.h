@@ -20,15 +20,15 @@ using CoordinatorMethod = void (CoordinatorClient::*)(const Request&, absl::Time
 template <class Derived>
 class ForwardingCoordinator : public CoordinatorClient {
  public:
-#define PARLEY_FORWARD(Method)                                                               \
-  void Method(const Method##Request& request, absl::Time deadline, Done<Method##Reply> done) \
-      override {                                                                             \
-    static_cast<Derived*>(this)->Forward(&CoordinatorClient::Method, request, deadline,      \
-                                         std::move(done));                                   \
+#define PARLEY_FORWARD_WITH(Method, Reply)                                                      \
+  void Method(const Method##Request& request, absl::Time deadline, Done<Reply> done) override { \
+    static_cast<Derived*>(this)->Forward(&CoordinatorClient::Method, request, deadline,         \
+                                         std::move(done));                                      \
   }
+#define PARLEY_FORWARD(Method) PARLEY_FORWARD_WITH(Method, Method##Reply)
   PARLEY_FORWARD(Join)
   PARLEY_FORWARD(Heartbeat)
-  PARLEY_FORWARD(Watch)
+  PARLEY_FORWARD_WITH(Watch, SharedJobState)
   PARLEY_FORWARD(RegisterModel)
   PARLEY_FORWARD(ReportReady)
   PARLEY_FORWARD(ReportVerdicts)
@@ -43,6 +43,7 @@ class ForwardingCoordinator : public CoordinatorClient {
   PARLEY_FORWARD(Drain)
   PARLEY_FORWARD(Stop)
 #undef PARLEY_FORWARD
+#undef PARLEY_FORWARD_WITH
 
  private:
   // Only Derived may make one: it is what the cast says.

@@ -105,10 +105,11 @@ TEST_F(GrpcConnectorTest, WhereNobodyListensTheCallIsUnavailableAndNamesTheAddre
 TEST_F(GrpcConnectorTest, ACallEndsAtItsDeadline) {
   auto client = connector_->ConnectCoordinator(server_->address());
   absl::Notification answered;
-  client->Watch({}, absl::Now() + absl::Milliseconds(50), [&](absl::StatusOr<WatchReply> reply) {
-    EXPECT_EQ(reply.status().code(), absl::StatusCode::kDeadlineExceeded);
-    answered.Notify();
-  });
+  client->Watch({}, absl::Now() + absl::Milliseconds(50),
+                [&](const absl::StatusOr<SharedJobState>& reply) {
+                  EXPECT_EQ(reply.status().code(), absl::StatusCode::kDeadlineExceeded);
+                  answered.Notify();
+                });
   EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(10)));
 }
 
@@ -131,7 +132,7 @@ TEST_F(GrpcConnectorTest, ItsEndEndsWhatIsOpen) {
   auto client = connector_->ConnectCoordinator(server_->address());
   absl::Mutex mu;
   std::optional<absl::Status> status;
-  client->Watch({}, absl::Now() + absl::Hours(1), [&](absl::StatusOr<WatchReply> reply) {
+  client->Watch({}, absl::Now() + absl::Hours(1), [&](const absl::StatusOr<SharedJobState>& reply) {
     absl::MutexLock lock(&mu);
     status = reply.status();
   });

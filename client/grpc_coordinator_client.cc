@@ -1,5 +1,6 @@
 #include "client/grpc_coordinator_client.h"
 
+#include <memory>
 #include <utility>
 
 #include "client/grpc_peer.h"
@@ -21,8 +22,12 @@ class GrpcCoordinatorClient final : public CoordinatorClient {
                  Done<HeartbeatReply> done) override {
     peer_.Call(&Stub::Heartbeat, request, deadline, std::move(done));
   }
-  void Watch(const WatchRequest& request, absl::Time deadline, Done<WatchReply> done) override {
-    peer_.Call(&Stub::Watch, request, deadline, std::move(done));
+  void Watch(const WatchRequest& request, absl::Time deadline, Done<SharedJobState> done) override {
+    peer_.Call(&Stub::Watch, request, deadline,
+               Done<WatchReply>([done = std::move(done)](absl::StatusOr<WatchReply> reply) {
+                 if (!reply.ok()) return done(reply.status());
+                 done(std::make_shared<const WatchReply>(*std::move(reply)));
+               }));
   }
   void RegisterModel(const RegisterModelRequest& request, absl::Time deadline,
                      Done<RegisterModelReply> done) override {

@@ -36,8 +36,8 @@ MemberState::MemberState(Options options, absl::Time joined)
       generation_(options_.generation) {}
 
 bool MemberState::is_step_leader() const {
-  return options_.role == SHARD && watched_.has_view() &&
-         watched_.view().step_leader() == options_.ordinal;
+  return options_.role == SHARD && watched_->has_view() &&
+         watched_->view().step_leader() == options_.ordinal;
 }
 
 void MemberState::Tick(absl::Time now) {
@@ -89,33 +89,34 @@ void MemberState::OnHeartbeat(absl::Status status, absl::Time sent, absl::Time n
   OnRefusal(status, now);
 }
 
-bool MemberState::OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time now) {
+bool MemberState::OnWatch(const absl::StatusOr<SharedJobState>& told, absl::Time now) {
   if (over() || ended_) return false;
-  if (!reply.ok()) {
+  if (!told.ok()) {
     // DeadlineExceeded: nothing new. Else not at once again, a peer that is down answers fast.
-    next_watch_ = absl::IsDeadlineExceeded(reply.status()) ? now + absl::Milliseconds(10)
-                                                           : now + options_.liveness / 32;
-    OnRefusal(reply.status(), now);
+    next_watch_ = absl::IsDeadlineExceeded(told.status()) ? now + absl::Milliseconds(10)
+                                                          : now + options_.liveness / 32;
+    OnRefusal(told.status(), now);
     return false;
   }
+  const WatchReply& state = **told;
   next_watch_ = now;
-  if (reply->phase() == PHASE_UNSPECIFIED || reply->generation() < generation_ ||
-      (reply->generation() == watched_.generation() && reply->revision() <= watched_.revision())) {
+  if (state.phase() == PHASE_UNSPECIFIED || state.generation() < generation_ ||
+      (state.generation() == watched_->generation() && state.revision() <= watched_->revision())) {
     next_watch_ = now + absl::Milliseconds(10);
     return false;
   }
-  generation_ = reply->generation();
+  generation_ = state.generation();
   lost_ = false;  // who ends with the job now must still say goodbye
   // The job went back: what was decided since then is so no more.
-  if (reply->view().job_epoch() > job_epoch()) last_decided_step_ = 0;
-  watched_ = *reply;
-  if (reply->has_view()) Progress(reply->view().start_version(), job_epoch());
-  if (reply->has_checkpoint()) Progress(reply->checkpoint().step(), job_epoch());
-  if (reply->phase() == FAILED) {
-    failure_ = reply->cause();
+  if (state.view().job_epoch() > job_epoch()) last_decided_step_ = 0;
+  watched_ = *told;
+  if (state.has_view()) Progress(state.view().start_version(), job_epoch());
+  if (state.has_checkpoint()) Progress(state.checkpoint().step(), job_epoch());
+  if (state.phase() == FAILED) {
+    failure_ = state.cause();
     return false;
   }
-  ended_ = reply->phase() == FINISHED;
+  ended_ = state.phase() == FINISHED;
   return true;
 }
 
@@ -135,8 +136,8 @@ bool MemberState::wants_leader(absl::Time now) const {
 }
 
 std::string MemberState::leader_address() const {
-  if (!watched_.has_view()) return "";
-  const Member* leader = StepLeader(watched_.view());
+  if (!watched_->has_view()) return "";
+  const Member* leader = StepLeader(watched_->view());
   return leader == nullptr ? "" : leader->address();
 }
 

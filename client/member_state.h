@@ -2,12 +2,14 @@
 #define PARLEY_CLIENT_MEMBER_STATE_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/job_state.h"
 #include "proto/coordinator.pb.h"
 
 namespace parley {
@@ -69,10 +71,10 @@ class MemberState {
   bool wants_watch(absl::Time now) const {
     return !over() && !ended_ && !fenced() && now >= next_watch_;
   }
-  bool OnWatch(const absl::StatusOr<WatchReply>& reply, absl::Time now);
+  bool OnWatch(const absl::StatusOr<SharedJobState>& told, absl::Time now);
   // Whether the coordinator has told, or tries to, what this member has not heard: a heartbeat was
   // answered with this revision. The open Watch may be lost, and another one is to be opened.
-  bool MissesNews(uint64_t revision) const { return revision > watched_.revision(); }
+  bool MissesNews(uint64_t revision) const { return revision > watched_->revision(); }
 
   // The step leader is to be asked WhyFailed at leader_address until ask_deadline.
   bool wants_leader(absl::Time now) const;
@@ -106,13 +108,13 @@ class MemberState {
   bool coordinator_lost() const { return lost_; }
   uint64_t last_decided_step() const { return last_decided_step_; }
   uint64_t missed_heartbeats() const { return missed_heartbeats_; }
-  const WatchReply& watched() const { return watched_; }
+  const WatchReply& watched() const { return *watched_; }
 
  private:
   bool over() const { return failure_.has_value() || expelled_ || left_; }
   bool fenced() const { return !fence_.ok(); }
   bool is_step_leader() const;
-  uint64_t job_epoch() const { return watched_.view().job_epoch(); }
+  uint64_t job_epoch() const { return watched_->view().job_epoch(); }
   void Fail(const std::string& what, bool preempted);
   void OnRefusal(const absl::Status& status, absl::Time now);
 
@@ -123,7 +125,7 @@ class MemberState {
   absl::Time alone_until() const { return last_contact_ + options_.liveness + options_.autonomy; }
 
   Options options_;
-  WatchReply watched_;
+  SharedJobState watched_ = std::make_shared<const WatchReply>();
   absl::Time last_tick_;
   absl::Time last_contact_;  // the last heartbeat that succeeded
   absl::Time grace_until_;   // the coordinator is not lost before

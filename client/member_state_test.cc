@@ -24,6 +24,8 @@ WatchReply WithView(uint64_t revision) {
   return reply;
 }
 
+SharedJobState Told(const WatchReply& state) { return std::make_shared<const WatchReply>(state); }
+
 MemberState MakeState(Role role, uint32_t ordinal) {
   MemberState::Options options;
   options.liveness = kLiveness;
@@ -60,7 +62,7 @@ TEST(MemberState, HeartbeatsComeFourTimesInALiveness) {
 
 TEST(MemberState, TheStepLeaderComposesTheCauseWhenTheCoordinatorIsLost) {
   MemberState state = MakeState(SHARD, 1);
-  EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(1)), kStart));
   state.Progress(17, 0);
   PassSilently(state, kStart, kStart + kLiveness - absl::Milliseconds(1));
   EXPECT_FALSE(state.failure().has_value());
@@ -75,7 +77,7 @@ TEST(MemberState, TheStepLeaderComposesTheCauseWhenTheCoordinatorIsLost) {
 
 TEST(MemberState, OthersTakeTheStepLeadersText) {
   MemberState state = MakeState(WORKER, 0);
-  EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(1)), kStart));
   PassSilently(state, kStart, kStart + kLiveness / 2 - absl::Milliseconds(1));
   EXPECT_FALSE(state.wants_leader(kStart + kLiveness / 2 - absl::Milliseconds(1)));
   EXPECT_TRUE(state.wants_leader(kStart + kLiveness / 2));  // asked early: it answers when it knows
@@ -91,7 +93,7 @@ TEST(MemberState, OthersTakeTheStepLeadersText) {
 
 TEST(MemberState, WithoutAnAnswerOfTheStepLeaderOwnWordsComeBeforeTwiceLiveness) {
   MemberState state = MakeState(WORKER, 0);
-  EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(1)), kStart));
   absl::Time now = kStart;
   int asked = 0;
   for (; !state.failure().has_value(); now += kLiveness / 40) {
@@ -116,7 +118,7 @@ TEST(MemberState, BeforeThereIsAViewOwnWordsCountAtOnce) {
 
 TEST(MemberState, AHeartbeatThatGetsThroughEndsTheDoubt) {
   MemberState state = MakeState(WORKER, 0);
-  EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(1)), kStart));
   const absl::Time late = kStart + 0.9 * kLiveness;
   PassSilently(state, kStart, late);
   EXPECT_TRUE(state.wants_leader(late));
@@ -130,7 +132,7 @@ TEST(MemberState, AHeartbeatThatGetsThroughEndsTheDoubt) {
 
 TEST(MemberState, AProcessThatWasStoppedAsksBeforeItJudges) {
   MemberState state = MakeState(SHARD, 1);
-  EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(1)), kStart));
   state.Tick(kStart);
   const absl::Time woken = kStart + 5 * kLiveness;
   state.Tick(woken);
@@ -147,7 +149,7 @@ TEST(MemberState, AProcessThatWasStoppedAsksBeforeItJudges) {
 
 TEST(MemberState, AProcessThatWasStoppedFindsTheCoordinatorLostAfterItsGrace) {
   MemberState state = MakeState(SHARD, 1);
-  EXPECT_TRUE(state.OnWatch(WithView(1), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(1)), kStart));
   state.Tick(kStart);
   const absl::Time woken = kStart + 5 * kLiveness;
   PassSilently(state, woken, woken + kLiveness / 4);
@@ -183,9 +185,9 @@ MemberState MakeAutonomous(Role role, uint32_t ordinal) {
 TEST(MemberState, WithoutTheCoordinatorItGoesOnForTheTimeOfAutonomy) {
   MemberState state = MakeAutonomous(SHARD, 1);
   WatchReply view = WithView(1);
-  EXPECT_FALSE(state.OnWatch(view, kStart)) << "of a former coordinator";
+  EXPECT_FALSE(state.OnWatch(Told(view), kStart)) << "of a former coordinator";
   view.set_generation(2);
-  EXPECT_TRUE(state.OnWatch(view, kStart));
+  EXPECT_TRUE(state.OnWatch(Told(view), kStart));
   PassSilently(state, kStart, kStart + 6.9 * kLiveness);
   EXPECT_TRUE(state.coordinator_lost());
   EXPECT_TRUE(state.may_have_moved());
@@ -204,7 +206,7 @@ TEST(MemberState, OneThatReturnsWithTheEndOfTheJobIsLostNoLonger) {
   WatchReply reply = WithView(1);
   reply.set_generation(2);
   reply.set_phase(FINISHED);
-  EXPECT_TRUE(state.OnWatch(reply, kStart + 2 * kLiveness));
+  EXPECT_TRUE(state.OnWatch(Told(reply), kStart + 2 * kLiveness));
   EXPECT_FALSE(state.coordinator_lost()) << "it waits to hear that this member leaves";
 }
 
@@ -256,7 +258,7 @@ TEST(MemberState, TheCoordinatorsCauseCounts) {
   failed.set_phase(FAILED);
   failed.mutable_cause()->set_text("worker 1 is gone");
   failed.mutable_cause()->set_preempted(true);
-  EXPECT_FALSE(state.OnWatch(failed, kStart));
+  EXPECT_FALSE(state.OnWatch(Told(failed), kStart));
   ASSERT_TRUE(state.failure().has_value());
   EXPECT_EQ(state.failure()->text(), "worker 1 is gone");
   EXPECT_TRUE(state.failure()->preempted());
@@ -267,9 +269,9 @@ TEST(MemberState, TheCoordinatorsCauseCounts) {
 
 TEST(MemberState, AnOldRevisionIsNoNews) {
   MemberState state = MakeState(WORKER, 0);
-  EXPECT_TRUE(state.OnWatch(WithView(3), kStart));
-  EXPECT_FALSE(state.OnWatch(WithView(3), kStart));
-  EXPECT_FALSE(state.OnWatch(WithView(2), kStart));
+  EXPECT_TRUE(state.OnWatch(Told(WithView(3)), kStart));
+  EXPECT_FALSE(state.OnWatch(Told(WithView(3)), kStart));
+  EXPECT_FALSE(state.OnWatch(Told(WithView(2)), kStart));
   EXPECT_FALSE(state.wants_watch(kStart));  // never a busy loop
   EXPECT_TRUE(state.wants_watch(kStart + absl::Milliseconds(10)));
 }
@@ -278,7 +280,7 @@ TEST(MemberState, AfterTheEndTheCoordinatorMayGo) {
   MemberState state = MakeState(WORKER, 0);
   WatchReply finished = WithView(5);
   finished.set_phase(FINISHED);
-  EXPECT_TRUE(state.OnWatch(finished, kStart));
+  EXPECT_TRUE(state.OnWatch(Told(finished), kStart));
   PassSilently(state, kStart, kStart + 3 * kLiveness);
   state.OnHeartbeat(absl::AbortedError("who?"), kStart, kStart);
   EXPECT_FALSE(state.failure().has_value());
@@ -292,18 +294,18 @@ TEST(MemberState, WhereTheJobGoesBackTheLastDecidedStepDoesToo) {
   MemberState state = MakeState(WORKER, 0);
   WatchReply reply = WithView(1);
   reply.mutable_view()->set_job_epoch(1);
-  EXPECT_TRUE(state.OnWatch(reply, kStart));
+  EXPECT_TRUE(state.OnWatch(Told(reply), kStart));
   state.Progress(17, 1);
   EXPECT_EQ(state.last_decided_step(), 17);
   // Another view is no step back.
   reply.set_revision(2);
   reply.mutable_view()->set_view_epoch(2);
-  EXPECT_TRUE(state.OnWatch(reply, kStart));
+  EXPECT_TRUE(state.OnWatch(Told(reply), kStart));
   EXPECT_EQ(state.last_decided_step(), 17);
   reply.set_revision(3);
   reply.mutable_view()->set_job_epoch(2);
   reply.mutable_view()->set_start_version(10);
-  EXPECT_TRUE(state.OnWatch(reply, kStart));
+  EXPECT_TRUE(state.OnWatch(Told(reply), kStart));
   EXPECT_EQ(state.last_decided_step(), 10);
   state.Progress(18, 1);
   EXPECT_EQ(state.last_decided_step(), 10) << "what the former epoch decided does not count";
@@ -325,7 +327,7 @@ TEST(MemberState, APreemptedOneIsAMemberUntilTheCoordinatorEndsTheJob) {
   WatchReply failed = WithView(4);
   failed.set_phase(FAILED);
   failed.mutable_cause()->set_text("preempted, and saved");
-  EXPECT_FALSE(state.OnWatch(failed, kStart + 1.9 * kLiveness));
+  EXPECT_FALSE(state.OnWatch(Told(failed), kStart + 1.9 * kLiveness));
   EXPECT_EQ(state.failure()->text(), "preempted, and saved");
 }
 

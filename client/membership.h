@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "client/connector.h"
 #include "client/runtime.h"
+#include "common/job_state.h"
 #include "proto/coordinator.pb.h"
 
 namespace parley {
@@ -44,7 +45,7 @@ class Membership {
   // lock.
   struct Listener {
     // The state has a new revision: phase, view, checkpoint order. Not called for FAILED.
-    std::function<void(const WatchReply&)> on_state;
+    std::function<void(const SharedJobState&)> on_state;
     // The job has failed; called once, the last call. The cause's text is the same in every
     // process.
     std::function<void(const FirstCause&)> on_failed;

@@ -175,23 +175,22 @@ void MembershipDriver::OpenWatch() {
     request.set_seen_revision(state_.watched().revision());
     number = ++watch_;
   }
-  coordinator_->Watch(request, timers_->Now() + options_.liveness,
-                      [self = shared_from_this(), number](absl::StatusOr<WatchReply> reply) {
-                        {
-                          absl::MutexLock lock(&self->mu_);
-                          // How one that was given up ended says nothing.
-                          if (number != self->watch_ && !reply.ok()) return;
-                          if (number == self->watch_) self->watch_open_ = false;
-                          if (self->state_.OnWatch(reply, self->timers_->Now()) &&
-                              self->listener_.on_state && !self->stopped_) {
-                            self->listener_thread_->RunAt(absl::InfinitePast(),
-                                                          [self, state = *std::move(reply)] {
-                                                            self->listener_.on_state(state);
-                                                          });
-                          }
-                        }
-                        self->Pump();
-                      });
+  coordinator_->Watch(
+      request, timers_->Now() + options_.liveness,
+      [self = shared_from_this(), number](const absl::StatusOr<SharedJobState>& reply) {
+        {
+          absl::MutexLock lock(&self->mu_);
+          // How one that was given up ended says nothing.
+          if (number != self->watch_ && !reply.ok()) return;
+          if (number == self->watch_) self->watch_open_ = false;
+          if (self->state_.OnWatch(reply, self->timers_->Now()) && self->listener_.on_state &&
+              !self->stopped_) {
+            self->listener_thread_->RunAt(
+                absl::InfinitePast(), [self, state = *reply] { self->listener_.on_state(state); });
+          }
+        }
+        self->Pump();
+      });
 }
 
 void MembershipDriver::AskLeader(const std::string& address, absl::Time deadline) {

@@ -45,14 +45,15 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     state_ = state;
   }
   void Publish(WatchReply state) {
-    std::vector<Done<WatchReply>> parked;
+    std::vector<Done<SharedJobState>> parked;
     {
       absl::MutexLock lock(&mu_);
       state.set_revision(++revision_);
       state_ = state;
       parked.swap(parked_);
     }
-    for (auto& done : parked) done(state);
+    const auto told = std::make_shared<const WatchReply>(state);
+    for (auto& done : parked) done(told);
   }
   std::vector<std::string> connected() const {
     absl::MutexLock lock(&mu_);
@@ -138,16 +139,16 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     }
     done(reply);
   }
-  void Watch(const WatchRequest& request, absl::Time, Done<WatchReply> done) override {
+  void Watch(const WatchRequest& request, absl::Time, Done<SharedJobState> done) override {
     if (Down()) return done(absl::UnavailableError("nobody there"));
-    WatchReply state;
+    SharedJobState state;
     {
       absl::MutexLock lock(&mu_);
       if (request.seen_revision() >= revision_) {
         parked_.push_back(std::move(done));
         return;
       }
-      state = state_;
+      state = std::make_shared<const WatchReply>(state_);
     }
     done(state);
   }
@@ -199,8 +200,8 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
   std::string leader_cause_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
   WatchReply state_ ABSL_GUARDED_BY(mu_);
-  std::vector<Done<WatchReply>> parked_ ABSL_GUARDED_BY(mu_);
-  std::vector<Done<WatchReply>> lost_ ABSL_GUARDED_BY(mu_);
+  std::vector<Done<SharedJobState>> parked_ ABSL_GUARDED_BY(mu_);
+  std::vector<Done<SharedJobState>> lost_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> connected_ ABSL_GUARDED_BY(mu_);
   JoinRequest joined_ ABSL_GUARDED_BY(mu_);
   HeartbeatRequest last_heartbeat_ ABSL_GUARDED_BY(mu_);
@@ -235,10 +236,10 @@ class MembershipTest : public testing::Test {
     options.liveness = liveness;
     options.join_timeout = absl::Milliseconds(500);
     Membership::Listener listener;
-    listener.on_state = [this](const WatchReply& state) {
+    listener.on_state = [this](const SharedJobState& state) {
       absl::MutexLock lock(&mu_);
       EXPECT_FALSE(failed_);
-      states_.push_back(state.phase());
+      states_.push_back(state->phase());
     };
     listener.on_failed = [this](const FirstCause& cause) {
       absl::MutexLock lock(&mu_);

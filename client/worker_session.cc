@@ -17,7 +17,7 @@ namespace {
 // On its way from the membership's thread to the training thread.
 struct NewestState {
   absl::Mutex mu;
-  std::optional<WatchReply> state ABSL_GUARDED_BY(mu);
+  SharedJobState state ABSL_GUARDED_BY(mu);
 };
 
 }  // namespace
@@ -90,7 +90,7 @@ void WorkerSession::DropCalls() {
 absl::Status WorkerSession::JoinJob() {
   const bool again = membership() != nullptr;
   queue_ = std::make_shared<AnswerQueue>(runtime_, connector_.visitors());
-  watched_ = std::make_shared<WatchReply>();
+  watched_ = std::make_shared<SharedJobState>(std::make_shared<const WatchReply>());
   is_expelled_ = std::make_shared<std::atomic<bool>>(false);
 
   Membership::Options member;
@@ -113,16 +113,16 @@ absl::Status WorkerSession::JoinJob() {
   Membership::Listener listener;
   // Only the newest state counts: those that come during a long step do not pile up.
   listener.on_state = [queue = queue_, watched = watched_,
-                       newest = std::make_shared<NewestState>()](const WatchReply& state) {
+                       newest = std::make_shared<NewestState>()](const SharedJobState& state) {
     {
       absl::MutexLock lock(&newest->mu);
-      const bool is_posted = newest->state.has_value();
+      const bool is_posted = newest->state != nullptr;
       newest->state = state;
       if (is_posted) return;
     }
     queue->Post([watched, newest] {
       absl::MutexLock lock(&newest->mu);
-      *watched = *std::exchange(newest->state, std::nullopt);
+      *watched = std::exchange(newest->state, nullptr);
     });
   };
   listener.on_failed = [queue = queue_](const FirstCause& cause) {

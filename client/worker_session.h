@@ -28,6 +28,7 @@
 #include "client/step_exchange.h"
 #include "client/tensor_arena.h"
 #include "common/job/contributor_places.h"
+#include "common/job_state.h"
 #include "common/shared_memory/segment_heap.h"
 
 namespace parley {
@@ -145,7 +146,8 @@ class WorkerSession final : public Session {
     absl::Status error;
   };
   void InitializeNext(uint32_t shard, const std::shared_ptr<InitialValues>& progress);
-  const ClusterView& view() const { return watched_->view(); }
+  const WatchReply& watched() const { return **watched_; }  // until the next one comes
+  const ClusterView& view() const { return watched().view(); }
 
   // worker_session_peers.cc: the processes behind one contributor, a pipeline or node group.
   const Contributor* OwnContributor() const;  // of the newest view; null: it has none
@@ -198,7 +200,7 @@ class WorkerSession final : public Session {
 
   // Of the present membership.
   std::shared_ptr<AnswerQueue> queue_;
-  std::shared_ptr<WatchReply> watched_;             // the newest state; shared with the answers
+  std::shared_ptr<SharedJobState> watched_;         // the newest; shared with the answers
   std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
   mutable absl::Mutex membership_mu_;
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(membership_mu_);

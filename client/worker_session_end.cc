@@ -86,7 +86,7 @@ absl::Status WorkerSession::AwaitReports(size_t most) {
 
 absl::StatusOr<bool> WorkerSession::Finish(const std::vector<PhaseSeconds>& seconds) {
   if (!puller_.has_value()) return absl::FailedPreconditionError("Finish: Register comes first");
-  if (watched_->drained()) {
+  if (watched().drained()) {
     if (absl::Status departed = Depart(); !departed.ok()) return departed;
     return true;
   }
@@ -121,7 +121,7 @@ absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds)
   }
   if (status.ok()) {
     status =
-        Await("waiting for the end of the job", [this] { return watched_->phase() == FINISHED; });
+        Await("waiting for the end of the job", [this] { return watched().phase() == FINISHED; });
   }
   if (!status.ok()) return status;
   membership()->Leave();

@@ -76,7 +76,7 @@ Session::Pipeline WorkerSession::ViewedPipeline() const {
 
 absl::Status WorkerSession::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
   bool came = false;
-  const auto finished = [this] { return watched_->phase() == FINISHED; };
+  const auto finished = [this] { return watched().phase() == FINISHED; };
   const absl::Status status = Await(what, [&] {
     came = done();
     return came || CompositionChanged() || finished();

@@ -21,7 +21,7 @@ absl::Status CameTooLate() {
 
 bool WorkerSession::JobWentBack() const {
   // A job that has finished is over for one that has missed how, too.
-  return calls_ != nullptr && calls_->job_epoch() != 0 && watched_->phase() != FINISHED &&
+  return calls_ != nullptr && calls_->job_epoch() != 0 && watched().phase() != FINISHED &&
          view().job_epoch() > calls_->job_epoch();
 }
 
@@ -33,7 +33,7 @@ absl::Status WorkerSession::WentBack() const {
 bool WorkerSession::HasLostTrack(absl::Status& error) {
   if (error.ok()) return false;
   const auto is_told = [this] { return *is_expelled_ || JobWentBack() || CompositionChanged(); };
-  if (!is_told() && watched_->phase() != FINISHED &&
+  if (!is_told() && watched().phase() != FINISHED &&
       (absl::IsAborted(error) || absl::IsFailedPrecondition(error))) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
     // job's failure, that this incarnation is none of its members, a view of a later job_epoch, or
@@ -58,7 +58,7 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
 
 absl::Status WorkerSession::BeginAnew() {
   while (true) {
-    if (watched_->drained()) return DepartInstead();
+    if (watched().drained()) return DepartInstead();
     const bool as_another = *is_expelled_;
     const Activity::Waiting waiting(
         *activity_,
@@ -89,10 +89,10 @@ absl::Status WorkerSession::TakePlace() {
 
 absl::Status WorkerSession::FollowView() {
   absl::Status status = Await("waiting for all members to join", [this] {
-    return (HasPlace() && IsWhole()) || watched_->phase() == FINISHED || watched_->drained();
+    return (HasPlace() && IsWhole()) || watched().phase() == FINISHED || watched().drained();
   });
   if (!status.ok()) return status;
-  if (watched_->drained()) return DepartInstead();
+  if (watched().drained()) return DepartInstead();
   if (!HasPlace()) return CameTooLate();
   status = AdoptView();
   if (status.ok()) reports_.SendAgain(*calls_, member_ordinal());
@@ -101,7 +101,7 @@ absl::Status WorkerSession::FollowView() {
 }
 
 bool WorkerSession::HasPlace() const {
-  if (!watched_->has_view()) return false;
+  if (!watched().has_view()) return false;
   const std::shared_ptr<Membership> member = membership();
   for (const Contributor& contributor : view().contributors()) {
     for (const uint64_t sender : contributor.part_members()) {
@@ -122,7 +122,7 @@ absl::Status WorkerSession::RegisterModel() {
   });
   // A job that is over refuses it, which to the call looks like a view that is about to come.
   const absl::Status waited = Await("registering the model", [&] {
-    return answer->has_value() || watched_->phase() == FINISHED;
+    return answer->has_value() || watched().phase() == FINISHED;
   });
   if (!waited.ok()) return waited;
   return answer->has_value() ? **answer : CameTooLate();

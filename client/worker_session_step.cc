@@ -16,7 +16,7 @@ constexpr size_t kMostBytesWithVerdict = 64 << 10;
 std::optional<StepPlan> WorkerSession::NextStep() {
   if (!entered_) return std::nullopt;
   if (plan_.has_value()) return plan_;  // open already
-  if (watched_->drained()) return std::nullopt;
+  if (watched().drained()) return std::nullopt;
   if (leases_.has_value()) return NextClock();
   plan_ = data_->Next();
   if (plan_.has_value()) {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/job/contributor_places.h"
+#include "common/job_state.h"
 #include "common/replies.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/coordinator.pb.h"
@@ -94,7 +95,7 @@ class CoordinatorCore {
   // Parks until there is a revision newer than seen_revision, or until time.deadline. A member has
   // one parked call: a second one answers the first.
   void Watch(const WatchRequest& request, CallTime time, Replies& replies,
-             Done<SharedWatchReply> done);
+             Done<SharedJobState> done);
   absl::StatusOr<RegisterModelReply> RegisterModel(const RegisterModelRequest& request,
                                                    absl::Time now, Replies& replies);
   absl::StatusOr<ReportReadyReply> ReportReady(const ReportReadyRequest& request, absl::Time now,
@@ -295,7 +296,7 @@ class CoordinatorCore {
   // Answers parked calls if the revision is newer than the one they were told.
   void TellWatchers(Replies& replies);
   // Made once for all who ask before anything changes.
-  SharedWatchReply State();
+  SharedJobState State();
   WatchReply MakeState() const;
   // Of what the present phase waits for.
   struct Missing {
@@ -352,7 +353,7 @@ class CoordinatorCore {
   uint64_t revision_ = 1;
   uint64_t told_revision_ = 1;
   uint64_t durable_revision_ = 0;
-  SharedWatchReply state_;  // as it was at state_at_: revision_, durable_revision_
+  SharedJobState state_;  // as it was at state_at_: revision_, durable_revision_
   std::pair<uint64_t, uint64_t> state_at_;
   uint64_t job_epoch_ = 1;
   absl::Time last_tick_ = absl::InfinitePast();

@@ -68,12 +68,12 @@ absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest
 }
 
 void CoordinatorCore::Watch(const WatchRequest& request, CallTime time, Replies& replies,
-                            Done<SharedWatchReply> done) {
+                            Done<SharedJobState> done) {
   auto caller = Admit(request.header(), Scope::kCaller, time.now);
   if (!caller.ok()) {
-    replies.Add<SharedWatchReply>(std::move(done), caller.status());
+    replies.Add<SharedJobState>(std::move(done), caller.status());
   } else if (request.seen_revision() != revision_ || time.deadline <= time.now || closed_) {
-    replies.Add<SharedWatchReply>(std::move(done), (*caller)->drained ? ToGo(*State()) : State());
+    replies.Add<SharedJobState>(std::move(done), (*caller)->drained ? ToGo(*State()) : State());
   } else {
     watchers_.Park((*caller)->member.id(), request.seen_revision(), time.deadline, std::move(done),
                    replies);

@@ -372,9 +372,8 @@ TEST(CoordinatorElasticTest, EveryAnswerToAMemberNamesTheGeneration) {
   uint64_t generation = 0;
   {
     Replies answers;
-    core.Watch(watch, {absl::UnixEpoch()}, answers, [&](absl::StatusOr<SharedWatchReply> reply) {
-      generation = (*reply)->generation();
-    });
+    core.Watch(watch, {absl::UnixEpoch()}, answers,
+               [&](absl::StatusOr<SharedJobState> reply) { generation = (*reply)->generation(); });
   }
   EXPECT_EQ(generation, 7u);
 }

@@ -135,7 +135,7 @@ class CoordinatorFixture {
     request.set_seen_revision(process.seen_revision);
     process.watched.reset();
     Replies replies;
-    core.Watch(request, {now, now + timeout}, replies, [&](absl::StatusOr<SharedWatchReply> reply) {
+    core.Watch(request, {now, now + timeout}, replies, [&](absl::StatusOr<SharedJobState> reply) {
       process.watched_at = now;
       if (!reply.ok()) return void(process.watched.emplace(reply.status()));
       process.seen_revision = (*reply)->revision();

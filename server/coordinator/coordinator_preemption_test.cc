@@ -348,9 +348,8 @@ TEST_F(CoordinatorPreemptionTest, ANewCoordinatorGoesOnWithIt) {
   uint64_t told = 0;
   {
     Replies replies;
-    next.Watch(
-        watch, {job_.now, job_.now + absl::Seconds(10)}, replies,
-        [&](absl::StatusOr<SharedWatchReply> reply) { told = (*reply)->checkpoints_asked(); });
+    next.Watch(watch, {job_.now, job_.now + absl::Seconds(10)}, replies,
+               [&](absl::StatusOr<SharedJobState> reply) { told = (*reply)->checkpoints_asked(); });
   }
   EXPECT_EQ(told, asked) << "the leader may not have heard it";
   Replies replies;

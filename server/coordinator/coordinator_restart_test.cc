@@ -388,7 +388,7 @@ TEST(CoordinatorRestart, WhoWatchesIsToldAtOnceAndInANewRevision) {
   {
     Replies replies;
     core.Watch(request, {job.now, job.now + kLiveness}, replies,
-               [&](absl::StatusOr<SharedWatchReply> reply) { told = **reply; });
+               [&](absl::StatusOr<SharedJobState> reply) { told = **reply; });
   }
   ASSERT_TRUE(told.has_value());
   EXPECT_GT(told->revision(), job.core.revision());

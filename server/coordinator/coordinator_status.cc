@@ -9,7 +9,7 @@
 
 namespace parley {
 
-SharedWatchReply CoordinatorCore::State() {
+SharedJobState CoordinatorCore::State() {
   const std::pair<uint64_t, uint64_t> at = {revision_, durable_revision_};
   if (state_ == nullptr || state_at_ != at) {
     state_ = std::make_shared<const WatchReply>(MakeState());

@@ -49,9 +49,7 @@ TEST(CoordinatorTest, ASecondWatchOfAMemberAnswersTheFirst) {
   WatchRequest request;
   *request.mutable_header() = shard.header;
   request.set_seen_revision(shard.seen_revision);
-  const auto count = [&](absl::StatusOr<SharedWatchReply> reply) {
-    answers += reply.ok() ? 1 : 100;
-  };
+  const auto count = [&](absl::StatusOr<SharedJobState> reply) { answers += reply.ok() ? 1 : 100; };
   for (int i = 0; i < 3; ++i) {
     Replies replies;
     job.core.Watch(request, {job.now, job.now + absl::Minutes(1)}, replies, count);

@@ -136,19 +136,10 @@ void InProcessCoordinator::Heartbeat(const HeartbeatRequest& request, absl::Time
 }
 
 void InProcessCoordinator::Watch(const WatchRequest& request, absl::Time deadline,
-                                 Done<WatchReply> done) {
-  WatchShared(request, deadline,
-              [done = std::move(done)](const absl::StatusOr<SharedState>& state) {
-                if (!state.ok()) return done(state.status());
-                done(**state);
-              });
-}
-
-void InProcessCoordinator::WatchShared(const WatchRequest& request, absl::Time deadline,
-                                       Done<SharedState> done) {
+                                 Done<SharedJobState> done) {
   Replies replies;
   absl::MutexLock lock(&mu_);
-  if (!lost_.ok()) return replies.Add<SharedState>(std::move(done), lost_);
+  if (!lost_.ok()) return replies.Add<SharedJobState>(std::move(done), lost_);
   core_.Watch(request, {clock_(), deadline}, replies, Handing(std::move(done)));
 }
 

@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/coordinator_client.h"
+#include "common/job_state.h"
 #include "server/coordinator/coordinator.h"
 
 namespace parley {
@@ -32,8 +33,7 @@ class InProcessCoordinator final : public CoordinatorClient {
 
   void Join(const JoinRequest&, absl::Time deadline, Done<JoinReply>) override;
   void Heartbeat(const HeartbeatRequest&, absl::Time deadline, Done<HeartbeatReply>) override;
-  void Watch(const WatchRequest&, absl::Time deadline, Done<WatchReply>) override;
-  void WatchShared(const WatchRequest&, absl::Time deadline, Done<SharedState>) override;
+  void Watch(const WatchRequest&, absl::Time deadline, Done<SharedJobState>) override;
   void RegisterModel(const RegisterModelRequest&, absl::Time deadline,
                      Done<RegisterModelReply>) override;
   void ReportReady(const ReportReadyRequest&, absl::Time deadline, Done<ReportReadyReply>) override;

@@ -59,9 +59,9 @@ TEST_F(InProcessCoordinatorTest, TimePassesInTicksAlone) {
   WatchRequest request;
   *request.mutable_header() = header;
   request.set_seen_revision(1);
-  std::optional<absl::StatusOr<WatchReply>> watched;
+  std::optional<absl::StatusOr<SharedJobState>> watched;
   coordinator_.Watch(request, now_ + absl::Seconds(3),
-                     [&](absl::StatusOr<WatchReply> reply) { watched = std::move(reply); });
+                     [&](const absl::StatusOr<SharedJobState>& reply) { watched = reply; });
   now_ += absl::Seconds(4);
   EXPECT_FALSE(watched.has_value());
   coordinator_.Tick();
@@ -84,7 +84,7 @@ TEST_F(InProcessCoordinatorTest, CloseAnswersWhatIsParked) {
   request.set_seen_revision(1);
   bool answered = false;
   coordinator_.Watch(request, absl::InfiniteFuture(),
-                     [&](absl::StatusOr<WatchReply>) { answered = true; });
+                     [&](absl::StatusOr<SharedJobState>) { answered = true; });
   EXPECT_FALSE(answered);
   coordinator_.Close();
   EXPECT_TRUE(answered);

@@ -157,10 +157,11 @@ TEST_F(LogWriterTest, WhoWatchesIsWokenWhenItIsRecorded) {
   request.set_seen_revision(
       ruler.coordinator.Read([](const CoordinatorCore& core) { return core.revision(); }));
   std::optional<Phase> phase;
-  ruler.coordinator.Watch(request, absl::InfiniteFuture(), [&](absl::StatusOr<WatchReply> reply) {
-    ASSERT_TRUE(reply.ok());
-    phase = reply->phase();
-  });
+  ruler.coordinator.Watch(request, absl::InfiniteFuture(),
+                          [&](absl::StatusOr<SharedJobState> reply) {
+                            ASSERT_TRUE(reply.ok());
+                            phase = (*reply)->phase();
+                          });
   ruler.coordinator.FailItself("is tired", /*preempted=*/false);
   EXPECT_FALSE(phase.has_value());
   ruler.timers->Advance(absl::ZeroDuration());
@@ -241,8 +242,9 @@ TEST_F(LogWriterTest, AnIdleOneFindsOutToo) {
   request.set_seen_revision(
       old.coordinator.Read([](const CoordinatorCore& core) { return core.revision(); }));
   std::optional<absl::Status> watched;
-  old.coordinator.Watch(request, absl::InfiniteFuture(),
-                        [&](const absl::StatusOr<WatchReply>& reply) { watched = reply.status(); });
+  old.coordinator.Watch(
+      request, absl::InfiniteFuture(),
+      [&](const absl::StatusOr<SharedJobState>& reply) { watched = reply.status(); });
   old.timers->Advance(kLiveness);
   EXPECT_EQ(old.found_ruling, 2);
   Ruler successor(files_);

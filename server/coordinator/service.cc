@@ -38,16 +38,15 @@ grpc::ServerUnaryReactor* CoordinatorService::Watch(grpc::CallbackServerContext*
   // A tenth of its time before the caller gives up, so that an unchanged state still reaches it.
   const CallTime time = TimeOf(*context, longest_park_);
   const absl::Time park_until = time.now + (time.deadline - time.now) * 9 / 10;
-  coordinator_.WatchShared(
-      watch, park_until,
-      [this, reactor, reply](const absl::StatusOr<CoordinatorClient::SharedState>& state) {
-        if (state.ok()) *reply = Encoded(*state);
-        reactor->Finish(ToGrpc(state.status()));
-      });
+  coordinator_.Watch(watch, park_until,
+                     [this, reactor, reply](const absl::StatusOr<SharedJobState>& state) {
+                       if (state.ok()) *reply = Encoded(*state);
+                       reactor->Finish(ToGrpc(state.status()));
+                     });
   return reactor;
 }
 
-grpc::ByteBuffer CoordinatorService::Encoded(const CoordinatorClient::SharedState& state) {
+grpc::ByteBuffer CoordinatorService::Encoded(const SharedJobState& state) {
   if (!state->has_view()) return EncodeMessage(*state);
   absl::MutexLock lock(&mu_);
   if (encoded_state_ != state) {

@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/coordinator_client.h"
+#include "common/job_state.h"
 #include "proto/coordinator.grpc.pb.h"
 
 namespace parley {
@@ -63,13 +64,13 @@ class CoordinatorService final : public CallbackCoordinator {
                                  StopReply*) override;
 
  private:
-  grpc::ByteBuffer Encoded(const CoordinatorClient::SharedState& state);
+  grpc::ByteBuffer Encoded(const SharedJobState& state);
 
   CoordinatorClient& coordinator_;
   const absl::Duration longest_park_;
   absl::Mutex mu_;
   // The last state with a view, and its bytes, which those who are sent them share.
-  CoordinatorClient::SharedState encoded_state_ ABSL_GUARDED_BY(mu_);
+  SharedJobState encoded_state_ ABSL_GUARDED_BY(mu_);
   grpc::ByteBuffer encoded_ ABSL_GUARDED_BY(mu_);
 };
 

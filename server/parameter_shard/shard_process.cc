@@ -153,7 +153,7 @@ ShardProcess::End ShardProcess::Run(const Join& join) {
 
 std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   Membership::Listener listener;
-  listener.on_state = [this](const WatchReply& state) {
+  listener.on_state = [this](const SharedJobState& state) {
     Post([&](Mail& mail) { mail.state = state; });
   };
   listener.on_failed = [this](const FirstCause& cause) {
@@ -195,9 +195,9 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
     membership_->Preempt(reason);
   }
   if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
-  if (mail.load && !mail.state.has_value()) mail.state = state_;
-  if (mail.state.has_value()) {
-    state_ = *mail.state;
+  if (mail.load && mail.state == nullptr) mail.state = state_;
+  if (mail.state != nullptr) {
+    state_ = mail.state;
     if (mail.state->phase() == FINISHED) {
       log_->Info("the job has finished");
       membership_->Leave();

@@ -19,6 +19,7 @@
 #include "client/timers.h"
 #include "common/daemon/exit_code.h"
 #include "common/file_system.h"
+#include "common/job_state.h"
 #include "common/log.h"
 #include "common/metrics/metrics.h"
 #include "proto/job.pb.h"
@@ -84,7 +85,7 @@ class ShardProcess {
  private:
   // What the main thread has to see to; later states replace earlier ones.
   struct Mail {
-    std::optional<WatchReply> state;
+    SharedJobState state;
     std::optional<FirstCause> cause;
     std::string error;  // this shard cannot go on
     int signal = 0;
@@ -93,7 +94,7 @@ class ShardProcess {
     bool wrote = false;   // the disk is free
     bool load = false;    // the checkpoint, once more
     bool empty() const {
-      return !state.has_value() && !cause.has_value() && error.empty() && signal == 0 && !news &&
+      return state == nullptr && !cause.has_value() && error.empty() && signal == 0 && !news &&
              !stayed && !wrote && !load;
     }
   };
@@ -170,7 +171,7 @@ class ShardProcess {
   // Main thread only.
   std::optional<uint64_t> loaded_epoch_;     // job_epoch whose checkpoint is loaded
   std::optional<absl::Time> loading_since_;  // where it could not be read at once
-  WatchReply state_;                         // the newest
+  SharedJobState state_;                     // the newest; nullptr: none yet
   std::optional<uint64_t> reported_ready_;   // job_epoch
   uint64_t generation_ = 0;                  // of the coordinator whose state came last
   CheckpointOrder begun_;                    // the last one whose writing has begun

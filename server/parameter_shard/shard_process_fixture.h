@@ -100,7 +100,7 @@ class ShardProcessTest : public ::testing::Test {
     timers_.Advance(absl::ZeroDuration());
   }
   void Tell(const WatchReply& state) {
-    place_.listener.on_state(state);
+    place_.listener.on_state(std::make_shared<const WatchReply>(state));
     Pass();
   }
   void TellView(const ClusterView& view) {

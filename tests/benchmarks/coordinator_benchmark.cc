@@ -147,6 +147,9 @@ struct Counts {
   std::vector<double> beats;  // ms that each heartbeat took
 };
 
+uint64_t BytesOf(const google::protobuf::MessageLite& reply) { return reply.ByteSizeLong(); }
+uint64_t BytesOf(const SharedJobState& reply) { return BytesOf(*reply); }
+
 // All members of the job. Run() is for one thread; answers come on gRPC's.
 class Members {
  public:
@@ -240,7 +243,7 @@ class Members {
     if (member != nullptr && member->gone) return false;
     ++counts_.calls;
     if (reply.ok()) {
-      counts_.bytes_in += reply->ByteSizeLong();
+      counts_.bytes_in += BytesOf(*reply);
       return true;
     }
     ++counts_.failed;
@@ -331,10 +334,11 @@ class Members {
       request.set_seen_revision(member->revision);
     }
     member->client->Watch(request, absl::Now() + kLiveness + kLiveness / 4,
-                          [this, member](absl::StatusOr<WatchReply> reply) {
+                          [this, member](const absl::StatusOr<SharedJobState>& reply) {
                             absl::MutexLock lock(&mu_);
                             const bool came = Came(member, "Watch", reply);
-                            if (came && reply->phase() != PHASE_UNSPECIFIED) See(member, *reply);
+                            if (came && (*reply)->phase() != PHASE_UNSPECIFIED)
+                              See(member, **reply);
                             At(absl::Now() + absl::Milliseconds(came ? 0 : 300),
                                [this, member] { Watch(member); });
                           });

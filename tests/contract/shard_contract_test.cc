@@ -30,11 +30,11 @@ class ShardContract : public ContractTest {
     WatchRequest request;
     *request.mutable_header() = HeaderOf(cluster, ordinal);
     auto client = cluster.transport().connector().ConnectCoordinator(cluster.coordinator_address());
-    auto state = WaitFor<WatchReply>([&](auto done) {
+    auto state = WaitFor<SharedJobState>([&](auto done) {
       client->Watch(request, absl::Now() + absl::Seconds(10), std::move(done));
     });
     EXPECT_TRUE(state.ok()) << state.status();
-    return state.ok() ? state->view() : ClusterView();
+    return state.ok() ? (*state)->view() : ClusterView();
   }
 
   // A push of worker `ordinal` for `slice` in step 1, with `value` in each element.

@@ -76,8 +76,8 @@ absl::Status TestShard::Join(const std::string& coordinator, const std::string& 
   options.liveness = Liveness(job_);
   if (incarnation_ != 0) options.runtime = std::make_shared<JoiningAs>(incarnation_);
   Membership::Listener listener;
-  listener.on_state = [this](const WatchReply& state) {
-    timers_->RunAt(absl::InfinitePast(), [this, state] { OnState(state); });
+  listener.on_state = [this](const SharedJobState& state) {
+    timers_->RunAt(absl::InfinitePast(), [this, state] { OnState(*state); });
   };
   listener.on_failed = [this](const FirstCause& cause) {
     outgoing()->Stop();

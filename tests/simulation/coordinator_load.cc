@@ -16,6 +16,9 @@ absl::Duration ProcessorTime() {
   return absl::DurationFromTimespec(now);
 }
 
+uint64_t BytesOf(const google::protobuf::MessageLite& reply) { return reply.ByteSizeLong(); }
+uint64_t BytesOf(const SharedJobState& reply) { return BytesOf(*reply); }
+
 double KiB(uint64_t bytes) { return static_cast<double>(bytes) / 1024; }
 
 }  // namespace
@@ -33,7 +36,7 @@ class CoordinatorLoad::Listener final : public ForwardingCoordinator<Coordinator
     Count(name, {1, request.ByteSizeLong(), 0});
     Done<Reply> counted = [load = load_, now = now_, &name,
                            done = std::move(done)](absl::StatusOr<Reply> reply) {
-      const Counts sent = {0, 0, reply.ok() ? reply->ByteSizeLong() : 0};
+      const Counts sent = {0, 0, reply.ok() ? BytesOf(*reply) : 0};
       load->methods_[name].Add(sent);
       load->seconds_[absl::ToUnixSeconds(now())].Add(sent);
       done(std::move(reply));
