@@ -101,20 +101,21 @@ def job_file(where, epochs=EPOCHS, slurm="worker_cpus: 2", shape=WORKERS):
     return job
 
 
-def undisturbed(where, runs, shape=WORKERS, cache={}):
+def undisturbed(where, runs, shape=WORKERS, epochs=EPOCHS, cache={}):
     """Parameters and optimizer state at the end of a job that nobody disturbs."""
-    if shape["members"] not in cache:
-        run = Submitted(job_file(where, shape=shape), where)
+    kind = (shape["members"], epochs)
+    if kind not in cache:
+        run = Submitted(job_file(where, epochs, shape=shape), where)
         runs.append(run)
         assert set(run.wait().values()) == {0}, run.wait()
-        cache[shape["members"]] = exported(run.out)
-    return cache[shape["members"]]
+        cache[kind] = exported(run.out)
+    return cache[kind]
 
 
-def check_end(run, where, runs, shape=WORKERS):
+def check_end(run, where, runs, shape=WORKERS, epochs=EPOCHS):
     codes = run.wait()
     assert set(codes.values()) == {0}, codes
-    assert exported(run.out) == undisturbed(where, runs, shape), "not the bits of the undisturbed job"
+    assert exported(run.out) == undisturbed(where, runs, shape, epochs), "not the bits of the undisturbed job"
 
 
 def submit_says_what_it_does(where, runs):
@@ -199,11 +200,11 @@ def processes_on(node):
     return [int(pid) for pid in CLUSTER.on(node, "pgrep", "^parley-", check=False).stdout.split()]
 
 
-def unplugged_node(role):
+def unplugged_node(role, shape=WORKERS):
     """Split brain: the old process lives on and reaches nobody, another one takes its place, then the cable is back."""
 
     def test(where, runs):
-        run = Submitted(job_file(where, epochs=2 * EPOCHS), where, "--", "--ntasks-per-node=1", "--exclusive")
+        run = Submitted(job_file(where, 2 * EPOCHS, shape=shape), where, "--", "--ntasks-per-node=1", "--exclusive")
         runs.append(run)
         run.wait_for_step(20)
         node = run.node_of(role)
@@ -223,10 +224,7 @@ def unplugged_node(role):
         run.wait_for_step(step + 5)
         codes = run.wait()
         assert 0 in codes.values(), codes
-        longer = Submitted(job_file(where, epochs=2 * EPOCHS), where)
-        runs.append(longer)
-        assert set(longer.wait().values()) == {0}, longer.wait()
-        assert exported(run.out) == exported(longer.out), "the old process has changed something"
+        assert exported(run.out) == undisturbed(where, runs, shape, 2 * EPOCHS), "the old process has changed something"
 
     test.__name__ = f"a_node_with_a_{role}_is_cut_off_and_comes_back"
     return test
@@ -301,16 +299,25 @@ def more_workers_and_a_stop(where, runs):
     assert not (run.out / "stopped").exists()
 
 
-def slurmctld_is_away(where, runs):
-    run = Submitted(job_file(where), where)
+def without_slurmctld(where, runs, seconds, epochs):
+    run = Submitted(job_file(where, epochs), where)
     runs.append(run)
     run.wait_for_step(20)
     CLUSTER.stop_controller()
-    before = int(run.status()["step"])
-    time.sleep(5)
-    assert int(run.status()["step"]) > before, "training stands still"
+    for _ in range(seconds // 5):
+        before = int(run.status()["step"])
+        time.sleep(5)
+        assert int(run.status()["step"]) > before, "training stands still"
     CLUSTER.start_controller()
-    check_end(run, where, runs)
+    check_end(run, where, runs, epochs=epochs)
+
+
+def slurmctld_is_away(where, runs):
+    without_slurmctld(where, runs, 5, EPOCHS)
+
+
+def slurmctld_is_away_for_a_minute(where, runs):
+    without_slurmctld(where, runs, 60, 4 * EPOCHS)
 
 
 if __name__ == "__main__":
@@ -327,7 +334,10 @@ if __name__ == "__main__":
             scancel_leaves_nothing,
             more_workers_and_a_stop, slurmctld_is_away,
         ]
-        long = [the_shipped_job_trains_to_its_accuracy, *(unplugged_node(role) for role in ("worker", "shard", "coordinator"))]
+        long = [
+            the_shipped_job_trains_to_its_accuracy, *(unplugged_node(role) for role in ("worker", "shard", "coordinator")),
+            unplugged_node("stage", PIPELINE), slurmctld_is_away_for_a_minute,
+        ]
         named = [test for test in short + long if test.__name__ in sys.argv[1:]]
         chosen = named or (long if sys.argv[1:] == ["--long"] else short)
         main(*chosen)

@@ -69,7 +69,8 @@ absl::StatusOr<std::string> ReadText(const std::string& path, const std::string&
   if (absl::IsNotFound(text.status())) {
     return absl::NotFoundError(absl::StrCat("data missing: ", text.status().message(), "; ", field,
                                             " needs a text file, such as WikiText-2's "
-                                            "wiki.train.tokens"));
+                                            "wiki.train.tokens; deploy/texts writes those of the "
+                                            "shipped jobs"));
   }
   if (!text.ok() || settings.tokens() != WORDS) return text;
   if (const auto invalid = FirstInvalidUtf8(*text)) {
