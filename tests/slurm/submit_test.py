@@ -317,7 +317,7 @@ def slurmctld_is_away(where, runs):
 
 
 def slurmctld_is_away_for_a_minute(where, runs):
-    without_slurmctld(where, runs, 60, 4 * EPOCHS)
+    without_slurmctld(where, runs, 60, 6 * EPOCHS)
 
 
 if __name__ == "__main__":
