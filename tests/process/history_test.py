@@ -160,11 +160,14 @@ def what_is_done_again_is_shown_once(where, runs):
     assert [line["generation"] for line in of_kind(lines, "start")] == [1, 2], of_kind(lines, "start")
     assert [line["goes_on"] for line in of_kind(lines, "start")] == [False, True]
     back = [line for line in of_kind(lines, "view") if line["went_back"]]
-    assert len(back) == 1 and back[0]["job_epoch"] == 2 and (back[0]["start_step"] == 1 or back[0]["start_step"] % 20 == 0), back
+    # One whose turn passed while no coordinator ruled is written as soon as one does, of another step.
+    whole = {int(step) for step in re.findall(r" a checkpoint is whole .*\bstep=(\d+)", job.coordinator_logs())}
+    assert len(back) == 1 and back[0]["job_epoch"] == 2 and back[0]["start_step"] in whole, (back, whole)
     steps = [(line["job_epoch"], line["step"]) for line in of_kind(lines, "step")]
     assert steps == sorted(set(steps)), steps
     again = len(steps) - len({step for _, step in steps})
-    assert any(epoch == 1 and step > back[0]["start_step"] for epoch, step in steps), "nothing was done again"
+    told = any(epoch == 1 and step > back[0]["start_step"] for epoch, step in steps)
+    assert back[0]["steps_lost"] > 0 if told else back[0]["steps_lost"] < 8, (back, steps)
     assert len(list((job.out / "board").iterdir())) == 2
     points = check_board(job.out / "board", lines)
     print(f"{len(lines)} lines over two coordinators; {again} steps told again; {points} points in TensorBoard")
