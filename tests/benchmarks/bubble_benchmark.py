@@ -7,7 +7,7 @@ Sleeping stages measure schedules and messages on any machine, also one with few
 1 - sum(busy) / (stages * time of a step), the median of the steps; what it may be above the prediction is 0.02. Where steps overlap
 it is that of the steps in the middle, where there should be none; the prediction is of the whole stretch, with the pipeline's filling
 and emptying. PIPEDREAM's step is one microbatch. "driver" is the worker's own time for each microbatch: taking it from the data, and
-sending its samples and targets to the stages; without the first steps, in which it connects with them.
+sending its samples and targets to the stages, the median of the steps; without the first one, in which it connects with them.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def measured(job, microbatches, steps):
             return re.search(r" serving .*\bmetrics=(\S+)", run.logs().get("worker-0", ""))
 
         address = wait_for("the worker", serving, 60).group(1)
-        bubbles, driver, first = {}, None, None
+        bubbles, driver, before = {}, [], None
         while run.process.poll() is None and len(bubbles) < steps - 1:
             try:
                 text = scrape(address)
@@ -106,13 +106,13 @@ def measured(job, microbatches, steps):
                 phases = re.findall(r'^parley_step_phase_duration_seconds_(sum|count)\{phase="(?:data|push)".*\} (\S+)$', text, re.M)
                 total = {of: sum(float(value) for name, value in phases if name == of) for of in ("sum", "count")}
                 # Half of the counts: each step has one of data and one of push.
-                if first is None:
-                    first = total
-                elif total["count"] > first["count"]:
-                    driver = 2 * (total["sum"] - first["sum"]) / (total["count"] - first["count"]) / microbatches
+                if before is not None and total["count"] > before["count"]:
+                    steps_since = (total["count"] - before["count"]) / 2
+                    driver.append((total["sum"] - before["sum"]) / steps_since / microbatches)
+                before = total
             time.sleep(0.1)
         run.process.wait(timeout=120)
-        return list(bubbles.values()), driver
+        return list(bubbles.values()), statistics.median(driver)
     finally:
         run.kill()
 
