@@ -1,5 +1,6 @@
 #include "client/grpc_connector.h"
 
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -40,41 +41,38 @@ class GrpcConnector final : public Connector {
   }
 
   std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
-    return Keep(MakeGrpcCoordinatorClient(address, credentials_, calls_));
+    absl::MutexLock lock(&mu_);
+    std::shared_ptr<CoordinatorClient>& client = coordinators_[address];
+    if (client == nullptr) client = MakeGrpcCoordinatorClient(address, credentials_, calls_);
+    return client;
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    GrpcShard shard = MakeGrpcShardClient(address, credentials_, calls_);
-    Keep(shard.client);
-    if (!direct_) return shard.client;
     absl::MutexLock lock(&mu_);
+    GrpcShard& shard = shards_[address];
+    if (shard.client == nullptr) shard = MakeGrpcShardClient(address, credentials_, calls_);
+    if (!direct_) return shard.client;
     if (loop_ == nullptr) {
       absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
       if (!loop.ok()) return shard.client;
       loop_ = *std::move(loop);
     }
     std::erase_if(links_, [](const auto& link) { return link.expired(); });
-    const auto link =
-        std::make_shared<DirectLink>(address, *loop_, buffers_, std::move(shard.find_direct));
+    const auto link = std::make_shared<DirectLink>(address, *loop_, buffers_, shard.find_direct);
     links_.push_back(link);
-    return std::make_shared<DirectShardClient>(std::move(shard.client), link);
+    return std::make_shared<DirectShardClient>(shard.client, link);
   }
 
  private:
-  // Channels live until no call is left, so that none is destroyed by a thread of its own
-  // callbacks.
-  template <class Client>
-  std::shared_ptr<Client> Keep(std::shared_ptr<Client> client) {
-    absl::MutexLock lock(&mu_);
-    clients_.push_back(client);
-    return client;
-  }
-
   const bool direct_;
   const SharedCredentials credentials_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   const std::shared_ptr<ReceiveBuffers> buffers_ = std::make_shared<ReceiveBuffers>(kKeptBytes);
   absl::Mutex mu_;
-  std::vector<std::shared_ptr<void>> clients_ ABSL_GUARDED_BY(mu_);
+  // One for each address, whoever joins anew or follows the job into another epoch: a surviving
+  // process's connections must not grow in number. They live until no call is left, so that no
+  // channel is destroyed by a thread of its own callbacks.
+  std::map<std::string, std::shared_ptr<CoordinatorClient>> coordinators_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, GrpcShard> shards_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<DirectLink>> links_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<DirectLoop> loop_;  // with the first shard
 };

@@ -8,7 +8,8 @@
 
 namespace parley {
 
-// Clients over gRPC: each has a channel of its own, calls run through the callback API, and no
+// Clients over gRPC: one for each address, however often it is asked for, with channels of its own;
+// calls run through the callback API, and no
 // thread waits for a peer. Statuses that gRPC itself makes name the peer's host:port. Messages of
 // up to kMaxMessageBytes (common/rpc/channel.h); deadlines at most an hour ahead.
 //

@@ -128,6 +128,16 @@ TEST_F(GrpcConnectorTest, LargeMessagesPass) {
   EXPECT_TRUE(answered.WaitForNotificationWithTimeout(absl::Seconds(40)));
 }
 
+// A worker that joins anew a hundred times has no more connections than before.
+TEST_F(GrpcConnectorTest, WhoAsksAgainGetsTheSameConnection) {
+  const auto connector = MakeGrpcConnector(/*direct=*/false);
+  const auto shard = connector->ConnectShard("127.0.0.1:1");
+  const auto coordinator = connector->ConnectCoordinator("127.0.0.1:1");
+  EXPECT_EQ(connector->ConnectShard("127.0.0.1:1"), shard);
+  EXPECT_EQ(connector->ConnectCoordinator("127.0.0.1:1"), coordinator);
+  EXPECT_NE(connector->ConnectShard("127.0.0.1:2"), shard);
+}
+
 TEST_F(GrpcConnectorTest, ItsEndEndsWhatIsOpen) {
   auto client = connector_->ConnectCoordinator(server_->address());
   absl::Mutex mu;

@@ -106,6 +106,9 @@ class MemberState {
   bool expelled() const { return expelled_; }
   // Whether the coordinator is what was lost: no use in calling it.
   bool coordinator_lost() const { return lost_; }
+  bool hears_coordinator() const {
+    return missed_heartbeats_ == 0 && !lost_ && !fenced() && !over() && !ended_;
+  }
   uint64_t last_decided_step() const { return last_decided_step_; }
   uint64_t missed_heartbeats() const { return missed_heartbeats_; }
   const WatchReply& watched() const { return *watched_; }

@@ -27,6 +27,7 @@ class DrivenMembership final : public Membership {
   std::string job_directory() const override { return driver_->joined().reply.job_directory(); }
   CallHeader header() const override { return driver_->header(); }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return driver_->coordinator(); }
+  bool hears_coordinator() const override { return driver_->hears_coordinator(); }
   void Progress(uint64_t last_decided_step, uint64_t job_epoch) override {
     driver_->Progress(last_decided_step, job_epoch);
   }

@@ -76,6 +76,10 @@ class Membership {
   // none.
   virtual void Progress(uint64_t last_decided_step, uint64_t job_epoch) = 0;
 
+  // Whether the coordinator answers: then it ends a job that gets nowhere, and says who is to
+  // blame; no member need put an end to waiting for another one. Any thread.
+  virtual bool hears_coordinator() const { return false; }
+
   // This process cannot go on: tells the coordinator, which makes it the first cause unless there
   // is one already, and waits for the cause that counts, up to liveness, and for a coordinator that
   // is away `autonomy` longer unless the process was `preempted`. Returns it.

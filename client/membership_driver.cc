@@ -81,6 +81,11 @@ void MembershipDriver::Progress(uint64_t last_decided_step, uint64_t job_epoch) 
   state_.Progress(last_decided_step, job_epoch);
 }
 
+bool MembershipDriver::hears_coordinator() const {
+  absl::MutexLock lock(&mu_);
+  return state_.hears_coordinator();
+}
+
 std::optional<FirstCause> MembershipDriver::failure() const {
   absl::MutexLock lock(&mu_);
   return state_.failure();

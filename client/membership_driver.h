@@ -45,6 +45,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   FirstCause Fail(const std::string& reason, bool preempted);
   void Preempt(const std::string& reason);
   std::optional<FirstCause> failure() const;
+  bool hears_coordinator() const;
   void Leave();
   void Depart();
 

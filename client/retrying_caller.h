@@ -21,8 +21,11 @@
 namespace parley {
 
 struct RetryOptions {
-  std::string what;                // "push to shard 1 at HOST:PORT", for the error at the deadline
-  absl::Time deadline;             // the caller's; never infinite
+  std::string what;     // "push to shard 1 at HOST:PORT", for the error at the deadline
+  absl::Time deadline;  // the caller's; never infinite
+  // Asked at the deadline, if there is one: whether the call has as much time again, since somebody
+  // else puts an end to it. Any thread.
+  std::function<bool()> go_on;
   absl::Duration attempt_timeout;  // of one attempt
   absl::Duration refresh_timeout;  // how long FailedPrecondition is tried again
   BackoffPolicy backoff;
@@ -68,12 +71,12 @@ class RetryingCaller {
           attempt_(std::move(attempt)),
           done_(std::move(done)),
           started_(timers_->Now()),
+          deadline_(options_.deadline),
           backoff_(options_.backoff, seed) {}
 
     void Attempt() {
       attempt_started_ = timers_->Now();
-      const absl::Time deadline =
-          std::min(options_.deadline, attempt_started_ + options_.attempt_timeout);
+      const absl::Time deadline = std::min(deadline_, attempt_started_ + options_.attempt_timeout);
       attempt_(deadline, [self = this->shared_from_this()](absl::StatusOr<Reply> reply) {
         self->OnAnswer(std::move(reply));
       });
@@ -96,7 +99,10 @@ class RetryingCaller {
       // An attempt that was parked for long found its peer well: no need to hold back.
       if (now - attempt_started_ >= options_.backoff.longest) backoff_.Reset();
       const absl::Time next = now + backoff_.Next();
-      if (next >= options_.deadline) {
+      if (next >= deadline_ && options_.go_on && options_.go_on()) {
+        deadline_ = now + (options_.deadline - started_);
+      }
+      if (next >= deadline_) {
         return End(absl::DeadlineExceededError(
             absl::StrFormat("%s: no success within %.1f s; the last answer was %s", options_.what,
                             absl::ToDoubleSeconds(now - started_), reply.status().ToString())));
@@ -117,6 +123,7 @@ class RetryingCaller {
     std::function<void(absl::Time, Done<Reply>)> attempt_;
     Done<Reply> done_;
     const absl::Time started_;
+    absl::Time deadline_;
     absl::Time attempt_started_;
     absl::Time refreshing_since_ = absl::InfiniteFuture();
     Backoff backoff_;

@@ -20,7 +20,7 @@ struct Outcome {
 };
 
 // A call whose attempts are answered with these codes in turn, the last one for ever.
-Outcome CallAnswered(std::vector<absl::StatusCode> codes) {
+Outcome CallAnswered(std::vector<absl::StatusCode> codes, std::function<bool()> go_on = nullptr) {
   auto shared = std::make_shared<ManualTimers>();
   ManualTimers& timers = *shared;
   RetryingCaller caller(shared, 3);
@@ -29,12 +29,17 @@ Outcome CallAnswered(std::vector<absl::StatusCode> codes) {
   options.deadline = timers.Now() + absl::Minutes(1);
   options.attempt_timeout = absl::Seconds(2);
   options.refresh_timeout = absl::Seconds(10);
+  options.go_on = std::move(go_on);
   Outcome outcome;
   const absl::Time start = timers.Now();
   caller.Call<int>(
       options,
       [&](absl::Time deadline, Done<int> done) {
-        EXPECT_EQ(deadline, std::min(options.deadline, timers.Now() + absl::Seconds(2)));
+        if (!options.go_on) {
+          EXPECT_EQ(deadline, std::min(options.deadline, timers.Now() + absl::Seconds(2)));
+        }
+        EXPECT_LE(deadline, timers.Now() + absl::Seconds(2));
+        EXPECT_GT(deadline, timers.Now());
         const size_t i = std::min<size_t>(outcome.attempts++, codes.size() - 1);
         if (codes[i] == absl::StatusCode::kOk) return done(42);
         done(absl::Status(codes[i], "no luck"));
@@ -76,6 +81,15 @@ TEST(RetryingCaller, SaysAtTheDeadlineWhatFailedAndWhy) {
   EXPECT_NE(message.find("no luck"), std::string::npos) << message;
   EXPECT_LE(outcome.took, absl::Minutes(1));
   EXPECT_GE(outcome.took, absl::Seconds(58));
+}
+
+TEST(RetryingCaller, GoesOnWhereSomebodyElseSeesToTheEnd) {
+  int asked = 0;
+  const Outcome outcome = CallAnswered({Code::kUnavailable}, [&] { return ++asked < 4; });
+  EXPECT_EQ(outcome.reply->status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(asked, 4);
+  EXPECT_GT(outcome.took, absl::Minutes(3.9));
+  EXPECT_LE(outcome.took, absl::Minutes(4));
 }
 
 TEST(RetryingCaller, RefreshesAViewForAWhileOnly) {

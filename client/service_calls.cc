@@ -36,6 +36,7 @@ void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
   const uint64_t call = activity == nullptr ? 0 : activity->CallBegun(role, ordinal, what, ahead);
   retry.what = std::move(what);
   retry.deadline = timers_->Now() + options_.patience;
+  retry.go_on = [this] { return membership_.hears_coordinator(); };
   // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
   // made again, which the receiver does not mind.
   retry.attempt_timeout = std::max(options_.liveness, absl::Seconds(10));

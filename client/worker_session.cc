@@ -155,11 +155,17 @@ absl::Status WorkerSession::JoinJob() {
 absl::Status WorkerSession::Await(const std::string& what, const std::function<bool()>& done) {
   const absl::Time started = runtime_->Now();
   // A call's own patience ends first and says more.
-  const absl::Time deadline = started + patience_ + absl::Seconds(1);
+  absl::Time deadline = started + patience_ + absl::Seconds(1);
   const Activity::Waiting waiting(*activity_, what, deadline);
-  const absl::Status status =
-      queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline, [&] { Progress(); },
-                       std::max(liveness_ / 4, absl::Milliseconds(50)));
+  absl::Status status;
+  while (true) {
+    status = queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline,
+                              [&] { Progress(); }, std::max(liveness_ / 4, absl::Milliseconds(50)));
+    if (!absl::IsDeadlineExceeded(status) || !membership()->hears_coordinator()) break;
+    // The others may be slow (the last checkpoint, a queue full of jobs): the coordinator sees
+    // whether they get on, and ends the job where they do not.
+    deadline = runtime_->Now() + patience_ + absl::Seconds(1);
+  }
   // Also if `done`: what it was about is void.
   if (status.ok() && JobWentBack()) return WentBack();
   if (!absl::IsDeadlineExceeded(status)) return status;

@@ -1,6 +1,7 @@
 #include "server/coordinator/checkpoint_files.h"
 
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,20 @@ namespace {
 
 bool IsWhole(FileSystem& files, const std::string& folder) {
   return files.Exists(absl::StrCat(folder, "/manifest.json"));
+}
+
+// Of the checkpoints in a directory, oldest first, by step: from a hundred million on names have
+// more digits, and are in another order.
+absl::StatusOr<std::map<uint64_t, std::string>> FoldersByStep(FileSystem& files,
+                                                              const std::string& directory) {
+  auto names = files.List(directory);
+  if (!names.ok()) return names.status();
+  std::map<uint64_t, std::string> folders;
+  for (const std::string& name : *names) {
+    const std::optional<uint64_t> step = StepOfFolder(name);
+    if (step) folders.emplace(*step, absl::StrCat(directory, "/", name));
+  }
+  return folders;
 }
 
 // The manifest first, durably: what is left after a crash is no checkpoint.
@@ -82,13 +97,11 @@ absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& da
   }
   const std::string directory = path.parent_path().string();
   const std::optional<uint64_t> newest = StepOfFolder(path.filename().string());
-  auto names = files.List(directory);
-  if (!names.ok()) return names.status();
-  // Numbers have leading zeros: names in order are steps in order.
-  for (auto name = names->rbegin(); name != names->rend(); ++name) {
-    const std::optional<uint64_t> step = StepOfFolder(*name);
-    if (!step || (newest && *step >= *newest)) continue;
-    const std::string folder = absl::StrCat(directory, "/", *name);
+  const auto folders = FoldersByStep(files, directory);
+  if (!folders.ok()) return folders.status();
+  for (auto it = folders->rbegin(); it != folders->rend(); ++it) {
+    const auto& [step, folder] = *it;
+    if (newest && step >= *newest) continue;
     const auto reader = CheckpointReader::Open(files, folder);
     if (!reader.ok()) continue;
     StartPoint start;
@@ -108,10 +121,9 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
   if (!names.ok()) return names.status();
   // Weights are nobody's earlier run.
   const bool goes_on = start && !start->weights;
-  // Numbers have leading zeros: names in order are steps in order.
-  const std::string first_allowed = goes_on ? StepFolderName(start->manifest.step() + 1) : "";
   for (const std::string& name : *names) {
-    if (!absl::StartsWith(name, "step-") || name < first_allowed ||
+    const std::optional<uint64_t> step = StepOfFolder(name);
+    if (!absl::StartsWith(name, "step-") || (goes_on && step && *step <= start->manifest.step()) ||
         !IsWhole(files, absl::StrCat(checkpoint_directory, "/", name)) ||
         (goes_on && absl::StrCat(checkpoint_directory, "/", name) == start->damaged)) {
       continue;
@@ -129,19 +141,17 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
 
 absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& directory,
                                   const FileWork::Keep& keep) {
-  auto names = files.List(directory);
-  if (!names.ok()) return names.status();
-  // Numbers have leading zeros: names in order are steps in order. What has no manifest, and a
-  // whole one after it, was given up.
+  const auto folders = FoldersByStep(files, directory);
+  if (!folders.ok()) return folders.status();
+  // What has no manifest, and a whole one after it, was given up; a damaged one is no better.
   std::vector<std::string> old;
   uint32_t newer = 0;
-  for (auto name = names->rbegin(); name != names->rend(); ++name) {
-    const std::optional<uint64_t> step = StepOfFolder(*name);
-    if (!step) continue;
-    const std::string folder = absl::StrCat(directory, "/", *name);
-    const bool whole = IsWhole(files, folder);
+  for (auto it = folders->rbegin(); it != folders->rend(); ++it) {
+    const auto& [step, folder] = *it;
+    const bool whole = IsWhole(files, folder) && keep.damaged.count(folder) == 0;
     const bool stays = whole ? keep.last == 0 || newer < keep.last || folder == keep.in_use ||
-                                   (keep.every_steps != 0 && *step % keep.every_steps == 0)
+                                   folder == keep.committed ||
+                                   (keep.every_steps != 0 && step % keep.every_steps == 0)
                              : newer == 0;
     newer += whole ? 1 : 0;
     if (!stays) old.push_back(folder);

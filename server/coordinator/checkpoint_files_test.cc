@@ -177,6 +177,47 @@ TEST_F(CheckpointFilesTest, OldOnesGo) {
   EXPECT_EQ(start->manifest.step(), 50u);
 }
 
+// Names are in another order than steps.
+TEST_F(CheckpointFilesTest, FromAHundredMillionStepsOnTheNewestIsTheNewestToo) {
+  for (const uint64_t step : {99'999'998, 99'999'999, 100'000'000}) {
+    ASSERT_TRUE(Write(step).ok());
+  }
+  FileWork work;
+  work.kind = FileWork::Kind::kRemoveOld;
+  work.folder = path_;
+  work.keep.last = 2;
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_EQ(FoldersIn(*files_, path_),
+            (std::vector<std::string>{"step-100000000", "step-99999999"}));
+  const auto start = LoadStart(*files_, path_ + "/step-99999999");
+  ASSERT_TRUE(start.ok()) << start.status();
+  EXPECT_EQ(CheckNoEarlierRun(*files_, path_, *start).code(), absl::StatusCode::kFailedPrecondition)
+      << "step 100000000 is later";
+  const auto previous = LoadPrevious(*files_, path_ + "/step-100000000");
+  ASSERT_TRUE(previous.ok()) << previous.status();
+  EXPECT_EQ(previous->manifest.step(), 99'999'999u);
+}
+
+TEST_F(CheckpointFilesTest, ADamagedOneOfALaterStepTakesNobodysPlace) {
+  for (const uint64_t step : {150, 170, 200, 300}) ASSERT_TRUE(Write(step).ok());
+  FileWork work;
+  work.kind = FileWork::Kind::kRemoveOld;
+  work.folder = path_;
+  work.keep.last = 1;
+  work.keep.in_use = path_ + "/step-00000150";
+  work.keep.committed = path_ + "/step-00000170";
+  work.keep.damaged = {path_ + "/step-00000200", path_ + "/step-00000300"};
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_EQ(FoldersIn(*files_, path_),
+            (std::vector<std::string>{"step-00000150", "step-00000170", "step-00000200",
+                                      "step-00000300"}));
+  // What nobody knows to be damaged may stand in its place, but does not make it go.
+  work.keep.damaged.clear();
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_EQ(FoldersIn(*files_, path_),
+            (std::vector<std::string>{"step-00000150", "step-00000170", "step-00000300"}));
+}
+
 TEST_F(CheckpointFilesTest, WhatIsLeftOfOneThatWasGivenUpGoes) {
   FileWork work;
   work.kind = FileWork::Kind::kAbandon;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -26,9 +27,11 @@ struct FileWork {
   };
   // Of the checkpoints in a folder.
   struct Keep {
-    uint32_t last = 0;         // the newest so many whole ones; 0: all
-    uint64_t every_steps = 0;  // of the older ones those of a step that is a multiple; 0: none
-    std::string in_use;        // the folder of one that stays
+    uint32_t last = 0;              // the newest so many whole ones; 0: all
+    uint64_t every_steps = 0;       // of the older ones those of a step that is a multiple; 0: none
+    std::string in_use;             // the folder of one that stays
+    std::string committed;          // the same, of the one that has just been written
+    std::set<std::string> damaged;  // folders of those that do not count as whole
   };
   Kind kind = Kind::kCreateFolder;
   std::string folder;              // absolute; after kFindPrevious the one that was found

@@ -268,6 +268,9 @@ class CoordinatorCore {
   // Each empty place of a contributor that has steps to do goes to who has come for it, or waits.
   void FillPlaces(absl::Time now);
   void FillPlace(const std::pair<Role, uint32_t>& at, absl::Time now);
+  // The job has gone back, and has steps to do again: whoever has a place takes part, and whoever
+  // was lost is waited for, where lost workers are.
+  void RefillPlaces(absl::Time now);
 
   // A lost shard (coordinator_recovery.cc).
   struct GoBackPoint {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/checkpoint/names.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/first_cause.h"
 
@@ -15,7 +16,11 @@ void CoordinatorCore::SaveOrEnd(absl::Time now) {
   if (life_.phase() != SAVING || checkpoint_.busy()) return;
   const bool is_whole = checkpoint_.whole_step() == progress_.step() && progress_.step() != 0 &&
                         !checkpoint_.whole_folder().empty();
-  if (!options_.job.checkpoint().at_end() || is_whole) {
+  // A job that has ended, and is resumed: the last checkpoint is the one that it starts from.
+  const bool started_there = progress_.step() != 0 && progress_.step() == view_.start_version() &&
+                             view_.start_from() == absl::StrCat(options_.checkpoint_directory, "/",
+                                                                StepFolderName(progress_.step()));
+  if (!options_.job.checkpoint().at_end() || is_whole || started_there) {
     Enter(FINISHED, now);
     return;
   }
@@ -62,6 +67,8 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     TellWatchers(replies);
     return;
   }
+  // Of one that was given up meanwhile: it says nothing of the one after it.
+  if (!checkpoint_.busy() || work.folder != checkpoint_.folder()) return;
   if (!result.ok()) {
     const bool commits = work.kind == FileWork::Kind::kCommit;
     const std::string why = absl::StrCat("the checkpoint ", work.folder, " could not be ",
@@ -83,7 +90,8 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     FileWork remove;
     remove.kind = FileWork::Kind::kRemoveOld;
     remove.folder = options_.checkpoint_directory;
-    remove.keep = {checkpoint.keep_last(), checkpoint.keep_every_steps(), view_.start_from()};
+    remove.keep = {checkpoint.keep_last(), checkpoint.keep_every_steps(), view_.start_from(),
+                   work.folder, damaged_checkpoints_};
     file_work_.push_back(std::move(remove));
     // Where the last one is whole, a shard that was lost meanwhile is needed no more.
     SaveOrEnd(now);

@@ -152,6 +152,21 @@ TEST(CoordinatorTest, AJobStartsFromACheckpointWithItsDataPosition) {
   EXPECT_EQ(job.Status().step(), 6u);
 }
 
+// --resume of a job that had ended: its last checkpoint is there.
+TEST(CoordinatorTest, AJobThatStartsFromItsOwnLastStepIsFinishedWithoutAnotherCheckpoint) {
+  auto options = StartingFromStep5();
+  options.start->folder = "/job/checkpoints/step-00000020";
+  options.start->manifest.set_step(20);
+  options.start->manifest.clear_data_position();
+  options.start->manifest.mutable_data_position()->set_epoch(2);
+  CoordinatorFixture job(options);
+  job.Gather();
+  ASSERT_TRUE(job.Ready(*job.shards[0], 20).ok());
+  ASSERT_TRUE(job.Finish(*job.workers[0], 20).ok());
+  EXPECT_FALSE(job.core.has_file_work());
+  EXPECT_EQ(job.core.phase(), FINISHED);
+}
+
 TEST(CoordinatorTest, ACheckpointOfAnotherModelIsRefused) {
   auto options = StartingFromStep5();
   options.start->manifest.mutable_tensors(0)->set_name("fc2.weight");

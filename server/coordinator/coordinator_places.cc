@@ -26,6 +26,19 @@ void CoordinatorCore::FillPlaces(absl::Time now) {
   }
 }
 
+void CoordinatorCore::RefillPlaces(absl::Time now) {
+  if (joint()) return FillPlaces(now);
+  for (const Caller* const holder : members_.Holders()) {
+    const Member& member = holder->member;
+    if (member.role() == WORKER && models_.registered(member.id())) TakeIn(*holder, now);
+  }
+  if (!WaitsForReplacement()) return;
+  for (int i = 0; i < view_.contributors_size(); ++i) {
+    const Contributor& contributor = view_.contributors(i);
+    if (contributor.part_members(0) == 0) FillPlace({WORKER, contributor.ordinal()}, now);
+  }
+}
+
 void CoordinatorCore::FillPlace(const std::pair<Role, uint32_t>& at, absl::Time now) {
   const Caller* const holder = members_.Holder(at.first, at.second);
   if (holder != nullptr && models_.registered(holder->member.id())) {

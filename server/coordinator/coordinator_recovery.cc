@@ -77,8 +77,8 @@ void CoordinatorCore::GoBack(absl::Time now) {
   if (preemption_) preemption_->set_after_step(to.version);
   view_changed_at_ = last_event_ = now;
   Enter(PREPARING, now);
-  // A pipeline whose worker had finished has steps to do again.
-  FillPlaces(now);
+  // Who had finished has steps to do again, and who was lost or came after that is missed.
+  RefillPlaces(now);
 }
 
 }  // namespace parley

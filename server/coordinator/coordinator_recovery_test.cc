@@ -50,6 +50,78 @@ TEST_F(CoordinatorRecoveryTest, AllGoBackWhenAnotherShardHasItsPlace) {
   EXPECT_EQ(job_.core.phase(), FINISHED);
 }
 
+// A worker is lost, or comes, when another one has finished already: no step is left for it. Then
+// a shard is lost, and steps are to be done again.
+class GoingBackAfterTheLastStep : public CoordinatorRecoveryTest {
+ protected:
+  explicit GoingBackAfterTheLastStep(LostWorker mode = WAIT)
+      : CoordinatorRecoveryTest([mode](CoordinatorCore::Options& options) {
+          options.job.mutable_cluster()->set_min_workers(1);
+          options.job.mutable_consistency()->mutable_sync()->set_lost_worker(mode);
+        }) {}
+
+  void LoseAWorkerWhenTheOtherHasFinished() {
+    TrainWithACheckpoint();
+    for (int step = 5; step <= 10; ++step) Decide();
+    ASSERT_TRUE(job_.Finish(*job_.workers[0], 10).ok());
+    job_.workers[1]->alive = false;
+    job_.Pass(absl::Seconds(11));
+    ASSERT_EQ(job_.core.phase(), SAVING);
+  }
+
+  CoordinatorFixture::Process& Another() {
+    auto& another = job_.StartAndJoin(WORKER);
+    EXPECT_EQ(another.ordinal, 1u);
+    EXPECT_TRUE(job_.Register(another).ok());
+    return another;
+  }
+
+  void GoBack() {
+    LoseShard(1);
+    Replace(1);
+    ASSERT_EQ(job_.core.phase(), PREPARING);
+    ASSERT_EQ(job_.core.view().start_version(), 2u);
+  }
+
+  std::vector<uint64_t> Contributing() {
+    std::vector<uint64_t> members;
+    for (const Contributor& contributor : job_.core.view().contributors()) {
+      members.push_back(contributor.part_members(0));
+    }
+    return members;
+  }
+};
+
+TEST_F(GoingBackAfterTheLastStep, TheLostOneIsWaitedFor) {
+  LoseAWorkerWhenTheOtherHasFinished();
+  GoBack();
+  const uint64_t stayed = job_.workers[0]->header.member();
+  EXPECT_EQ(Contributing(), (std::vector<uint64_t>{stayed, 0}));
+  EXPECT_NE(job_.Status().what_is_missing().find("worker 1"), std::string::npos)
+      << job_.Status().what_is_missing();
+  const uint64_t another = Another().header.member();
+  EXPECT_EQ(Contributing(), (std::vector<uint64_t>{stayed, another}));
+}
+
+TEST_F(GoingBackAfterTheLastStep, WhoHasComeInItsPlaceTakesPart) {
+  LoseAWorkerWhenTheOtherHasFinished();
+  const uint64_t another = Another().header.member();
+  GoBack();
+  EXPECT_EQ(Contributing(), (std::vector<uint64_t>{job_.workers[0]->header.member(), another}));
+}
+
+class GoingOnAfterTheLastStep : public GoingBackAfterTheLastStep {
+ protected:
+  GoingOnAfterTheLastStep() : GoingBackAfterTheLastStep(GO_ON) {}
+};
+
+TEST_F(GoingOnAfterTheLastStep, WhoHasComeLateTakesPart) {
+  LoseAWorkerWhenTheOtherHasFinished();
+  const uint64_t another = Another().header.member();
+  GoBack();
+  EXPECT_EQ(Contributing(), (std::vector<uint64_t>{job_.workers[0]->header.member(), another}));
+}
+
 TEST_F(CoordinatorRecoveryTest, ANewProcessAtItsAddressNeedNotWaitForTheLease) {
   TrainWithACheckpoint();
   auto* const lost = job_.shards[0];

@@ -89,13 +89,14 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
     FillPlaces(now);
     return;
   }
-  // Where one worker has finished, all steps are decided, and nothing is left for a replacement.
+  // Where one worker has finished, all steps are decided, and nothing is left for a replacement;
+  // but the place stays, since the job may yet go back.
   const bool is_over = finished_.begun();
-  const bool waits = WaitsForReplacement() && !is_over;
+  const bool waits = WaitsForReplacement();
   const bool was_to_initialize =
       life_.phase() == PREPARING && !is_over && view_.start_from().empty() && lost.ordinal() == 0;
   finished_.Forget(lost.id());
-  if (waits || was_to_initialize) {
+  if ((waits && !is_over) || was_to_initialize) {
     vacancies_[{WORKER, lost.ordinal()}] = {lost, member.heard_at, now};
   }
   ChangeView(WithoutMember(view_, lost.id(), waits, progress_.step() + 1), now);

@@ -65,8 +65,10 @@ absl::Status InProcessCoordinator::Record(const Append& append) {
   uint64_t revision = 0;
   {
     absl::MutexLock lock(&mu_);
-    announced_ = false;
-    if (!lost_.ok() || IsRecorded()) return absl::OkStatus();
+    if (!lost_.ok() || IsRecorded()) {
+      announced_ = false;
+      return absl::OkStatus();
+    }
     revision = core_.durable_revision();
     state = core_.DurableState();
   }
@@ -76,7 +78,9 @@ absl::Status InProcessCoordinator::Record(const Append& append) {
   {
     absl::MutexLock lock(&mu_);
     not_recorded_ = appended;
+    // After a failure it stays announced: who records tries again, and nobody else need ask.
     if (!appended.ok() || !lost_.ok()) return appended;
+    announced_ = false;
     recorded_ = revision;
     while (!held_.empty() && held_.front().revision <= recorded_) {
       ready.push_back(std::move(held_.front()));

@@ -220,6 +220,28 @@ TEST_F(LogWriterTest, WhileTheDiskFailsCallsAreAnsweredUnavailableAndItGoesOnTry
   EXPECT_TRUE(again->has_value() && (*again)->ok());
 }
 
+// Each of them could begin a chain of attempts of its own, which lives until the disk does.
+TEST_F(LogWriterTest, WhileTheDiskFailsOneAttemptAtATimeIsMadeWhoeverCalls) {
+  Ruler ruler(files_, /*workers=*/100);
+  ruler.Joined(7);
+  BreakDisk(100'000);
+  const uint64_t before = files_.operations();
+  const auto attempts = [&] {
+    const uint64_t operations = files_.operations();
+    ruler.timers->Advance(kLiveness / 20);
+    return files_.operations() - operations;
+  };
+  const auto first = ruler.Join(8);
+  ruler.timers->Advance(absl::ZeroDuration());
+  const uint64_t one = files_.operations() - before;
+  EXPECT_GT(one, 0u);
+  for (uint64_t incarnation = 9; incarnation < 60; ++incarnation) {
+    ruler.Join(incarnation);
+    ruler.timers->Advance(absl::ZeroDuration());
+  }
+  for (int i = 0; i < 5; ++i) EXPECT_LE(attempts(), 3 * one) << "fifty have called";
+}
+
 TEST_F(LogWriterTest, WhoHasLostTheRuleTellsNobodyAnythingAndNamesItsSuccessor) {
   Ruler old(files_);
   const CallHeader header = old.Joined(1);

@@ -11,6 +11,10 @@ namespace {
 // Ends a call that would be tried again; nobody looks at it.
 absl::Status Stopped() { return absl::AbortedError("this shard sends nothing any more"); }
 
+size_t BytesOf(const ToShard& message) {
+  return std::visit([](const auto& request) { return request.ByteSizeLong(); }, message.request);
+}
+
 // Who calls this sender fenced is ahead of it: the job has gone back to a checkpoint, and this
 // shard follows in a moment, with another Outgoing; or another process has its place. The
 // coordinator's state tells which. Until then the call is repeated.
@@ -61,19 +65,21 @@ void Outgoing::Send(std::vector<ToShard> requests, const Routing& routing) {
       // The first is on its way. An Advance that is not says nothing that the new one does not.
       if (std::holds_alternative<AdvanceRequest>(request.request) && peer.queue.size() > 1 &&
           std::holds_alternative<AdvanceRequest>(peer.queue.back().request)) {
+        peer.bytes -= BytesOf(peer.queue.back());
         peer.queue.pop_back();
       }
       if (peer.queue.empty()) {
         idle.push_back(request.shard);
         peer.since = options_.timers->Now();
       }
-      if (peer.queue.size() >= kQueue) {
+      if (peer.queue.size() >= kQueue && peer.bytes >= kQueueBytes) {
         left_behind =
-            absl::StrCat(peer.name, " has not answered to ", kQueue,
+            absl::StrCat(peer.name, " has not answered to ", peer.queue.size(),
                          " messages of the step leader, the first since ",
                          absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", peer.since, absl::UTCTimeZone()));
         continue;
       }
+      peer.bytes += BytesOf(request);
       peer.queue.push_back(std::move(request));
     }
   }
@@ -167,6 +173,7 @@ void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {
     if (stopped_) return;
     Peer& peer = peers_[shard];
     name = peer.name;
+    peer.bytes -= BytesOf(peer.queue.front());
     peer.queue.pop_front();
     peer.since = options_.timers->Now();
     more = !peer.queue.empty();

@@ -29,11 +29,13 @@ namespace parley {
 // Nothing grows while a receiver is away. Verdicts for the coordinator are kept up to kVerdicts;
 // the oldest go first, since the progress that is sent with them says where the job is without them
 // (ReportVerdicts). A shard cannot be left behind by more than a step by workers that follow the
-// protocol, which pull the step's version from it; so a queue of kQueue is an error.
+// protocol, which pull the step's version from it; but one without slices can, by as many as are
+// decided while it is slow. So it is an error when both kQueue messages and kQueueBytes wait.
 class Outgoing : public std::enable_shared_from_this<Outgoing> {
  public:
   static constexpr size_t kVerdicts = 1024;
   static constexpr size_t kQueue = 256;
+  static constexpr size_t kQueueBytes = 16 << 20;
 
   struct Options {
     LockedShard* shard;  // takes the answers to Close
@@ -73,6 +75,7 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
     std::string address;
     std::shared_ptr<ShardClient> client;
     std::deque<ToShard> queue;  // the first is on its way
+    size_t bytes = 0;           // of those in the queue
     absl::Time since;           // when it became the first
   };
 

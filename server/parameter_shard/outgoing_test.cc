@@ -349,11 +349,15 @@ TEST_F(OutgoingTest, OfVerdictsThatACoordinatorMissesTheNewestAreKeptAndTheProgr
 }
 
 TEST_F(OutgoingTest, AShardThatIsLeftFarBehindIsAnErrorAndItsQueueDoesNotGrow) {
-  for (uint64_t step = 1; step <= Outgoing::kQueue; ++step) SendDecide(1, step);
+  uint64_t step = 0;
+  // One without slices, which no worker waits for, may be slow for many short steps.
+  while (step < 20 * Outgoing::kQueue) SendDecide(1, ++step);
   EXPECT_THAT(errors_, IsEmpty());
-  SendDecide(1, Outgoing::kQueue + 1);
+  const uint64_t few = step;
+  while (errors_.empty() && step < 1000 * few) SendDecide(1, ++step);
   ASSERT_EQ(errors_.size(), 1u);
-  EXPECT_THAT(errors_[0], HasSubstr("has not answered to 256 messages of the step leader"));
+  EXPECT_THAT(errors_[0], HasSubstr("messages of the step leader"));
+  EXPECT_GT(step, 100 * few) << "of some bytes each";
 }
 
 TEST_F(OutgoingTest, ItTellsWhichAnswersAreMissingAndSinceWhen) {
