@@ -161,10 +161,15 @@ absl::Status WorkerSession::Await(const std::string& what, const std::function<b
   while (true) {
     status = queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline,
                               [&] { Progress(); }, std::max(liveness_ / 4, absl::Milliseconds(50)));
-    if (!absl::IsDeadlineExceeded(status) || !membership()->hears_coordinator()) break;
+    // Before its time a wait can end so as well: the queue's end has whatever status it was given.
+    // And whose time has run far beyond it was stopped, and knows nothing yet.
+    const absl::Time now = runtime_->Now();
+    const bool is_over =
+        absl::IsDeadlineExceeded(status) && now >= deadline && now < deadline + patience_;
+    if (!is_over || !membership()->hears_coordinator()) break;
     // The others may be slow (the last checkpoint, a queue full of jobs): the coordinator sees
     // whether they get on, and ends the job where they do not.
-    deadline = runtime_->Now() + patience_ + absl::Seconds(1);
+    deadline = now + patience_ + absl::Seconds(1);
   }
   // Also if `done`: what it was about is void.
   if (status.ok() && JobWentBack()) return WentBack();
