@@ -115,7 +115,10 @@ TEST_P(NodeGroupContract, AGroupPullsFromOtherMachinesOnceForAll) {
   std::printf("pulled: %g of what single workers do\n",
               static_cast<double>(group.pulled_bytes) / static_cast<double>(alone.pulled_bytes));
   if (std::string_view(GetParam()) == "Local") {
-    EXPECT_EQ(group.pulled_bytes, alone.pulled_bytes) << "all read where the shards have it";
+    // All read where the shards have it; before a rank's own link is up it may take a value from
+    // another rank.
+    EXPECT_LE(group.pulled_bytes, alone.pulled_bytes);
+    EXPECT_GT(10 * group.pulled_bytes, 9 * alone.pulled_bytes);
   } else {
     // A quarter, unless a rank was so slow that the others did not wait for it.
     EXPECT_LT(2 * group.pulled_bytes, alone.pulled_bytes);
