@@ -172,8 +172,8 @@ class Examination {
     DirectoryReport report = CheckJobDirectory(directory, checkpoints, needs_);
     Append(findings_, std::move(report.findings));
     if (!report.usable || !job_ || !options_.job_at.coordinator.empty()) return;
-    const auto start =
-        CheckNewRun(*files_, *job_, directory, /*resume=*/true, [this](const std::string& address) {
+    const auto start = CheckNewRun(
+        *files_, *job_, directory, {.resume = true}, [this](const std::string& address) {
           return QueryStatus(*connector_, *files_, address, kAnswer).status();
         });
     absl::Status status = start.status();

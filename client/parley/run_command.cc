@@ -32,6 +32,7 @@ struct Options {
   JobArgument job;
   std::string out;
   bool resume = false;
+  bool anew = false;
 };
 
 absl::StatusOr<JobRun::Programs> FindPrograms(const JobConfig& job) {
@@ -59,8 +60,9 @@ std::string OutDirectory(const Options& options, const JobConfig& job) {
 // another one runs there): asked here first, since logs and job.textproto are written before there
 // is a coordinator.
 absl::StatusOr<JobStart> CheckDirectory(FileSystem& files, Connector& connector,
-                                        const JobConfig& job, const std::string& out, bool resume) {
-  return CheckNewRun(files, job, out, resume, [&](const std::string& address) {
+                                        const JobConfig& job, const std::string& out,
+                                        const NewRunMode& mode) {
+  return CheckNewRun(files, job, out, mode, [&](const std::string& address) {
     // One that is there may take its time on a busy machine; where none is, the connection is
     // refused.
     return QueryStatus(connector, files, address, absl::Seconds(10)).status();
@@ -125,7 +127,8 @@ int Run(const Options& options) {
   const auto credentials = CredentialsIn(*files, job, out);
   if (!credentials.ok()) return Exit(kWrongUsage, std::string(credentials.status().message()));
   const auto connector = MakeGrpcConnector(/*direct=*/false, *credentials);
-  const auto start = CheckDirectory(*files, *connector, job, out, options.resume);
+  const auto start = CheckDirectory(*files, *connector, job, out,
+                                    {.resume = options.resume, .anew = options.anew});
   if (!start.ok()) {
     return Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
                 std::string(start.status().message()));
@@ -136,6 +139,10 @@ int Run(const Options& options) {
   }
   if (auto status = WriteJob(*files, out, options.job, job); !status.ok()) {
     return Exit(kWrongUsage, std::string(status.message()));
+  }
+  if (options.anew) {
+    const absl::Status over = EndEarlierRun(*files, job, out, absl::Now());
+    if (!over.ok()) return Exit(kFailed, std::string(over.message()));
   }
 
   ProgressDisplay display(stderr, isatty(STDERR_FILENO) != 0);
@@ -170,6 +177,9 @@ Command AddRun(CLI::App& subcommand) {
   subcommand.add_flag("--resume", options->resume,
                       "Where --out has a whole checkpoint of an earlier run, go on from the newest "
                       "one in place of checkpoint.start_from");
+  subcommand.add_flag("--anew", options->anew,
+                      "Begin even where --out has the log of a run that has not ended: none of its "
+                      "processes is left");
   return [options] { return Run(*options); };
 }
 

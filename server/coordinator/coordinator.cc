@@ -26,6 +26,10 @@ CoordinatorCore::CoordinatorCore(Options options)
   if (options_.start && !options_.start->damaged.empty()) {
     damaged_checkpoints_.insert(options_.start->damaged);
   }
+  if (options_.wanted_workers) {
+    has_scaled_ = true;
+    members_.SetPlaces(WORKER, *options_.wanted_workers);
+  }
 }
 
 void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl::Time now) {

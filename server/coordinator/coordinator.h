@@ -66,6 +66,8 @@ class CoordinatorCore {
     std::string job_directory;                                // absolute
     std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
     std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
+    // What SetWorkers and Drain had made of cluster.workers in an earlier run; unset: nothing.
+    std::optional<uint32_t> wanted_workers;
   };
 
   explicit CoordinatorCore(Options options);

@@ -70,7 +70,7 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
 }
 
 absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
-                                     const std::string& directory, bool resume,
+                                     const std::string& directory, const NewRunMode& mode,
                                      const AskForCoordinator& ask) {
   if (files.Exists(directory)) {
     const JobDirectory here(files, directory);
@@ -87,17 +87,33 @@ absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
     if (!log.ok()) return log.status();
     nobody = check(log->last() ? log->last()->address() : "");
     if (!nobody.ok()) return nobody;
-    if (log->last() && !log->last()->state().over()) {
+    if (!mode.anew && log->last() && !log->last()->state().over()) {
       return absl::FailedPreconditionError(absl::StrCat(
           directory, " holds the log of a job that has not ended (",
           Phase_Name(log->last()->state().phase()), ", generation ", log->last()->generation(),
           "), whose coordinator does not answer. Where its shards and workers still run, start "
           "that one again: parley-coordinator --job=FILE --out=",
-          directory, ". To begin anew choose another --out, or end them and move ",
-          here.log_directory(), " away"));
+          directory,
+          ". To begin anew choose another --out, or, when they have all ended, add --anew"));
     }
   }
-  return CheckJobStart(files, job, directory, {.goes_on = false, .resume = resume});
+  return CheckJobStart(files, job, directory, {.goes_on = false, .resume = mode.resume});
+}
+
+absl::Status EndEarlierRun(FileSystem& files, const JobConfig& job, const std::string& directory,
+                           absl::Time now) {
+  JobDirectory here(files, directory);
+  auto log = JobLog::Open(files, here.log_directory(), job.name());
+  if (!log.ok()) return log.status();
+  if (!log->last() || log->last()->state().over()) return absl::OkStatus();
+  const std::string address = log->last()->address();
+  CoordinatorState state = log->last()->state();
+  state.set_over(true);
+  const auto taken = log->Take(address, state, now);
+  if (!taken.ok()) return taken.status();
+  // Nobody is to look for a coordinator there.
+  here.RemoveAddress(address);
+  return absl::OkStatus();
 }
 
 }  // namespace parley

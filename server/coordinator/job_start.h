@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "common/file_system.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/view.h"
@@ -40,13 +41,25 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
 // Whether a coordinator of the job answers at an address: OK if so.
 using AskForCoordinator = std::function<absl::Status(const std::string& address)>;
 
+struct NewRunMode {
+  bool resume = false;  // as in StartMode
+  // The caller answers for it that no process of an earlier run is left.
+  bool anew = false;
+};
+
 // Whether `parley run` may begin the job in its directory: as CheckJobStart, and nobody runs there,
-// or may still wait for a coordinator that does not. Writes nothing. ALREADY_EXISTS, with the
-// address, where a coordinator answers; FAILED_PRECONDITION, with what to do, where a job has not
-// ended; else as CheckJobStart and JobLog::Open.
+// or (without mode.anew) may still wait for a coordinator that does not. Writes nothing.
+// ALREADY_EXISTS, with the address, where a coordinator answers; FAILED_PRECONDITION, with what to
+// do, where a job has not ended; else as CheckJobStart and JobLog::Open.
 absl::StatusOr<JobStart> CheckNewRun(FileSystem& files, const JobConfig& job,
-                                     const std::string& directory, bool resume,
+                                     const std::string& directory, const NewRunMode& mode,
                                      const AskForCoordinator& ask);
+
+// Records that the run which the directory's log is of is over, if it has not ended: the next
+// coordinator begins anew, and one that lives somewhere after all rules no more. The codes of
+// JobLog::Open and JobLog::Take.
+absl::Status EndEarlierRun(FileSystem& files, const JobConfig& job, const std::string& directory,
+                           absl::Time now);
 
 }  // namespace parley
 

@@ -45,7 +45,7 @@ class JobStartTest : public testing::Test {
   // A coordinator answers at `living`, and nobody anywhere else.
   absl::StatusOr<JobStart> Check(const std::string& directory, const std::string& living = "") {
     std::map<std::string, std::filesystem::file_time_type> before = Files();
-    auto start = CheckNewRun(*files_, job_, directory, resume_, [&](const std::string& address) {
+    auto start = CheckNewRun(*files_, job_, directory, mode_, [&](const std::string& address) {
       return address == living ? absl::OkStatus() : absl::UnavailableError("connection refused");
     });
     EXPECT_EQ(Files(), before) << "it writes nothing";
@@ -63,7 +63,7 @@ class JobStartTest : public testing::Test {
   const std::unique_ptr<FileSystem> files_ = PosixFileSystem();
   std::string path_;
   JobConfig job_;
-  bool resume_ = false;
+  NewRunMode mode_;
 };
 
 TEST_F(JobStartTest, AJobMayStartInAFreshDirectory) {
@@ -98,12 +98,39 @@ TEST_F(JobStartTest, TheDirectoryOfAJobThatHasNotEndedIsRefusedWithWhatToDo) {
   const absl::Status status = Check(path_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(absl::StrContains(status.message(), "TRAINING")) << status;
-  EXPECT_TRUE(absl::StrContains(status.message(), path_ + "/log")) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "add --anew")) << status;
   EXPECT_TRUE(CheckJobStart(*files_, job_, path_, {.goes_on = true}).ok());
   state.set_phase(FAILED);
   state.set_over(true);
   ASSERT_TRUE(log->Append(state, absl::UnixEpoch()).ok());
   EXPECT_TRUE(Check(path_).ok());
+}
+
+TEST_F(JobStartTest, ARunThatHasNotEndedIsOverWhereOneBeginsAnew) {
+  auto old = JobLog::Open(*files_, path_ + "/log", "digits");
+  ASSERT_TRUE(old.ok());
+  CoordinatorState state;
+  state.set_phase(TRAINING);
+  state.set_wanted_workers(3);
+  ASSERT_TRUE(old->Take("127.0.0.1:8", state, absl::UnixEpoch()).ok());
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/coordinator.address", "127.0.0.1:8\n").ok());
+  mode_.anew = true;
+  EXPECT_EQ(Check(path_, "127.0.0.1:8").status().code(), absl::StatusCode::kAlreadyExists)
+      << "it is not gone";
+  ASSERT_TRUE(Check(path_).ok());
+  ASSERT_TRUE(EndEarlierRun(*files_, job_, path_, absl::UnixEpoch()).ok());
+  EXPECT_FALSE(files_->Exists(path_ + "/coordinator.address")) << "members would ask there";
+  EXPECT_EQ(old->Append(state, absl::UnixEpoch()).code(), absl::StatusCode::kAborted)
+      << "it lives after all, and rules no more";
+  const auto log = JobLog::Open(*files_, path_ + "/log", "digits");
+  ASSERT_TRUE(log.ok());
+  EXPECT_TRUE(log->last()->state().over());
+  EXPECT_EQ(log->last()->state().wanted_workers(), 3u);
+  EXPECT_EQ(log->last()->generation(), 2u);
+  ASSERT_TRUE(EndEarlierRun(*files_, job_, path_, absl::UnixEpoch()).ok());
+  EXPECT_EQ(JobLog::Open(*files_, path_ + "/log", "digits")->last()->generation(), 2u)
+      << "what has ended is left as it is";
+  EXPECT_TRUE(EndEarlierRun(*files_, job_, path_ + "/new", absl::UnixEpoch()).ok());
 }
 
 TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere) {
@@ -122,7 +149,7 @@ TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere)
 }
 
 TEST_F(JobStartTest, AResumedJobStartsFromItsNewestCheckpoint) {
-  resume_ = true;
+  mode_.resume = true;
   EXPECT_FALSE(Check(path_ + "/new")->from.has_value()) << "of none from the beginning";
   const std::string first = FinishedRun("first", 30);
   FinishedRun("first", 45);
@@ -138,7 +165,7 @@ TEST_F(JobStartTest, AResumedJobStartsFromItsNewestCheckpoint) {
 }
 
 TEST_F(JobStartTest, AResumedJobWhoseNewestCheckpointIsDamagedSaysSo) {
-  resume_ = true;
+  mode_.resume = true;
   const std::string first = FinishedRun("first", 30);
   FinishedRun("first", 45);
   const std::string manifest = first + "/checkpoints/" + StepFolderName(45) + "/manifest.json";

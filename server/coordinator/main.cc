@@ -132,6 +132,7 @@ int Main(int argc, char** argv) {
   DaemonFlags flags;
   std::string out;
   bool resume = false;
+  bool as_scaled = false;
   AddDaemonFlags(app, flags, /*with_coordinator=*/false);
   app.add_option(
          "--out", out,
@@ -141,6 +142,9 @@ int Main(int argc, char** argv) {
       "--resume", resume,
       "Where that directory has a whole checkpoint of an earlier run, start from the newest "
       "one in place of checkpoint.start_from");
+  app.add_flag("--as_scaled", as_scaled,
+               "Where that directory is of an earlier run, want as many workers as that one did at "
+               "its end (`parley scale`, `parley drain`), in place of cluster.workers");
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
 
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
@@ -189,6 +193,10 @@ int Main(int argc, char** argv) {
   options.job_directory = path.string();
   options.checkpoint_directory = std::move(start->checkpoint_directory);
   options.start = std::move(start->from);
+  if (as_scaled && log->last() && log->last()->state().has_wanted_workers() &&
+      log->last()->state().job_fingerprint() == options.fingerprint) {
+    options.wanted_workers = log->last()->state().wanted_workers();
+  }
   coordinator =
       std::make_unique<InProcessCoordinator>(std::move(options), [] { return absl::Now(); });
   if (goes_on) {

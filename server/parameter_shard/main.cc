@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -124,11 +125,16 @@ int main(int argc, char** argv) {
       daemon.log().Info("workers on other machines have to use gRPC",
                         {{"why", std::string(direct.status().message())}});
     }
-    daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
+    // Nobody knows of this shard yet, so it can simply go.
+    daemon.OnSignal([&](int) {
+      daemon.Exit(kPreempted, "told to end before it had joined the job");
+      std::_Exit(kPreempted);
+    });
     daemon.TellWaits([&](WaitsReply& reply) { process.TellWaits(reply); });
     end = process.Run([&](Membership::Listener listener) {
       auto membership =
           Membership::Join(MembershipOptions(daemon, join), *connector, std::move(listener));
+      daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
       if (membership.ok()) daemon.Joined((*membership)->ordinal());
       return membership;
     });

@@ -195,6 +195,27 @@ def without_a_coordinator_a_member_goes_by_itself(where, runs):
     print(cause)
 
 
+def who_waits_for_a_coordinator_goes_at_once(where, runs):
+    job = small_job(where)
+    for role in ("shard", "worker"):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            log = where / f"{role}-{number}.log"
+            with open(log, "w") as file:
+                process = subprocess.Popen(
+                    [program(f"parley-{role}"), f"--job={job}", f"--coordinator=file:{where}/none", "--join_timeout=720h"],
+                    stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+                )
+            try:
+                wait_for("its line", lambda: " serving " in log.read_text(), 60)
+                time.sleep(0.5)
+                process.send_signal(number)
+                assert process.wait(10) == 75, (process.returncode, log.read_text())
+                assert "before it had joined the job" in last_line(log.read_text()), log.read_text()
+            finally:
+                process.kill()
+                process.wait()
+
+
 main(
     sigterm_to_parley_run,
     the_same_command_again_goes_on,
@@ -204,4 +225,5 @@ main(
     a_second_sigterm_ends_at_once,
     without_time_all_end_and_say_so,
     without_a_coordinator_a_member_goes_by_itself,
+    who_waits_for_a_coordinator_goes_at_once,
 )

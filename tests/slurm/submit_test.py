@@ -128,6 +128,15 @@ def submit_says_what_it_does(where, runs):
     assert "--array=0-2" in lines[2] and "--cpus-per-task=2" in lines[2], dry.said
     assert "threads: 2\n" in (dry.out / "job.textproto").read_text()
     assert CLUSTER.queue() == []
+    # What an ended job has left must not end the one whose lines these are.
+    (dry.out / "slurm/over").write_text("75\n")
+    Submitted(job, where, "--dry-run", "--set", "cluster.workers=3", out=dry.out)
+    assert not (dry.out / "slurm/over").exists()
+    bad = CLUSTER.run(
+        dry.submit, str(job), "--out", str(pathlib.Path(where) / "refused"), "--set", "cluster.slurm.worker_gpus=1", check=False
+    )
+    assert bad.returncode == 1 and "sbatch has refused the worker; nothing of the job is left" in bad.stderr, bad
+    wait_for("an empty queue", lambda: CLUSTER.queue() == [], 60)
     bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), str(job), "--set", "data.batch=0", check=False)
     assert bad.returncode == 2 and "data.batch" in bad.stderr, bad
     # More workers for what runs there.
@@ -151,7 +160,18 @@ def a_job_trains_to_its_end(where, runs):
 def all_of_it_on_one_node(where, runs):
     run = Submitted(job_file(where), where, "--single")
     runs.append(run)
+    node = wait_for("a node", lambda: next((node for _, state, node, _ in run.tasks() if state == "RUNNING"), None), 60)
+    shown = re.search(r"how it stands +srun --overlap --jobid=(\d+) (.*)", run.said)
+    assert shown and [shown.group(1)] == run.ids, run.said
+
+    def step():
+        said = CLUSTER.on(node, *shown.group(2).split(), "--format=json", check=False)
+        return int(json.loads(said.stdout).get("step", 0)) if said.returncode == 0 else 0
+
+    wait_for("step 25", lambda: step() >= 25, 120)
+    CLUSTER.on(node, "pkill", "-KILL", "-f", "bin/parley run")  # as the kernel does where memory ends; it takes all with it
     check_end(run, where, runs)
+    assert "was killed (status 137): started again" in run.logs()["run"], run.logs()["run"]
 
 
 def the_time_limit_is_near(where, runs):
@@ -289,14 +309,22 @@ def more_workers_and_a_stop(where, runs):
     wait_for("two workers", lambda: "contributors=2" in run.logs()["coordinator"].split("contributors=3", 1)[1], 60)
     folder = CLUSTER.run(*operator, "stop", "--wait", at).stdout.strip()
     assert (pathlib.Path(folder) / "manifest.json").exists(), folder
-    codes = run.wait(60)
-    assert sorted(codes.values()) == [0, 75, 75, 75, 75, 75], codes
-    assert all("queued again" not in log for log in run.logs().values())
-    # The same job again goes on from there.
+    # The same job again goes on from there; what was stopped goes first.
     again = Submitted(run.out / "job.textproto", where, out=run.out)
     runs.append(again)
+    codes = run.wait(1)
+    assert sorted(codes.values()) == [0, 75, 75, 75, 75, 75], codes
+    assert all("queued again" not in log for log in run.logs().values())
     again.wait_for_step(int(folder.rsplit("-", 1)[1]) + 5)
     assert not (run.out / "stopped").exists()
+    # Who has gone does not come back with those that are queued again.
+    CLUSTER.run(*operator, "scale", "workers", "1", at)
+    wait_for("one worker", lambda: "contributors=1" in run.logs()["coordinator"], 60)
+    before = int(again.status()["step"])
+    CLUSTER.run("scancel", "--signal=USR1", again.ids[0])
+    wait_for("all others to end for the queue", lambda: sum("queued again" in log for log in run.logs().values()) == 4, 60)
+    again.wait_for_step(before + 5)
+    assert int(again.status()["wanted_workers"]) == 1, again.status()
 
 
 def without_slurmctld(where, runs, seconds, epochs):
