@@ -145,7 +145,12 @@ absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
   scope.set_attempt(static_cast<uint32_t>(key.unit));
   const RemoteReference value = agent_->Make(ToValue(key, std::move(tensors)), scope);
   const Member& member = pipeline_.members[part];
-  const auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
+  auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
+  // A link that was not used for a lease is given up: that of a stage to its worker in a long step.
+  if (absl::IsFailedPrecondition(called.status()) &&
+      agent_->Connect(member.address(), absl::Now() + liveness_).ok()) {
+    called = agent_->Call(member.address(), kDeliver, {value}, scope);
+  }
   return called.ok() ? absl::OkStatus() : NotThere(member, called.status());
 }
 

@@ -54,8 +54,9 @@ class PipelineLinks {
   const Session::Pipeline& pipeline() const { return pipeline_; }
   uint32_t stages() const { return static_cast<uint32_t>(pipeline_.members.size()) - 1; }
 
-  // To the worker, or to a stage of the pipeline. Does not wait. Unavailable: that process is gone,
-  // or was not heard of for a lease.
+  // To the worker, or to a stage of the pipeline. Does not wait, but for a new connection (for
+  // `liveness` at most) where there was nothing to send for long. Unavailable: that process is
+  // gone, or was not heard of for a lease.
   absl::Status ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors);
   absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors);
 

@@ -22,11 +22,13 @@ ValueTensor Vector(DataType dtype, std::vector<Number> numbers) {
 
 template <class Number>
 absl::StatusOr<std::vector<Number>> NumbersOf(DataType dtype, const ValueTensor& tensor) {
-  if (tensor.dtype != dtype || tensor.shape.size() != 1 ||
-      tensor.bytes.size() != static_cast<uint64_t>(tensor.shape[0]) * sizeof(Number)) {
+  // By the bytes that are there: a shape is a peer's word.
+  const uint64_t size = tensor.bytes.size();
+  if (tensor.dtype != dtype || tensor.shape.size() != 1 || size % sizeof(Number) != 0 ||
+      tensor.shape[0] < 0 || static_cast<uint64_t>(tensor.shape[0]) != size / sizeof(Number)) {
     return absl::InvalidArgumentError("a message between stages has numbers of another kind");
   }
-  std::vector<Number> numbers(static_cast<size_t>(tensor.shape[0]));
+  std::vector<Number> numbers(size / sizeof(Number));
   tensor.bytes.CopyTo(reinterpret_cast<std::byte*>(numbers.data()));
   return numbers;
 }

@@ -55,6 +55,13 @@ TEST(PipelineMessage, WhatIsNoneIsRefused) {
   RemoteValue unknown;
   unknown.tensors.push_back(TensorOf(std::vector<int64_t>{1, 2, 3, 17, 0, 0}));
   EXPECT_TRUE(absl::IsInvalidArgument(KeyOf(unknown).status()));
+  for (const int64_t size : {int64_t{1} << 61, int64_t{-1}}) {
+    RemoteValue hollow;
+    ValueTensor& tensor = hollow.tensors.emplace_back();
+    tensor.dtype = I64;
+    tensor.shape = {size};
+    EXPECT_TRUE(absl::IsInvalidArgument(KeyOf(hollow).status())) << size << " numbers in no bytes";
+  }
   RemoteValue doubles;
   doubles.tensors.push_back(TensorOf(std::vector<double>{1, 2, 3, 1, 0, 0}));
   EXPECT_TRUE(absl::IsInvalidArgument(KeyOf(doubles).status()));

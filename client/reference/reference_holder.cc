@@ -31,8 +31,13 @@ void ReferenceHolder::Connect(const std::string& address, absl::Time now, Replie
   Tick(now, replies);
   Link& link = links_.at(LinkTo(address, 0, now));
   link.used_at = now;
-  if (link.session != 0) return then(absl::OkStatus(), now, replies);
   link.on_open.push_back(std::move(then));
+  if (link.session == 0) return;
+  // Another process may have come at that address since it last answered: a Renew of now tells. An
+  // answer to an earlier one would not.
+  pending_.erase(link.renewing.token);
+  link.renewing = Attempts();
+  link.renewing.next = now;
 }
 
 uint64_t ReferenceHolder::OwnerAt(const std::string& address) const {

@@ -70,8 +70,9 @@ class ReferenceHolder {
   // --- Links
   // -----------------------------------------------------------------------------------------------------
 
-  // then: Ok, with the owner's incarnation in OwnerAt; Unavailable after `patience`; or why it
-  // refuses.
+  // then: Ok, with the owner's incarnation in OwnerAt, when it has answered since; Unavailable
+  // after `patience`; or why it refuses: Aborted, where another process has come at that address,
+  // whom the next Connect reaches.
   void Connect(const std::string& address, absl::Time now, Replies& replies, Then then);
   // The incarnation of the process at `address`; 0: not connected.
   uint64_t OwnerAt(const std::string& address) const;

@@ -271,6 +271,7 @@ void ReferenceHolder::OnRenew(LinkId id, const absl::StatusOr<FromOwner>& reply,
       if (lost.holds == 0) held_.erase(held);
     }
   }
+  for (const Then& then : std::exchange(link.on_open, {})) then(absl::OkStatus(), now, replies);
 }
 
 void ReferenceHolder::EndOperation(LinkId id, uint64_t number, const absl::Status& status,

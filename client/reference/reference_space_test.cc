@@ -369,6 +369,35 @@ TEST_F(ReferenceSpaceTest, ARestartedOwnerIsToldFromTheOldOne) {
   EXPECT_THAT(Fetch(0, Call(0, "b"), 2), ::testing::Eq(absl::StatusOr<int64_t>(2)));
 }
 
+TEST_F(ReferenceSpaceTest, AConnectionToARestartedOwnerIsNotTheFormerOnes) {
+  Connect(0, "b");
+  absl::Status status = absl::UnknownError("not yet");
+  const auto connect = [&] {
+    Replies replies;
+    space(0).Connect("b", now_, replies,
+                     [&](const absl::Status& then, absl::Time, Replies&) { status = then; });
+  };
+  connect();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnknown) << "it has answered before only";
+  Settle();
+  EXPECT_TRUE(status.ok()) << status;
+  // An answer that was on its way when the process ended says nothing.
+  Pass(0.4 * kLease);
+  const auto renew = Take<RenewSessionRequest>();
+  ASSERT_TRUE(renew.has_value());
+  status = absl::UnknownError("not yet");
+  connect();
+  Arrive(*renew);
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnknown);
+  Start(1);
+  Settle();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted) << status;
+  connect();
+  Settle();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_THAT(Fetch(0, Call(0, "b"), 2), ::testing::Eq(absl::StatusOr<int64_t>(2)));
+}
+
 TEST_F(ReferenceSpaceTest, AnArgumentThatCannotBeHadIsTheErrorOfTheCall) {
   Connect(0, "b");
   Connect(0, "c");

@@ -22,7 +22,8 @@ Stage::Stage(const Parts& parts)
                                      "process holds.")),
       activation_bytes_(parts.served.Gauge(
           "parley_stage_activation_bytes",
-          "Inputs and outputs of this stage's parts that are kept for their backward.")),
+          "Inputs and outputs of this stage's parts that are kept for their backward, and what has "
+          "come for them.")),
       direct_calls_(parts.served.Counter("parley_direct_calls_total",
                                          "Calls that came over direct connections.")) {}
 
@@ -68,7 +69,11 @@ absl::Status Stage::Train() {
 void Stage::Show() {
   const RemoteAgent::Counts counts = parts_.links.counts();
   references_.Set(static_cast<double>(counts.values + counts.held));
-  activation_bytes_.Set(static_cast<double>(parts_.compute.kept_bytes()));
+  uint64_t received = 0;
+  for (const auto* const flows : {&activations_, &gradients_}) {
+    for (const auto& [place, flow] : *flows) received += BytesOf(flow);
+  }
+  activation_bytes_.Set(static_cast<double>(parts_.compute.kept_bytes() + received));
   direct_calls_.Increment(static_cast<double>(counts.direct) - direct_calls_.Value());
 }
 
@@ -107,6 +112,7 @@ absl::Status Stage::Step(const PipelineWork& work) {
     if (!schedule.ok()) return schedule.status();
     const Stretch step = {plans, work.microbatches, *schedule, StageTable(*schedule), nullptr};
     if (absl::Status run = RunSchedule(step); !run.ok()) return run;
+    if (absl::Status rest = parts_.compute.UpdateRest(); !rest.ok()) return rest;
   }
   if (absl::Status told = TellDone(0); !told.ok()) return told;
   const absl::StatusOr<Verdict> verdict = parts_.compute.binding().Complete(0);
@@ -118,6 +124,11 @@ absl::Status Stage::Step(const PipelineWork& work) {
 }
 
 absl::Status Stage::OverlappingSteps(const PipelineWork& work, const std::vector<StepPlan>& plans) {
+  if (work.microbatches > uint64_t{work.steps} * std::max(1U, parts_.job.accumulate())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the worker of this pipeline begins ", work.microbatches, " microbatches of ",
+                     work.steps, " steps, whose accumulate is ", parts_.job.accumulate()));
+  }
   const absl::StatusOr<Schedule> schedule = ScheduleOf(parts_.job, work.microbatches);
   if (!schedule.ok()) return schedule.status();
   WeightStash::Options options;
@@ -141,6 +152,7 @@ absl::Status Stage::RunSchedule(const Stretch& stretch) {
   for (const Action& action : stretch.schedule.stages[stage()]) {
     absl::Status status = RunAction(stretch, action);
     if (!status.ok()) return status;
+    if (IsCompute(action.kind)) Show();
   }
   return absl::OkStatus();
 }

@@ -19,12 +19,6 @@
 namespace parley {
 namespace {
 
-uint64_t BytesOf(const LayerFlow& flow) {
-  uint64_t bytes = 0;
-  for (const at::Tensor& tensor : flow) bytes += tensor.nbytes();
-  return bytes;
-}
-
 // Of each input; none where the first one has none, whom others wait for.
 LayerFlow GradientsOf(const LayerFlow& inputs) {
   LayerFlow gradients;
@@ -41,6 +35,12 @@ std::string In(const char* what, uint32_t part, uint32_t microbatch) {
 }
 
 }  // namespace
+
+uint64_t BytesOf(const LayerFlow& flow) {
+  uint64_t bytes = 0;
+  for (const at::Tensor& tensor : flow) bytes += tensor.nbytes();
+  return bytes;
+}
 
 absl::StatusOr<std::unique_ptr<StageCompute>> StageCompute::Make(const JobConfig& job,
                                                                  const PipelineModel& model,
@@ -103,6 +103,7 @@ absl::Status StageCompute::Timed(const std::string& what, absl::FunctionRef<void
 }
 
 void StageCompute::Begin() {
+  busy_ = absl::ZeroDuration();  // that of a unit that was given up
   live_.clear();
   updated_.clear();
   binding_->DropGradients();
@@ -266,6 +267,13 @@ absl::Status StageCompute::Update(uint32_t part) {
     if (open.count(tensor) == 0) complete.push_back(tensor);
   }
   return binding_->PushGathered(complete);
+}
+
+absl::Status StageCompute::UpdateRest() {
+  std::vector<size_t> all;
+  for (const auto& [part, tensors] : trained_)
+    all.insert(all.end(), tensors.begin(), tensors.end());
+  return binding_->PushGathered(all);
 }
 
 absl::StatusOr<LayerFlow> StageCompute::Evaluate(uint32_t part, const LayerFlow& inputs,

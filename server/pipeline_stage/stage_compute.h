@@ -25,6 +25,8 @@
 
 namespace parley {
 
+uint64_t BytesOf(const LayerFlow& flow);
+
 // The parts of a model that one stage has, and what it keeps of the microbatches that are under way
 // in them: no messages, no schedule. Errors: InvalidArgument for what LibTorch throws. Used by the
 // training thread.
@@ -72,6 +74,9 @@ class StageCompute {
 
   // Sends what the part's weights have gathered: no backward in this part follows in the step.
   absl::Status Update(uint32_t part);
+  // At the end of a step: sends what another part of this stage, in which no microbatch has been,
+  // might have had something to add to.
+  absl::Status UpdateRest();
 
   // One batch in evaluation; of the last part with y, and added to `evaluation`.
   absl::StatusOr<LayerFlow> Evaluate(uint32_t part, const LayerFlow& inputs, const at::Tensor& y,

@@ -62,7 +62,7 @@ def the_bubble_is_that_of_the_traces(where, runs):
     ]
     logs = [open(where / f"{i}.log", "w+") for i in range(len(commands))]
     processes = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for command, log in zip(commands, logs)]
-    told, seen = [], set()
+    told, seen, kept = [], set(), 0.0
     try:
         while processes[2].poll() is None:
             served = [re.search(r" serving .*\bmetrics=(\S+)", pathlib.Path(log.name).read_text()) for log in logs[2:]]
@@ -71,6 +71,7 @@ def the_bubble_is_that_of_the_traces(where, runs):
             except OSError:
                 break  # it has ended
             seen.update(name for text in texts for name in re.findall(r"^(parley_\w+)\{", text, re.M))
+            kept = max([kept, *(float(value) for text in texts for value in re.findall(r"^parley_stage_activation_bytes\{.*\} (\S+)$", text, re.M))])
             bubble = re.search(r"^parley_pipeline_bubble_ratio\{.*\} (\S+)$", texts[0], re.M) if served[0] else None
             if bubble and float(bubble.group(1)) > 0:
                 told.append(float(bubble.group(1)))
@@ -82,6 +83,8 @@ def the_bubble_is_that_of_the_traces(where, runs):
             process.kill()
             process.wait()
     assert {"parley_pipeline_bubble_ratio", "parley_remote_references", "parley_stage_activation_bytes"} <= seen, seen
+    # Of each of up to four microbatches of two samples of four float32 something is kept.
+    assert kept >= 32, kept
     traced = bubbles_of(traces[0], traces[1:])
     assert len(traced) == STEPS and told, (traced, told)
     # Four microbatches through two stages: a fifth, and more on a machine that has other work.

@@ -119,6 +119,8 @@ def chimera_and_tied_embeddings_compute_the_same_but_for_the_order_of_sums(where
     for name, options in {
         "chimera": dict(cluster="stages: 2", rest="pipeline { schedule: CHIMERA }"),
         "tied": dict(cluster="stages: 2", model="tied: true"),
+        # No microbatch goes the other way.
+        "chimera-tied-1": dict(cluster="stages: 2", rest="pipeline { schedule: CHIMERA }", model="tied: true", accumulate=1),
         "tied-words": dict(cluster="stages: 2", model="tied: true", text="tokens: WORDS"),
     }.items():
         options["optimizer"] = "sgd { rate: 0.5 }"

@@ -170,6 +170,11 @@ absl::StatusOr<PipelineModel> PlanPipeline(const JobConfig& job, const SampleLay
   model.tensors = std::move(tensors->specs);
   for (TensorSpec& tensor : model.tensors) {
     for (const uint32_t stage : stages[tensor.name()]) tensor.add_stages(stage);
+    if (tensor.buffer() && tensor.stages_size() > 1) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "pipeline.schedule: must not be CHIMERA for a model with '", tensor.name(),
+          "': two stages have it, and the statistics of each would be of its microbatches alone"));
+    }
   }
   return model;
 }

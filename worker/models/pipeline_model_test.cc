@@ -95,6 +95,19 @@ TEST(PipelineModel, InterleavedStagesHaveEveryDthPartAndChimerasTwoOppositeOnes)
   for (const auto& [name, stages] : StagesOf(*model)) EXPECT_THAT(stages, ElementsAre(0, 1));
 }
 
+TEST(PipelineModel, NoStatisticsAreOfHalfOfTheMicrobatches) {
+  JobConfig job = Job(2, CHIMERA);
+  job.mutable_model()->mutable_resnet()->set_depth(18);
+  job.mutable_model()->mutable_resnet()->set_classes(10);
+  SampleLayout images;
+  images.dtype = F32;
+  images.shape = {3, 64, 64};
+  const absl::Status status = PlanPipeline(job, images).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("must not be CHIMERA"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("running_mean"));
+}
+
 TEST(PipelineModel, WhatCannotBeCutSoIsRefusedWithTheNames) {
   JobConfig job = Job(2);
   job.mutable_pipeline()->add_cut_before("layer9");

@@ -46,6 +46,7 @@ class Checker {
     }
     for (size_t stage = 0; stage < schedule_.stages.size(); ++stage) {
       done_.clear();
+      whole_until_.clear();
       for (const Action& action : schedule_.stages[stage]) {
         if (absl::Status status = Next(stage, action); !status.ok()) return status;
       }
@@ -108,7 +109,14 @@ class Checker {
       case ActionKind::kReceiveGradient:
         return Pair(stage, action, {ActionKind::kSendGradient, action.peer, part, k});
       case ActionKind::kUpdate:
-        if (!Whole(part, k)) return Wrong(stage, action, "before the backward of its microbatch");
+        // It has the gradients of all microbatches up to this one.
+        for (uint32_t& until = whole_until_[part]; until <= k; ++until) {
+          if (stage_of_[{part, until}] == stage && !Whole(part, until)) {
+            return Wrong(stage, action,
+                         until == k ? "before the backward of its microbatch"
+                                    : "before the backward of an earlier microbatch");
+          }
+        }
         return absl::OkStatus();
     }
     return Wrong(stage, action, "no such kind");
@@ -178,7 +186,8 @@ class Checker {
   std::map<std::pair<uint32_t, uint32_t>, size_t> stage_of_;  // by part and microbatch
   // Of the stage that is looked at: kind, part, microbatch, peer.
   std::set<std::tuple<ActionKind, uint32_t, uint32_t, uint32_t>> done_;
-  std::set<Message> sent_;  // met once so far
+  std::map<uint32_t, uint32_t> whole_until_;  // by part: no microbatch before it has to come
+  std::set<Message> sent_;                    // met once so far
 };
 
 }  // namespace

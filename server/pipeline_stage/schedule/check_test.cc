@@ -55,6 +55,9 @@ TEST(CheckSchedule, NamesStageActionAndFault) {
             "stage 1, B1.0: after another backward of the same microbatch");
   EXPECT_EQ(With("F1.0 I1.0", "I1.0 F1.0"), "stage 1, I1.0: before its forward");
   EXPECT_EQ(With("W1.0", "W1.0 B0.0"), "stage 1, B0.0: its forward is on another stage");
+  EXPECT_EQ(ErrorOf("pipeline of 1 parts, 2 microbatches\n"
+                    "stage 0: F0.0 F0.1 B0.1 U0.1 B0.0\n"),
+            "stage 0, U0.1: before the backward of an earlier microbatch");
   const Schedule good = *ParseSchedule(kGood);
   EXPECT_EQ(CheckSchedule(good, {{1, 0}}).message(), "the model has no edge from part 1 to part 0");
   EXPECT_EQ(CheckSchedule(good, {{0, 2}}).message(), "the model has no edge from part 0 to part 2");
