@@ -20,7 +20,7 @@ pipeline {{ cut_before: "sleeping.1" }}
 accumulate: 2
 threads: 1
 liveness: "1s"
-stall_timeout: "20s"
+stall_timeout: "60s"
 steps: 1
 checkpoint {{ at_end: false }}
 """
