@@ -50,9 +50,9 @@ absl::StatusOr<GetStatusReply> AskForJob(const std::string& job, absl::Duration 
   return reply;
 }
 
-// AwaitRule in real time; a signal ends it.
+// AwaitRule in real time; a signal ends it. stands_by: again, as long as another one rules.
 absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
-                                         const JobDirectory& directory) {
+                                         const JobDirectory& directory, bool stands_by) {
   const std::string& job = daemon.job().name();
   const absl::Duration liveness = Liveness(daemon.job());
   absl::Notification signalled;
@@ -66,8 +66,18 @@ absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
     return AskForJob(job, liveness / 4, address, daemon.credentials());
   };
   auto log = AwaitRule(files, directory, job, liveness, seams);
+  const auto other_rules = [&] {
+    return absl::IsAlreadyExists(log.status()) || absl::IsUnavailable(log.status());
+  };
+  if (stands_by && other_rules()) {
+    daemon.log().Info("stands by until the coordinator that rules has gone",
+                      {{"why", std::string(log.status().message())}});
+  }
+  while (stands_by && other_rules() && seams.wait(absl::Now() + liveness / 2)) {
+    log = AwaitRule(files, directory, job, liveness, seams);
+  }
   daemon.OnSignal(nullptr);
-  if (log.ok() && signalled.HasBeenNotified()) return absl::CancelledError("told to end");
+  if (signalled.HasBeenNotified()) return absl::CancelledError("told to end");
   return log;
 }
 
@@ -133,6 +143,7 @@ int Main(int argc, char** argv) {
   std::string out;
   bool resume = false;
   bool as_scaled = false;
+  bool stands_by = false;
   AddDaemonFlags(app, flags, /*with_coordinator=*/false);
   app.add_option(
          "--out", out,
@@ -145,6 +156,8 @@ int Main(int argc, char** argv) {
   app.add_flag("--as_scaled", as_scaled,
                "Where that directory is of an earlier run, want as many workers as that one did at "
                "its end (`parley scale`, `parley drain`), in place of cluster.workers");
+  app.add_flag("--stand_by", stands_by,
+               "Where another coordinator of the job answers, wait until it has gone");
   if (auto code = ParseCommandLine(app, argc, argv)) return *code;
 
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
@@ -172,7 +185,7 @@ int Main(int argc, char** argv) {
   if (auto status = daemon.TakeCredentials(path.string()); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  auto log = AwaitRuleOrSignal(daemon, *files, directory);
+  auto log = AwaitRuleOrSignal(daemon, *files, directory, stands_by);
   if (!log.ok()) return daemon.Exit(CodeOf(log.status()), log.status());
   const bool goes_on = log->last() && !log->last()->state().over();
   // One that trains has started already.

@@ -82,6 +82,24 @@ class MainTest(unittest.TestCase):
         self.assertEqual(sorted(os.listdir(self.out)), before)
         self.assertIsNone(first.poll())
 
+    def test_one_that_stands_by_takes_over_when_the_first_has_gone(self):
+        first = self.start()
+        address = self.await_address()
+        told, second = self.start("--stand_by"), self.start("--stand_by")
+        for process in (told, second):
+            next(line for line in iter(process.stderr.readline, "") if "stands by" in line)
+        told.send_signal(signal.SIGTERM)
+        self.assertEqual(told.wait(timeout=30), 75)
+        time.sleep(2)  # twice liveness
+        self.assertIsNone(second.poll())
+        self.assertEqual(self.await_address(), address)
+        first.kill()
+        deadline = time.time() + 30
+        while time.time() < deadline and self.await_address() == address:
+            time.sleep(0.02)
+        self.assertNotEqual(self.await_address(), address)
+        self.assertIsNone(second.poll())
+
     def test_of_several_started_at_once_one_stays(self):
         all_of_them = [self.start() for _ in range(4)]
         deadline = time.time() + 30
