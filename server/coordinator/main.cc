@@ -188,6 +188,10 @@ int Main(int argc, char** argv) {
   auto log = AwaitRuleOrSignal(daemon, *files, directory, stands_by);
   if (!log.ok()) return daemon.Exit(CodeOf(log.status()), log.status());
   const bool goes_on = log->last() && !log->last()->state().over();
+  // Another run of it would wait for members that have ended with the job.
+  if (stands_by && log->last() && !goes_on && log->last()->state().phase() == FINISHED) {
+    return daemon.Exit(kFinished, "the job has finished already");
+  }
   // One that trains has started already.
   const bool starts = !goes_on || log->last()->state().phase() == GATHERING;
   auto start =
