@@ -23,6 +23,7 @@
 #include "server/coordinator/checkpoint_files.h"
 #include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
+#include "server/coordinator/job_end.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/log_writer.h"
 #include "server/coordinator/reporter.h"
@@ -50,9 +51,11 @@ absl::StatusOr<GetStatusReply> AskForJob(const std::string& job, absl::Duration 
   return reply;
 }
 
-// AwaitRule in real time; a signal ends it. stands_by: again, as long as another one rules.
+// AwaitRule in real time; a signal ends it. stands_by: again, as long as another one rules; says in
+// *stood_by that one did.
 absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
-                                         const JobDirectory& directory, bool stands_by) {
+                                         const JobDirectory& directory, bool stands_by,
+                                         bool* stood_by) {
   const std::string& job = daemon.job().name();
   const absl::Duration liveness = Liveness(daemon.job());
   absl::Notification signalled;
@@ -69,7 +72,8 @@ absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
   const auto other_rules = [&] {
     return absl::IsAlreadyExists(log.status()) || absl::IsUnavailable(log.status());
   };
-  if (stands_by && other_rules()) {
+  *stood_by = stands_by && other_rules();
+  if (*stood_by) {
     daemon.log().Info("stands by until the coordinator that rules has gone",
                       {{"why", std::string(log.status().message())}});
   }
@@ -185,12 +189,16 @@ int Main(int argc, char** argv) {
   if (auto status = daemon.TakeCredentials(path.string()); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  auto log = AwaitRuleOrSignal(daemon, *files, directory, stands_by);
+  bool stood_by = false;
+  auto log = AwaitRuleOrSignal(daemon, *files, directory, stands_by, &stood_by);
   if (!log.ok()) return daemon.Exit(CodeOf(log.status()), log.status());
   const bool goes_on = log->last() && !log->last()->state().over();
   // Another run of it would wait for members that have ended with the job.
-  if (stands_by && log->last() && !goes_on && log->last()->state().phase() == FINISHED) {
-    return daemon.Exit(kFinished, "the job has finished already");
+  if (stands_by && log->last()) {
+    if (auto end = EndedMeanwhile(log->last()->state(), JobFingerprint(job), stood_by)) {
+      daemon.log().Info("the job is over already", {{"ends_as_it_did", end->text}});
+      return daemon.Exit(end->code, end->text);
+    }
   }
   // One that trains has started already.
   const bool starts = !goes_on || log->last()->state().phase() == GATHERING;

@@ -108,4 +108,45 @@ def a_second_one_is_refused(where, runs):
     run.wait_for_step(step + 3)
 
 
-main(it_comes_back, it_stays_away, a_second_one_is_refused)
+
+def the_job_ends_in_front_of_one_that_stands_by(where, runs):
+    """As it did: another run would wait for members that are gone."""
+
+    def standing_by(run, log):
+        command = [program("parley-coordinator"), f"--job={run.out}/job.textproto", f"--out={run.out}", "--resume", "--stand_by"]
+        with open(log, "w") as stderr:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=stderr)
+        wait_for("one that stands by", lambda: "stands by until" in log.read_text(), 30)
+        return process
+
+    def finished(run):
+        pass
+
+    def stopped(run):
+        subprocess.run([program("parley"), "stop", f"--coordinator=file:{run.out}/coordinator.address"], check=True, capture_output=True)
+
+    def failed(run):
+        os.kill(run.pids()["shard-0"], signal.SIGKILL)
+
+    for end, epochs, code, says in ((finished, 10, 0, ""), (stopped, 100000, 75, "stopped by an operator"), (failed, 100000, 1, "shard 0")):
+        run = Run(small_job(where, liveness="2s", epochs=epochs))
+        runs.append(run)
+        brake = Brake(run)
+        run.wait_for_step(5)
+        log = run.out / "second-coordinator.log"
+        second = standing_by(run, log)
+        try:
+            brake.release()
+            end(run)
+            assert run.wait(120) == code, run.process.returncode
+            assert second.wait(20) == code, (end.__name__, second.returncode, log.read_text())
+            assert says in last_line(log.read_text()), log.read_text()
+            assert "can be joined" not in log.read_text(), log.read_text()
+            if code != 0:
+                assert last_line(log.read_text()) == last_line(run.stderr()), (log.read_text(), run.stderr())
+        finally:
+            second.kill()
+            second.wait()
+
+
+main(it_comes_back, it_stays_away, a_second_one_is_refused, the_job_ends_in_front_of_one_that_stands_by)
