@@ -90,12 +90,7 @@ absl::Status WorkerSession::AwaitPeers(const std::string& what, const std::funct
 }
 
 void WorkerSession::Wake() {
-  std::shared_ptr<AnswerQueue> queue;
-  {
-    absl::MutexLock lock(&wake_mu_);
-    queue = woken_;
-  }
-  queue->Post([] {});
+  queue_->Post([] {});
 }
 
 absl::StatusOr<Verdict> WorkerSession::Abandon(const absl::Status& why) {

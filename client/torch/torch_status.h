@@ -11,26 +11,24 @@
 
 namespace parley {
 
-// Runs `f`, which calls LibTorch, and makes a status of what it throws: "WHAT: first line of the
-// exception"; ResourceExhausted where a GPU has no memory for it, else InvalidArgument. LibTorch's
-// exceptions go no further than this.
+// Runs `f`, which calls LibTorch, and makes an InvalidArgument of what it throws: "WHAT: first line
+// of the exception". LibTorch's exceptions go no further than this.
 template <class F>
 absl::Status CatchTorch(std::string_view what, F&& f) {
-  const auto error = [&](std::string_view text, absl::StatusCode code) {
+  const auto error = [&](std::string_view text) {
     if (const size_t end = text.find('\n'); end != std::string_view::npos)
       text = text.substr(0, end);
-    return absl::Status(code, absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
-                                           absl::string_view(text.data(), text.size())));
+    return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()),
+                                                   ": ",
+                                                   absl::string_view(text.data(), text.size())));
   };
   try {
     f();
     return absl::OkStatus();
-  } catch (const c10::OutOfMemoryError& e) {
-    return error(e.what_without_backtrace(), absl::StatusCode::kResourceExhausted);
   } catch (const c10::Error& e) {
-    return error(e.what_without_backtrace(), absl::StatusCode::kInvalidArgument);
+    return error(e.what_without_backtrace());
   } catch (const std::exception& e) {
-    return error(e.what(), absl::StatusCode::kInvalidArgument);
+    return error(e.what());
   }
 }
 
