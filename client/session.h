@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "client/connector.h"
+#include "client/reduce/reducer.h"
 #include "client/runtime.h"
 #include "client/step_plan.h"
 #include "client/trace.h"
@@ -67,6 +68,9 @@ class Session {
     std::shared_ptr<Runtime> runtime = RealRuntime();
     // Takes down each wait of the training thread and each call; none where it is null.
     std::shared_ptr<Trace> trace;
+    // In a node group, for who adds up its gradients in another way: gets the session's own
+    // reducer, and gives the one that is used; the new one is the session's.
+    std::function<std::unique_ptr<Reducer>(std::unique_ptr<Reducer>)> reduce_by;
     // As Membership::Options::resolve.
     std::function<absl::StatusOr<std::string>()> resolve;
   };

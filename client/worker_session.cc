@@ -90,6 +90,10 @@ void WorkerSession::DropCalls() {
 absl::Status WorkerSession::JoinJob() {
   const bool again = membership() != nullptr;
   queue_ = std::make_shared<AnswerQueue>(runtime_, connector_.visitors());
+  {
+    absl::MutexLock lock(&wake_mu_);
+    woken_ = queue_;
+  }
   watched_ = std::make_shared<SharedJobState>(std::make_shared<const WatchReply>());
   is_expelled_ = std::make_shared<std::atomic<bool>>(false);
 

@@ -200,6 +200,8 @@ class WorkerSession final : public Session {
 
   // Of the present membership.
   std::shared_ptr<AnswerQueue> queue_;
+  absl::Mutex wake_mu_;
+  std::shared_ptr<AnswerQueue> woken_ ABSL_GUARDED_BY(wake_mu_);  // queue_, for Wake
   std::shared_ptr<SharedJobState> watched_;         // the newest; shared with the answers
   std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
   mutable absl::Mutex membership_mu_;

@@ -51,6 +51,7 @@ absl::Status WorkerSession::TakeTensors(std::vector<TensorSpec> tensors,
     }
     gradients_.emplace(tensors_, memory);
     reducer_ = std::make_unique<SharedMemoryReducer>(options_.address, tensors_, *gradients_);
+    if (options_.reduce_by) reducer_ = options_.reduce_by(std::move(reducer_));
   } else {
     gradients_.emplace(tensors_, memory);
   }

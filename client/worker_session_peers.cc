@@ -90,7 +90,12 @@ absl::Status WorkerSession::AwaitPeers(const std::string& what, const std::funct
 }
 
 void WorkerSession::Wake() {
-  queue_->Post([] {});
+  std::shared_ptr<AnswerQueue> queue;
+  {
+    absl::MutexLock lock(&wake_mu_);
+    queue = woken_;
+  }
+  queue->Post([] {});
 }
 
 absl::StatusOr<Verdict> WorkerSession::Abandon(const absl::Status& why) {

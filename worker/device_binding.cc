@@ -1,9 +1,11 @@
 #include "worker/device_binding.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -67,13 +69,22 @@ absl::Status DeviceBinding::Start() {
   plan_ = PlanBuckets(elements, options_.bucket_elements);
 
   const size_t bytes = plan_.largest * sizeof(float);
-  // Room for a whole step: backward never waits.
-  auto out = GradientPath::Make(device_, {bytes, 2, plan_.buckets.size()});
-  if (!out.ok()) return out.status();
-  out_ = *std::move(out);
+  if (options_.group == nullptr) {
+    // Room for a whole step: backward never waits.
+    auto out = GradientPath::Make(device_, {bytes, 2, plan_.buckets.size()});
+    if (!out.ok()) return out.status();
+    out_ = *std::move(out);
+  } else {
+    auto among = GroupGradientPath::Make(device_);
+    if (!among.ok()) return among.status();
+    among_ = *std::move(among);
+  }
   auto in = ParameterPath::Make(device_, {bytes, 2, 4});
   if (!in.ok()) return in.status();
   in_ = *std::move(in);
+  auto computed = device_.MakeEvent();
+  if (!computed.ok()) return computed.status();
+  computed_ = *std::move(computed);
   return CatchTorch(absl::StrCat("moving the network to ", device_.name()),
                     [&] { MoveToDevice(); });
 }
@@ -111,7 +122,42 @@ absl::Status DeviceBinding::Attach(Session& session, uint64_t training_samples,
   return status.ok() ? BringParameters() : status;
 }
 
-at::Tensor DeviceBinding::ToNetwork(const at::Tensor& batch) { return batch.to(where_); }
+absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples& batch) {
+  const auto bytes = [](const at::Tensor& tensor) {
+    return absl::MakeConstSpan(static_cast<const std::byte*>(tensor.const_data_ptr()),
+                               tensor.nbytes());
+  };
+  const absl::Span<const std::byte> parts[] = {bytes(batch.x), bytes(batch.y)};
+  if (samples_ == nullptr || SamplePath::RoomFor(parts) > samples_->batch_bytes()) {
+    samples_.reset();
+    auto path = SamplePath::Make(device_, {SamplePath::RoomFor(parts)});
+    if (!path.ok()) return path.status();
+    samples_ = *std::move(path);
+  }
+  Samples there;
+  auto brought = samples_->Bring(parts, Deadline());
+  if (absl::IsUnavailable(brought.status())) {
+    // The network keeps tensors of batches before.
+    absl::Status status = CatchTorch("copying samples", [&] {
+      there = {batch.x.to(where_, /*non_blocking=*/false, /*copy=*/true),
+               batch.y.to(where_, /*non_blocking=*/false, /*copy=*/true)};
+    });
+    if (!status.ok()) return status;
+    return there;
+  }
+  if (!brought.ok()) return brought.status();
+  absl::Status status = CatchTorch("samples on the device", [&] {
+    const auto tensor = [&](const at::Tensor& on_host, size_t part) {
+      std::shared_ptr<SamplePath::Batch> held = *brought;
+      return at::from_blob(
+          held->parts()[part], on_host.sizes(), [held](void*) {}, on_host.options().device(where_),
+          where_);
+    };
+    there = {tensor(batch.x, 0), tensor(batch.y, 1)};
+  });
+  if (!status.ok()) return status;
+  return there;
+}
 
 void DeviceBinding::BeginBackward(bool last) {
   had_backward_ = true;
@@ -161,22 +207,29 @@ absl::Status DeviceBinding::Send(size_t bucket) {
   // memory.
   std::vector<at::Tensor> kept;
   std::vector<Piece> pieces;
+  std::vector<size_t> present;
   {
     absl::MutexLock lock(&mu_);
     if (is_sent_[bucket]) return absl::OkStatus();
     is_sent_[bucket] = true;
-    for (const BucketPlan::Part& part : plan_.buckets[bucket]) {
+    for (size_t k = 0; k < plan_.buckets[bucket].size(); ++k) {
+      const BucketPlan::Part& part = plan_.buckets[bucket][k];
       at::Tensor gradient = gradients_[part.tensor];
       if (--unsent_[part.tensor] == 0) gradients_[part.tensor] = at::Tensor();
       if (!gradient.defined()) continue;
+      present.push_back(k);
       pieces.push_back({gradient.mutable_data_ptr<float>() + part.begin, part.offset, part.count});
       kept.push_back(std::move(gradient));
       sent_[bucket].push_back(part);
       ++undelivered_[part.tensor];
     }
   }
+  if (options_.group != nullptr) {
+    const auto weight = static_cast<float>(options_.group->sums().weight());
+    return among_->Send(bucket, pieces, present, weight * factor_);
+  }
   if (pieces.empty()) return absl::OkStatus();
-  return out_->Send(bucket, pieces, /*scale=*/1, BucketType::kFloat32,
+  return out_->Send(bucket, pieces, factor_, BucketType::kFloat32,
                     BucketPlan::Size(sent_[bucket]) * sizeof(float), Deadline());
 }
 
@@ -191,6 +244,7 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
 }
 
 absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
+  if (absl::Status status = FollowGroup(); !status.ok()) return status;
   BeginBackward(last);
   absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
   {
@@ -204,6 +258,11 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
       at::Tensor gradient = std::exchange(tensors_[i].mutable_grad(), at::Tensor());
       if (gradient.defined()) gradients_[i] = gradient.contiguous();
     }
+  }
+  if (options_.group != nullptr) {
+    // The step has gradients; buffers go with it.
+    if (status = binding_->GatherGradients([] {}); !status.ok()) return status;
+    return AddUp();
   }
   // Those of which backward has not given all.
   for (size_t bucket = plan_.buckets.size(); bucket-- > 0;) {
@@ -223,8 +282,107 @@ absl::Status DeviceBinding::DeliverAll() {
   }
 }
 
+absl::Status DeviceBinding::Settle() {
+  absl::Status status = device_.Record(*computed_, StreamId::kCompute);
+  return status.ok() ? device_.Await(*computed_, Deadline()) : status;
+}
+
+absl::Status DeviceBinding::FollowGroup() {
+  if (options_.group == nullptr) return absl::OkStatus();
+  const Reducer::Group* const group = options_.group->sums().group();
+  if (group == nullptr) return absl::FailedPreconditionError("a step of a node group without one");
+  const std::pair<uint64_t, uint64_t> is(group->job_epoch, group->composition);
+  if (formed_ == is) return absl::OkStatus();
+  formed_.reset();
+  GroupGradientPath::Group path;
+  path.rank = group->rank;
+  path.ranks = static_cast<uint32_t>(group->members.size());
+  // The training thread waits no longer than the session lets it, and ends it then.
+  path.patience = absl::InfiniteDuration();
+  path.buckets.resize(plan_.buckets.size());
+  own_.assign(plan_.buckets.size(), {});
+  for (size_t b = 0; b < plan_.buckets.size(); ++b) {
+    path.buckets[b].values = BucketPlan::Size(plan_.buckets[b]);
+    path.buckets[b].flags = plan_.buckets[b].size();
+    for (const BucketPlan::Part& part : plan_.buckets[b]) {
+      for (const Reducer::Range& range : group->ranges[part.tensor]) {
+        const uint64_t begin = std::max<uint64_t>(part.begin, range.begin / sizeof(float));
+        const uint64_t end = std::min<uint64_t>(part.begin + part.count,
+                                                (range.begin + range.bytes) / sizeof(float));
+        if (begin >= end) continue;
+        const uint64_t at = part.offset + begin - part.begin;
+        path.buckets[b].parts.push_back({at, at, end - begin, range.rank});
+        if (range.rank == group->rank) own_[b].push_back({part.tensor, begin, end - begin, at});
+      }
+    }
+  }
+  path.wake = [this] { session_->Wake(); };
+  path.join = [this, of = *group](const std::function<bool()>& cancelled) {
+    return options_.group->join()(of, cancelled, absl::InfiniteFuture());
+  };
+  if (absl::Status status = among_->Form(std::move(path)); !status.ok()) return status;
+  formed_ = is;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceBinding::AddUp() {
+  any_.assign(tensors_.size(), false);
+  to_come_.assign(tensors_.size(), 0);
+  for (size_t i = 0; i < tensors_.size(); ++i) to_come_[i] = plan_.buckets_of[i].size();
+  for (size_t bucket = plan_.buckets.size(); bucket-- > 0;) {
+    if (absl::Status status = Send(bucket); !status.ok()) return status;
+  }
+  // Those that have nothing to add up.
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (to_come_[i] == 0) options_.group->sums().Given(i, false);
+  }
+  while (true) {
+    const auto left = among_->Deliver(
+        [this](size_t bucket, auto sums, auto flags) { return TakeSums(bucket, sums, flags); });
+    if (left.ok() && *left == 0) return absl::OkStatus();
+    // A GPU hears of a rank that is gone before the coordinator does. Where it is none, Abandon
+    // says after a while that this was why.
+    lost_ = left.ok() ? session_->AwaitPeers("the GPUs of its node group",
+                                             [this] { return among_->IsReady(); })
+                      : absl::AbortedError(left.status().message());
+    if (lost_.ok()) continue;
+    among_->Abort();
+    formed_.reset();
+    return absl::OkStatus();
+  }
+}
+
+absl::Status DeviceBinding::TakeSums(size_t bucket, absl::Span<const float> sums,
+                                     absl::Span<const float> flags) {
+  for (const BucketPlan::Part& part : own_[bucket]) {
+    std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float), sums.data(),
+                part.count * sizeof(float));
+    sums.remove_prefix(part.count);
+  }
+  for (size_t k = 0; k < flags.size(); ++k) {
+    const size_t tensor = plan_.buckets[bucket][k].tensor;
+    if (flags[k] > 0) any_[tensor] = true;
+    if (--to_come_[tensor] == 0) options_.group->sums().Given(tensor, any_[tensor]);
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
+  if (options_.group != nullptr && !had_backward_) {
+    // Without samples it owns sums all the same.
+    if (absl::Status status = FollowGroup(); !status.ok()) return status;
+    BeginBackward(/*last=*/true);
+    had_backward_ = false;
+    if (absl::Status status = AddUp(); !status.ok()) return status;
+  }
+  if (absl::Status lost = std::exchange(lost_, absl::OkStatus()); !lost.ok()) {
+    had_backward_ = false;
+    binding_->DropGradients();
+    return session_->Abandon(lost);
+  }
   if (std::exchange(had_backward_, false)) {
+    // LibTorch's copies wait without a deadline.
+    if (absl::Status status = Settle(); !status.ok()) return status;
     if (absl::Status status = CopyBuffers(/*to_device=*/false); !status.ok()) return status;
   }
   return binding_->Complete(loss_sum);

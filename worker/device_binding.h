@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,7 +15,10 @@
 #include "worker/device/bucket_plan.h"
 #include "worker/device/device.h"
 #include "worker/device/gradient_path.h"
+#include "worker/device/group_gradient_path.h"
 #include "worker/device/parameter_path.h"
+#include "worker/device/sample_path.h"
+#include "worker/gpu_group.h"
 #include "worker/models/network.h"
 #include "worker/training_binding.h"
 
@@ -24,7 +28,12 @@ namespace parley {
 // of the same names on the CPU, to the session. Pulled values go from the shadows to the device in
 // buckets (ParameterPath); a bucket of gradients goes to the host as soon as backward has the last
 // one of it (GradientPath), and is pushed when it is there. The host waits for the device at the
-// end of a step only, where it must anyway, bucket by bucket; buffers are copied there too.
+// end of a step only, where it must anyway, bucket by bucket; buffers are copied there too. Samples
+// come while the device computes with those before (SamplePath).
+//
+// In a node group with GPUs that reduce (GpuGroup) a bucket goes to the other ranks' devices first,
+// and what comes to the host are the sums that this rank owns. Such a step ends for all ranks or
+// for none: what becomes of one that lacks a rank the session says, at its Complete.
 //
 // It owns the shadows and the pinned memory. The network and the device must outlive it; the
 // network stays on the device. The training thread's; LibTorch's threads of backward call the
@@ -34,6 +43,8 @@ class DeviceBinding final : public TrainingBinding {
   struct Options {
     uint64_t bucket_elements = 1 << 20;           // float32: 4 MiB
     absl::Duration patience = absl::Minutes(10);  // with the device: the job's stall_timeout
+    // In a node group: adds up its gradients among the GPUs; nullptr: on the host.
+    GpuGroup* group = nullptr;
   };
   // Moves the network to the device. InvalidArgument where it has parameters that are not float32.
   static absl::StatusOr<std::unique_ptr<TrainingBinding>> Make(const Network& network,
@@ -42,11 +53,13 @@ class DeviceBinding final : public TrainingBinding {
   ~DeviceBinding() override;
 
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples) override;
+  void MultiplyGradients(double factor) override { factor_ = static_cast<float>(factor); }
   absl::Status Backward(const at::Tensor& loss, bool last) override;
+  absl::Status Settle() override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::Status Pull(bool ahead) override;
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override;
-  at::Tensor ToNetwork(const at::Tensor& batch) override;
+  absl::StatusOr<Samples> ToNetwork(const Samples& batch) override;
 
  private:
   class GradientHook;
@@ -61,6 +74,12 @@ class DeviceBinding final : public TrainingBinding {
   void GradientArrived(size_t tensor);  // a thread of backward
   // What the bucket has; once a step.
   absl::Status Send(size_t bucket);
+  // In a node group: forms it anew where the session has. Before anything is sent.
+  absl::Status FollowGroup();
+  // Sends what was not sent, and takes the sums. OK where the step is lost, too: then lost_ says
+  // why.
+  absl::Status AddUp();
+  absl::Status TakeSums(size_t bucket, absl::Span<const float> sums, absl::Span<const float> flags);
   // Takes what has come to the host into the session's memory; pushes what is whole then.
   absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
   absl::Status DeliverAll();
@@ -79,12 +98,23 @@ class DeviceBinding final : public TrainingBinding {
   std::unique_ptr<ModuleBinding> binding_;
   std::unique_ptr<GradientPath> out_;
   std::unique_ptr<ParameterPath> in_;
-  Session* session_ = nullptr;  // set by Attach
+  std::unique_ptr<SamplePath> samples_;  // from the first batch on
+  std::unique_ptr<DeviceEvent> computed_;
+  std::unique_ptr<GroupGradientPath> among_;  // in place of out_, with options_.group
+  Session* session_ = nullptr;                // set by Attach
   bool had_backward_ = false;
+  float factor_ = 1;  // of gradients
 
   // Of the step. What a bucket has sent is looked at when it is delivered.
   std::vector<std::vector<BucketPlan::Part>> sent_;  // of each bucket; written once, before Deliver
   std::vector<size_t> undelivered_;                  // parts of each tensor, sent
+
+  // In a node group.
+  std::optional<std::pair<uint64_t, uint64_t>> formed_;  // job_epoch and composition of among_
+  std::vector<std::vector<BucketPlan::Part>> own_;       // of each bucket, as its sums come
+  std::vector<size_t> to_come_;                          // buckets of each tensor, in the step
+  std::vector<bool> any_;                                // some rank has a gradient of the tensor
+  absl::Status lost_;                                    // why the step is
 
   absl::Mutex mu_;
   bool last_ ABSL_GUARDED_BY(mu_) = false;                  // the backward is the step's last

@@ -5,12 +5,15 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "client/torch/testing/fake_session.h"
 #include "worker/device/fake_device.h"
+#include "worker/device/testing/fake_group.h"
 #include "worker/host_binding.h"
 
 namespace parley {
@@ -62,12 +65,17 @@ std::vector<StepPlan> Plans(size_t count) {
 using Microbatches = std::vector<at::Tensor>;
 
 void Train(TrainingBinding& binding, Network& network, FakeSession& session,
-           const Microbatches& microbatches) {
+           const Microbatches& microbatches, double loss_scale = 1) {
   ASSERT_TRUE(binding.Attach(session, 4, 0).ok());
+  binding.MultiplyGradients(1 / loss_scale);
   while (const auto plan = session.NextStep()) {
     for (size_t i = 0; i < microbatches.size(); ++i) {
-      const at::Tensor x = binding.ToNetwork(microbatches[i]);
-      const at::Tensor loss = network.Forward(x).square().mean() / microbatches.size();
+      // The second one stands for the classes.
+      const auto there = binding.ToNetwork({microbatches[i], torch::arange(4)});
+      ASSERT_TRUE(there.ok()) << there.status();
+      ASSERT_TRUE(at::equal(there->y, torch::arange(4)));
+      const at::Tensor loss =
+          network.Forward(there->x).square().mean() / microbatches.size() * loss_scale;
       const absl::Status status = binding.Backward(loss, i + 1 == microbatches.size());
       ASSERT_TRUE(status.ok()) << status;
     }
@@ -94,8 +102,8 @@ class DeviceBindingTest : public ::testing::Test {
     return DeviceBinding::Make(network, device_, options);
   }
 
-  // Both ways, and compares.
-  void TrainBothWays(const Microbatches& microbatches) {
+  // Both ways, and compares. loss_scale: on the device.
+  void TrainBothWays(const Microbatches& microbatches, double loss_scale = 1) {
     TestNetwork on_host;
     FakeSession host_session(Plans(4), 0.1);
     Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);
@@ -104,7 +112,7 @@ class DeviceBindingTest : public ::testing::Test {
     {
       auto binding = Bind(network_);
       ASSERT_TRUE(binding.ok()) << binding.status();
-      Train(**binding, network_, session, microbatches);
+      Train(**binding, network_, session, microbatches, loss_scale);
     }
     EXPECT_THAT(device_.violations(), IsEmpty());
     EXPECT_EQ(AllParameters(session), AllParameters(host_session)) << "the same bits";
@@ -127,6 +135,18 @@ class DeviceBindingTest : public ::testing::Test {
 };
 
 TEST_F(DeviceBindingTest, TrainsToTheSameBitsAsOnTheHost) { TrainBothWays({torch::randn({4, 3})}); }
+
+TEST_F(DeviceBindingTest, WhatTheLossWasMultipliedByTheGradientsAreDividedBy) {
+  const Microbatches microbatches = {torch::randn({4, 3}), torch::randn({2, 3})};
+  TrainBothWays(microbatches, 1024);
+  TestNetwork plain;
+  FakeSession plain_session(Plans(4), 0.1);
+  Train(**HostBinding::Make(plain), plain, plain_session, microbatches);
+  TestNetwork scaled;
+  FakeSession scaled_session(Plans(4), 0.1);
+  Train(**HostBinding::Make(scaled), scaled, scaled_session, microbatches, 1024);
+  EXPECT_EQ(AllParameters(scaled_session), AllParameters(plain_session)) << "powers of two";
+}
 
 TEST_F(DeviceBindingTest, MicrobatchesAreAddedUpAndSentOnce) {
   TrainBothWays({torch::randn({4, 3}), torch::randn({4, 3})});
@@ -179,6 +199,172 @@ TEST_F(DeviceBindingTest, WhatTheSessionRefusesIsWhatBackwardSays) {
   const absl::Status status =
       binding->Backward(network_.Forward(torch::randn({4, 3})).square().mean(), true);
   EXPECT_EQ(status, session.push_status);
+}
+
+// What would be pushed.
+class Heard final : public Reducer::Listener {
+ public:
+  void OnReduced(size_t tensor, bool any) override { reduced[tensor] = any; }
+  void OnAllReduced() override { all = true; }
+  void OnShared() override {}
+  void OnBroken(const absl::Status& /*why*/) override {}
+  std::map<size_t, bool> reduced;
+  bool all = false;
+};
+
+class NoValues final : public Reducer {
+ public:
+  absl::Status Form(Group /*group*/, Listener* /*listener*/) override { return absl::OkStatus(); }
+  void Open(uint64_t /*step*/, double /*weight*/) override {}
+  void Offer(size_t /*tensor*/) override {}
+  void Close() override {}
+  bool done() const override { return true; }
+  std::string Missing() const override { return ""; }
+  void Share(const Values& /*values*/, absl::Span<const std::byte> /*bytes*/) override {}
+  void Withhold(const Values& /*values*/) override {}
+  Taken Take(const Values& /*values*/, absl::Span<std::byte> /*to*/) override {
+    return Taken::kWithheld;
+  }
+  void Watch(std::optional<uint32_t> /*rank*/) override {}
+  void Abort() override {}
+};
+
+// One rank of a node group, with a session and a device of its own.
+struct GroupRank {
+  explicit GroupRank(uint32_t number, uint32_t ranks, const std::string& id)
+      : rank(number),
+        session(Plans(2), 0.1),
+        group([=, this](const Reducer::Group& /*of*/, const std::function<bool()>& cancelled,
+                        absl::Time deadline) -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {
+          DeviceGroup::Options options;
+          options.id = id;
+          options.rank = number;
+          options.ranks = ranks;
+          options.cancelled = cancelled;
+          auto joined = FakeGroup::Join(device, options, deadline);
+          if (!joined.ok()) return joined.status();
+          return *std::move(joined);
+        }) {
+    sums = group.ReduceBy(std::make_unique<NoValues>());
+    DeviceBinding::Options options;
+    options.bucket_elements = 5;
+    options.patience = absl::Seconds(30);
+    options.group = &group;
+    binding = *DeviceBinding::Make(network, device, options);
+    EXPECT_TRUE(binding->Attach(session, 4, 0).ok());
+    // Tensor after tensor each other's; of first.weight one has four values, and one eight.
+    Reducer::Group composition;
+    composition.composition = 3;
+    composition.rank = number;
+    composition.members.resize(ranks);
+    composition.ranges.resize(session.tensors().size());
+    for (size_t i = 0; i < session.tensors().size(); ++i) {
+      const TensorSpec& spec = session.tensors()[i];
+      if (spec.buffer()) continue;
+      size_t bytes = sizeof(float);
+      for (const int64_t extent : spec.shape()) bytes *= static_cast<size_t>(extent);
+      if (spec.name() == "first.weight") {
+        composition.ranges[i] = {{0, 16, 1}, {16, bytes - 16, 0}};
+      } else {
+        composition.ranges[i] = {{0, bytes, static_cast<uint32_t>(i % ranks)}};
+      }
+    }
+    EXPECT_TRUE(sums->Form(composition, &heard).ok());
+  }
+
+  // A step with these microbatches; what Complete says.
+  absl::Status Step(const Microbatches& microbatches, double weight) {
+    const auto plan = session.NextStep();
+    heard = {};
+    sums->Open(plan->step, weight);
+    for (size_t i = 0; i < microbatches.size(); ++i) {
+      const at::Tensor loss = network.Forward(microbatches[i]).square().mean();
+      const absl::Status status = binding->Backward(loss, i + 1 == microbatches.size());
+      if (!status.ok()) return status;
+    }
+    return binding->Complete(1).status();
+  }
+
+  const uint32_t rank;
+  FakeDevice device{{.for_tensors_of_the_cpu = true}};
+  TestNetwork network;
+  FakeSession session;
+  Heard heard;
+  GpuGroup group;
+  std::unique_ptr<Reducer> sums;
+  std::unique_ptr<TrainingBinding> binding;
+};
+
+// The gradients of one network alone, by tensor.
+std::vector<at::Tensor> GradientsOf(const Microbatches& microbatches) {
+  TestNetwork network;
+  for (const at::Tensor& x : microbatches) network.Forward(x).square().mean().backward();
+  std::vector<at::Tensor> gradients;
+  for (const NamedTensor& named : network.Tensors()) gradients.push_back(named.tensor.grad());
+  return gradients;
+}
+
+TEST(GroupedDeviceBinding, EachRankHasTheSumsOfWhatItOwns) {
+  const std::vector<Microbatches> data = {{torch::randn({4, 3}), torch::randn({4, 3})},
+                                          {torch::randn({2, 3})},
+                                          {}};  // the last one has no samples
+  const std::vector<double> weights = {0.75, 0.25, 0};
+  const std::string id = FakeGroup::MakeId();
+  std::vector<std::unique_ptr<GroupRank>> ranks;
+  for (uint32_t i = 0; i < 3; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 3, id));
+  std::vector<std::thread> threads;
+  for (uint32_t i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      const absl::Status status = ranks[i]->Step(data[i], weights[i]);
+      EXPECT_TRUE(status.ok()) << status;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+
+  const auto first = GradientsOf(data[0]);
+  const auto second = GradientsOf(data[1]);
+  for (const auto& rank : ranks) {
+    EXPECT_THAT(rank->device.violations(), IsEmpty());
+    EXPECT_TRUE(rank->heard.all);
+    const Reducer::Group& group = *rank->group.sums().group();
+    for (size_t i = 0; i < first.size(); ++i) {
+      const std::string& name = rank->session.tensors()[i].name();
+      if (group.ranges[i].empty()) continue;
+      const bool any = first[i].defined() || second[i].defined();
+      EXPECT_EQ(rank->heard.reduced.at(i), any) << name;
+      if (!any) continue;
+      at::Tensor sum = torch::zeros_like(first[i].defined() ? first[i] : second[i]);
+      if (first[i].defined()) sum += first[i] * 0.75;
+      if (second[i].defined()) sum += second[i] * 0.25;
+      sum = sum.contiguous().flatten();
+      const auto* const found = reinterpret_cast<const float*>(rank->session.gradient(i).data());
+      for (const Reducer::Range& range : group.ranges[i]) {
+        if (range.rank != rank->rank) continue;
+        for (size_t k = range.begin / 4; k < (range.begin + range.bytes) / 4; ++k) {
+          EXPECT_NEAR(found[k], sum[static_cast<int64_t>(k)].item<float>(), 1e-5)
+              << name << ", value " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(GroupedDeviceBinding, AStepThatLacksARankIsGivenUp) {
+  const std::string id = FakeGroup::MakeId();
+  GroupRank alone(0, 2, id);
+  auto lost = std::make_unique<GroupRank>(1, 2, id);
+  // So that they have found each other.
+  std::thread other([&] {
+    EXPECT_TRUE(lost->Step({torch::randn({4, 3})}, 0.5).ok());
+    lost = nullptr;
+  });
+  EXPECT_TRUE(alone.Step({torch::randn({4, 3})}, 0.5).ok());
+  other.join();
+  // What this session knows of it: nothing. So what the group says is why.
+  const absl::Status status = alone.Step({torch::randn({4, 3})}, 0.5);
+  EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
+  EXPECT_FALSE(alone.heard.all);
+  EXPECT_THAT(alone.device.violations(), IsEmpty());
 }
 
 TEST_F(DeviceBindingTest, NoRoomOnTheDeviceIsSaidBeforeItTrains) {

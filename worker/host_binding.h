@@ -24,9 +24,11 @@ class HostBinding final : public TrainingBinding {
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples) override {
     return binding_->Attach(session, training_samples, test_samples);
   }
+  void MultiplyGradients(double factor) override { binding_->MultiplyGradients(factor); }
   absl::Status Backward(const at::Tensor& loss, bool last) override {
     return binding_->Backward(loss, last);
   }
+  absl::Status Settle() override { return absl::OkStatus(); }
   absl::StatusOr<Verdict> Complete(double loss_sum) override {
     return binding_->Complete(loss_sum);
   }
@@ -36,7 +38,7 @@ class HostBinding final : public TrainingBinding {
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override {
     return binding_->PullEvaluation();
   }
-  at::Tensor ToNetwork(const at::Tensor& batch) override { return batch; }
+  absl::StatusOr<Samples> ToNetwork(const Samples& batch) override { return batch; }
 
  private:
   const std::unique_ptr<ModuleBinding> binding_;

@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,11 +16,13 @@
 
 namespace parley {
 
-LocalCompute::LocalCompute(const Parts& parts) : parts_(parts), batches_(parts.job, parts.data) {}
+LocalCompute::LocalCompute(const Parts& parts)
+    : parts_(parts), loss_scale_(parts.job), batches_(parts.job, parts.data) {}
 
 absl::Status LocalCompute::Attach() {
   DeviceBinding::Options options;
   options.patience = StallTimeout(parts_.job);
+  options.group = parts_.group;
   auto binding = parts_.device == nullptr
                      ? HostBinding::Make(parts_.network)
                      : DeviceBinding::Make(parts_.network, *parts_.device, options);
@@ -28,21 +31,48 @@ absl::Status LocalCompute::Attach() {
   return binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());
 }
 
+at::Tensor LocalCompute::Forward(const at::Tensor& x) {
+  at::Tensor outputs;
+  {
+    const AutocastScope scope(parts_.job.precision(), x.device().type());
+    outputs = parts_.network.Forward(x);
+  }
+  return parts_.job.precision() == FLOAT32 ? outputs : outputs.to(c10::kFloat);
+}
+
+absl::StatusOr<TrainingBinding::Samples> LocalCompute::ToNetwork(const DataSource& source,
+                                                                 size_t samples, Batch& batch) {
+  TrainingBinding::Samples here;
+  absl::Status status = CatchTorch("the samples", [&] {
+    here = {BatchTensor(source.x(), samples, batch.x.span()),
+            BatchTensor(source.y(), samples, batch.y.span())};
+  });
+  if (!status.ok()) return status;
+  return binding_->ToNetwork(here);
+}
+
 absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
   losses_.clear();
+  binding_->MultiplyGradients(1 / loss_scale_.value());
+  parts_.metrics.SetLossScale(loss_scale_.value());
   const auto microbatches = batches_.Cut(plan);
   for (size_t i = 0; i < microbatches.size(); ++i) {
     absl::Status status = Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size());
     if (!status.ok()) return status;
   }
   double loss_sum = 0;
-  absl::Status status = CatchTorch(absl::StrCat("the loss of step ", plan.step), [&] {
+  absl::Status status = binding_->Settle();
+  if (!status.ok()) return status;
+  status = CatchTorch(absl::StrCat("the loss of step ", plan.step), [&] {
     for (const auto& [loss, samples] : losses_) {
       loss_sum += loss.item().toDouble() * static_cast<double>(samples);
     }
   });
   if (!status.ok()) return status;
-  return binding_->Complete(loss_sum);
+  auto verdict = binding_->Complete(loss_sum);
+  if (!verdict.ok()) return verdict;
+  if (status = loss_scale_.Decided(*verdict); !status.ok()) return status;
+  return verdict;
 }
 
 absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
@@ -58,20 +88,19 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
     // It waits for parameters that are on their way: that is the time of the pull.
     const double pulled = parts_.session.traffic().pull_seconds;
     const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
+    const auto there = ToNetwork(*parts_.data.train, samples.size(), **batch);
+    if (!there.ok()) return there.status();
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       // Dropout leaves out the same elements whenever this microbatch is computed.
       parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
-      const at::Tensor x = binding_->ToNetwork(
-          BatchTensor(parts_.data.train->x(), samples.size(), (*batch)->x.span()));
-      const at::Tensor y = binding_->ToNetwork(
-          BatchTensor(parts_.data.train->y(), samples.size(), (*batch)->y.span()));
-      loss = ComputeLoss(LossOf(parts_.job), parts_.network.Forward(x), y);
+      loss = ComputeLoss(LossOf(parts_.job), Forward(there->x), there->y);
       losses_.emplace_back(loss.detach(), samples.size());
       // The mean over the step's samples is the microbatches' means, each times its share of them.
+      double factor = loss_scale_.value();
       if (samples.size() != plan.samples.size()) {
-        loss = loss.mul(static_cast<double>(samples.size()) /
-                        static_cast<double>(plan.samples.size()));
+        factor *= static_cast<double>(samples.size()) / static_cast<double>(plan.samples.size());
       }
+      if (factor != 1) loss = loss.mul(factor);
     });
     if (!status.ok()) return status;
     parts_.metrics.Spent(StepPhase::kForward,
@@ -94,14 +123,20 @@ absl::StatusOr<std::optional<Evaluation>> LocalCompute::Evaluate(
     const size_t samples = draw.samples.size();
     auto batch = data.Take(draw);
     if (!batch.ok()) return batch.status();
-    status.Update(CatchTorch(absl::StrCat("evaluation of version ", due.version), [&] {
+    const auto there = ToNetwork(*parts_.data.test, samples, **batch);
+    if (!there.ok()) return there.status();
+    const std::string what = absl::StrCat("evaluation of version ", due.version);
+    at::Tensor outputs;
+    status.Update(CatchTorch(what, [&] {
       const c10::NoGradGuard no_grad;
-      const at::Tensor x =
-          binding_->ToNetwork(BatchTensor(parts_.data.test->x(), samples, (*batch)->x.span()));
-      const at::Tensor y =
-          binding_->ToNetwork(BatchTensor(parts_.data.test->y(), samples, (*batch)->y.span()));
-      AddToEvaluation(LossOf(parts_.job), parts_.network.Forward(x), y, evaluation);
+      outputs = Forward(there->x);
     }));
+    status.Update(binding_->Settle());
+    if (!status.ok()) return status;
+    status = CatchTorch(what, [&] {
+      const c10::NoGradGuard no_grad;
+      AddToEvaluation(LossOf(parts_.job), outputs, there->y, evaluation);
+    });
     if (!status.ok()) return status;
     data.Recycle(*std::move(batch));
   }

@@ -9,9 +9,14 @@
 
 #include "client/session.h"
 #include "proto/job.pb.h"
+#include "worker/autocast.h"
 #include "worker/compute.h"
+#include "worker/data/batch.h"
+#include "worker/data/data_source.h"
 #include "worker/data/datasets.h"
 #include "worker/device/device.h"
+#include "worker/gpu_group.h"
+#include "worker/loss_scale.h"
 #include "worker/models/network.h"
 #include "worker/step_batches.h"
 #include "worker/training_binding.h"
@@ -29,6 +34,7 @@ class LocalCompute final : public Compute {
     Session& session;
     TrainingMetrics& metrics;
     ComputeDevice* device = nullptr;  // where the network computes; nullptr: on the CPU
+    GpuGroup* group = nullptr;        // as DeviceBinding::Options::group
   };
   explicit LocalCompute(const Parts& parts);
 
@@ -46,8 +52,14 @@ class LocalCompute final : public Compute {
  private:
   absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
                           const std::vector<uint64_t>& samples, bool last);
+  // A batch's samples, where the network computes.
+  absl::StatusOr<TrainingBinding::Samples> ToNetwork(const DataSource& source, size_t samples,
+                                                     Batch& batch);
+  // In the job's precision; what it returns is float32.
+  at::Tensor Forward(const at::Tensor& x);
 
   const Parts parts_;
+  LossScale loss_scale_;
   StepBatches batches_;
   std::unique_ptr<TrainingBinding> binding_;  // set by Attach
   // Mean losses of the step's microbatches and their samples: read at the step's end, since to read

@@ -22,13 +22,22 @@ class TrainingBinding {
 
   virtual absl::Status Attach(Session& session, uint64_t training_samples,
                               uint64_t test_samples) = 0;
+  virtual void MultiplyGradients(double factor) = 0;
   virtual absl::Status Backward(const at::Tensor& loss, bool last) = 0;
+  // Waits until the network has computed all that it was given, so that its results can be read.
+  // DeadlineExceeded where the device does not answer.
+  virtual absl::Status Settle() = 0;
   virtual absl::StatusOr<Verdict> Complete(double loss_sum) = 0;
   virtual absl::Status Pull(bool ahead) = 0;
   virtual absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() = 0;
 
-  // A batch, or a part of one, where the network computes.
-  virtual at::Tensor ToNetwork(const at::Tensor& batch) = 0;
+  // A batch, or a part of one, in the host's memory.
+  struct Samples {
+    at::Tensor x;
+    at::Tensor y;
+  };
+  // The same where the network computes; valid as long as the host's.
+  virtual absl::StatusOr<Samples> ToNetwork(const Samples& batch) = 0;
 };
 
 }  // namespace parley

@@ -11,7 +11,8 @@ constexpr std::array<const char*, kStepPhases> kNames = {"data", "forward", "bac
 }  // namespace
 
 TrainingMetrics::TrainingMetrics(Metrics& metrics, std::shared_ptr<Trace> trace)
-    : trace_(std::move(trace)),
+    : metrics_(metrics),
+      trace_(std::move(trace)),
       step_(metrics.Gauge("parley_step", "The last decided step that this process knows.")),
       job_epoch_(metrics.Gauge("parley_job_epoch", "Rises with each rollback.")),
       view_epoch_(metrics.Gauge("parley_view_epoch", "Rises with each change of membership.")),
@@ -68,6 +69,16 @@ void TrainingMetrics::StepDone(const Verdict& verdict, uint64_t own_samples,
   if (samples > 0) loss_.Set(loss / static_cast<double>(samples));
   samples_.Increment(static_cast<double>(own_samples));
   step_.Set(static_cast<double>(verdict.step()));
+}
+
+void TrainingMetrics::SetLossScale(double scale) {
+  absl::MutexLock lock(&mu_);
+  if (loss_scale_ == nullptr && scale == 1) return;
+  if (loss_scale_ == nullptr) {
+    loss_scale_ = &metrics_.Gauge("parley_loss_scale",
+                                  "What the loss is multiplied by (precision: FLOAT16_AUTOCAST).");
+  }
+  loss_scale_->Set(scale);
 }
 
 void TrainingMetrics::SetEpochs(const Session::Epochs& epochs) {

@@ -34,6 +34,10 @@ class TrainingMetrics {
   // The step is over: its phases become one observation each.
   void StepDone(const Verdict& verdict, uint64_t own_samples, const Session::Traffic& traffic);
 
+  // What the loss of the step that is computed is multiplied by. The first call with another value
+  // than 1 makes the metric.
+  void SetLossScale(double scale);
+
   // Those of the session, when they may have changed.
   void SetEpochs(const Session::Epochs& epochs);
 
@@ -51,6 +55,7 @@ class TrainingMetrics {
     absl::Duration total;  // before it
     prometheus::Histogram* histogram = nullptr;
   };
+  Metrics& metrics_;
   const std::shared_ptr<Trace> trace_;
   mutable absl::Mutex mu_;
   std::array<PhaseTime, kStepPhases> phases_ ABSL_GUARDED_BY(mu_);
@@ -60,6 +65,7 @@ class TrainingMetrics {
   prometheus::Gauge& view_epoch_;
   prometheus::Counter& samples_;
   prometheus::Gauge& loss_;
+  prometheus::Gauge* loss_scale_ ABSL_GUARDED_BY(mu_) = nullptr;
   prometheus::Counter& pushed_;
   prometheus::Counter& pulled_;
 };

@@ -45,6 +45,7 @@ int Run(const TrainingProcess& process) {
   options.coordinator = daemon.flags().coordinator;
   options.address = daemon.address();
   options.metrics_address = daemon.metrics().address();
+  options.reduce_by = process.reduce_by;
   if (!process.trace_file.empty()) options.trace = std::make_shared<Trace>();
   const std::shared_ptr<Trace> trace = options.trace;
   if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {

@@ -2,9 +2,11 @@
 #define PARLEY_WORKER_TRAINING_PROCESS_H_
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "client/reduce/reducer.h"
 #include "client/session.h"
 #include "common/daemon/daemon.h"
 #include "proto/types.pb.h"
@@ -21,6 +23,8 @@ struct TrainingProcess {
   Role role = WORKER;
   std::string trace_file;  // empty: none
 
+  // As Session::Options::reduce_by; may be empty.
+  std::function<std::unique_ptr<Reducer>(std::unique_ptr<Reducer>)> reduce_by;
   // Read and checked before it joins. An error: the others learn why nothing will come of the job.
   std::function<absl::Status()> prepare;
   // On this thread; until the job ends.

@@ -4,9 +4,11 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/pipeline/pipeline_links.h"
 #include "client/reference/hop.h"
@@ -17,7 +19,9 @@
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
 #include "worker/device/chosen_device.h"
+#include "worker/device/gpu_monitor.h"
 #include "worker/fit.h"
+#include "worker/gpu_group.h"
 #include "worker/local_compute.h"
 #include "worker/models/layer_profile.h"
 #include "worker/models/network.h"
@@ -102,9 +106,15 @@ int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
 
 // The whole model in this process.
 int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
-  absl::StatusOr<Workload> workload;
   absl::StatusOr<ChosenDevice> chosen;
-  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
+  std::unique_ptr<ComputeDevice> device;  // none: the CPU
+  absl::StatusOr<Workload> workload;      // its network may keep tensors of the device
+  std::unique_ptr<GpuMonitor> monitor;
+  std::optional<GpuGroup> group;  // none: the host adds up, or there is no group
+  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr, nullptr};
+  process.reduce_by = [&](std::unique_ptr<Reducer> on_host) {
+    return group.has_value() ? group->ReduceBy(std::move(on_host)) : std::move(on_host);
+  };
   process.prepare = [&] {
     // Before LibTorch computes anything: only once it looks whether there is CUDA.
     chosen = ChosenDevice::Choose(daemon.job().device(), DevicePluginPath());
@@ -116,7 +126,6 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
     return workload.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    std::unique_ptr<ComputeDevice> device;  // none: the CPU
     if (chosen->is_gpu()) {
       auto opened = chosen->Open(session.member_ordinal());
       if (!opened.ok()) {
@@ -124,10 +133,28 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
         return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
       }
       device = *std::move(opened);
-      daemon.log().Info("computes on a GPU", {{"device", device->name()}});
+      daemon.log().Info("computes on a GPU", {{"device", device->name()},
+                                              {"shared", chosen->is_shared() ? "yes" : "no"}});
+      auto watching = GpuMonitor::Start(chosen->id(), daemon.metrics());
+      if (watching.ok()) {
+        monitor = *std::move(watching);
+      } else {
+        daemon.log().Info("no metrics of the GPU",
+                          {{"why", std::string(watching.status().message())}});
+      }
+      if (daemon.job().cluster().group_reduction() == ON_GPUS) {
+        if (chosen->is_shared()) {
+          const std::string why = absl::StrCat(
+              "cluster.group_reduction is ON_GPUS, which needs a GPU for each worker, and on this "
+              "machine other processes have all of them (this one would share ",
+              device->name(), "): fewer workers on it, or ON_HOST");
+          return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
+        }
+        group.emplace(JoinByPlugin(chosen->plugin(), *device));
+      }
     }
-    LocalCompute compute(
-        {daemon.job(), *workload->network, workload->data, session, metrics, device.get()});
+    LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics,
+                          device.get(), group.has_value() ? &*group : nullptr});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
                      [&] { return preemption.AskedBeforeStep(); }});
     return trainer.Run();
@@ -140,7 +167,7 @@ int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& refe
                   const std::string& trace_file) {
   absl::StatusOr<Datasets> data;
   absl::StatusOr<PipelineModel> model;
-  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr};
+  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr, nullptr};
   process.prepare = [&] {
     data = OpenDatasets(daemon.job().data(), daemon.job().seed());
     if (!data.ok()) return data.status();

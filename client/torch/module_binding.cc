@@ -1,6 +1,8 @@
 #include "client/torch/module_binding.h"
 
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
@@ -170,9 +172,9 @@ void ModuleBinding::GradientArrived(size_t i) {
       absl::MutexLock lock(&mu_);
       error_.Update(SparseGradient(specs_[i]));
     } else if (sum.defined()) {
-      sum.add_(gradient);
+      sum.add_(gradient, factor_);
     } else {
-      sum = gradient;
+      sum = factor_ == 1 ? gradient : gradient.mul(factor_);
     }
     return;
   }
@@ -191,12 +193,19 @@ void ModuleBinding::GradientArrived(size_t i) {
     if (!error_.ok()) return;
     state_[i] = Gradient::kAdding;
   }
-  if (before == Gradient::kNone) {
-    gradients_[i].copy_(gradient);
-  } else {
-    gradients_[i].add_(gradient);
-  }
+  Take(i, gradient, before != Gradient::kNone);
   if (last) Push(i);
+}
+
+void ModuleBinding::Take(size_t i, const at::Tensor& gradient, bool adds) {
+  at::Tensor& sum = gradients_[i];
+  if (adds) {
+    sum.add_(gradient, factor_);
+  } else if (factor_ == 1) {
+    sum.copy_(gradient);
+  } else {
+    at::mul_out(sum, gradient, at::scalar_tensor(factor_, sum.options()));
+  }
 }
 
 void ModuleBinding::Push(size_t i) {

@@ -92,6 +92,10 @@ class ModuleBinding {
   // Sends what these tensors have gathered, if anything.
   absl::Status PushGathered(absl::Span<const size_t> tensors);
 
+  // What a step's gradients are multiplied by on their way to the session, from the next step on: 1
+  // divided by what its loss was multiplied by (mixed precision). 1 until it is called.
+  void MultiplyGradients(double factor) { factor_ = factor; }
+
   // What was gathered of a step that is not completed (Session::Abandon) does not count.
   void DropGradients();
 
@@ -152,6 +156,8 @@ class ModuleBinding {
   void ListBuffers();
   // Runs on the thread of backward that has just put the gradient of tensor i into its .grad.
   void GradientArrived(size_t i);
+  // Into the session's memory; `adds`: to what is there.
+  void Take(size_t i, const at::Tensor& gradient, bool adds);
   void Push(size_t i);
   absl::Status RunBackward(absl::FunctionRef<void()> backward, bool last);
 
@@ -162,6 +168,8 @@ class ModuleBinding {
   std::vector<at::Tensor> gradients_;  // views of the session's gradient memory
   std::vector<at::Tensor> values_;     // views of the session's parameter memory
   std::optional<UseWatch> watch_;      // after PullAhead
+
+  double factor_ = 1;  // of gradients
 
   bool apart_ = false;
   StepTensors gathered_;  // apart

@@ -394,6 +394,12 @@ class Checker {
   void NodeGroups() {
     const Cluster& cluster = job_.cluster();
     Between(1, cluster.group(), cluster.workers(), "cluster.group");
+    Require(GroupReduction_IsValid(cluster.group_reduction()), "cluster.group_reduction",
+            "must be ON_HOST or ON_GPUS");
+    Require(cluster.group_reduction() != ON_GPUS || job_.device() == CUDA,
+            "cluster.group_reduction", "must be ON_HOST or left out unless device is CUDA");
+    Require(cluster.group_reduction() != ON_GPUS || cluster.group() > 1, "cluster.group_reduction",
+            "must be left out where cluster.group is 1: there is nothing to add up");
     if (cluster.group() <= 1) return;
     Require(cluster.workers() % cluster.group() == 0, "cluster.group",
             absl::StrCat("must divide cluster.workers, ", cluster.workers(), ", which ",
@@ -450,8 +456,12 @@ class Checker {
             "must be CPU where cluster.stages is not 0: in this release stages compute on CPUs");
     Require(job_.device() == CPU || !job_.consistency().sync().deterministic(), "device",
             "must be CPU where the job is deterministic: LibTorch's kernels for GPUs are not");
-    Require(job_.precision() == FLOAT32, "precision",
-            "must be FLOAT32: others are not in this release");
+    Require(Precision_IsValid(job_.precision()), "precision",
+            "must be FLOAT32, BFLOAT16_AUTOCAST or FLOAT16_AUTOCAST");
+    Require(job_.precision() == FLOAT32 || job_.cluster().stages() == 0, "precision",
+            "must be FLOAT32 where cluster.stages is not 0: in this release stages compute in "
+            "float32");
+    LossScaleIsRight();
     Require(job_.gradients_on_wire() == AS_COMPUTED || job_.gradients_on_wire() == WIRE_BFLOAT16 ||
                 job_.gradients_on_wire() == WIRE_FLOAT16,
             "gradients_on_wire", "must be AS_COMPUTED, WIRE_BFLOAT16 or WIRE_FLOAT16");
@@ -460,6 +470,24 @@ class Checker {
         "gradients_on_wire",
         "rounds what goes to other machines, so that the result hangs on where the shards are, but "
         "the job is deterministic: must be AS_COMPUTED or left out");
+  }
+
+  void LossScaleIsRight() {
+    const bool float16 = job_.precision() == FLOAT16_AUTOCAST;
+    Require(float16 || !job_.has_loss_scale(), "loss_scale",
+            "is for precision: FLOAT16_AUTOCAST; leave it out");
+    if (!float16) return;
+    Require(job_.optimizer().skip_nonfinite(), "optimizer.skip_nonfinite",
+            "must be true or left out where precision is FLOAT16_AUTOCAST: gradients that float16 "
+            "cannot hold come as infinities");
+    const double initial = job_.loss_scale().initial();
+    int exponent = 0;
+    Require(std::frexp(initial, &exponent) == 0.5 && initial >= 1 && initial <= 1 << 24,
+            "loss_scale.initial", "must be a power of two, 1 to 16777216");
+    Require(job_.loss_scale().growth_interval() == 0 || !job_.consistency().sync().deterministic(),
+            "loss_scale.growth_interval",
+            "must be 0 where the job is deterministic: a checkpoint does not have the loss scale, "
+            "so that a job that goes on from one would skip other steps");
   }
 
   // A finite duration within bounds.

@@ -178,11 +178,20 @@ void FillInDefaults(JobConfig& job) {
   }
   DataDefaults(*job.mutable_data());
   if (job.loss() == LOSS_UNSPECIFIED) job.set_loss(CROSS_ENTROPY);
+  if (job.precision() == PRECISION_UNSPECIFIED) job.set_precision(FLOAT32);
+  if (job.precision() == FLOAT16_AUTOCAST) {
+    PARLEY_DEFAULT(*job.mutable_optimizer(), skip_nonfinite, true);
+    PARLEY_DEFAULT(*job.mutable_loss_scale(), initial, 65536);
+    PARLEY_DEFAULT(*job.mutable_loss_scale(), growth_interval, 2000);
+  }
   OptimizerDefaults(*job.mutable_optimizer());
   LearningRateDefaults(*job.mutable_learning_rate());
   ClusterDefaults(*job.mutable_cluster());
   const bool pipelines = job.cluster().stages() != 0;
   const bool groups = job.cluster().group() > 1;
+  if (job.cluster().group_reduction() == GROUP_REDUCTION_UNSPECIFIED) {
+    job.mutable_cluster()->set_group_reduction(groups && job.device() == CUDA ? ON_GPUS : ON_HOST);
+  }
   ConsistencyDefaults(*job.mutable_consistency(), pipelines || groups);
   if (pipelines) PipelineDefaults(*job.mutable_pipeline());
   if (job.checkpoint().directory().empty()) job.mutable_checkpoint()->set_directory("checkpoints");
@@ -196,7 +205,6 @@ void FillInDefaults(JobConfig& job) {
   PARLEY_DEFAULT(job, accumulate, 1);
   if (job.device() == DEVICE_UNSPECIFIED) job.set_device(CPU);
   if (job.tls() == Tls::MODE_UNSPECIFIED) job.set_tls(Tls::AUTO);
-  if (job.precision() == PRECISION_UNSPECIFIED) job.set_precision(FLOAT32);
   if (job.gradients_on_wire() == GRADIENTS_ON_WIRE_UNSPECIFIED) {
     job.set_gradients_on_wire(AS_COMPUTED);
   }

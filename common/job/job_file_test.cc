@@ -270,10 +270,42 @@ const std::vector<WrongJob>& WrongJobs() {
        "",
        "device: AUTO consistency { sync { deterministic: true } }",
        {"textproto:11: device: ", "CPU", "deterministic"}},
-      {"half",
+      {"half in stages",
+       "shards: 2",
+       "shards: 2 stages: 2 } precision: BFLOAT16_AUTOCAST pipeline {",
+       {"textproto:7: precision: ", "FLOAT32", "cluster.stages"}},
+      {"a node group on GPUs that may not be there",
+       "shards: 2 }",
+       "shards: 2\ngroup: 2 group_reduction: ON_GPUS } device: AUTO",
+       {"textproto:8: cluster.group_reduction: ", "CUDA"}},
+      {"nothing to add up on GPUs",
+       "shards: 2 }",
+       "shards: 2\ngroup_reduction: ON_GPUS } device: CUDA",
+       {"textproto:8: cluster.group_reduction: ", "cluster.group is 1"}},
+      {"a precision that there is not",
        "",
-       "precision: FLOAT16_AUTOCAST",
-       {"textproto:11: precision: ", "release", "FLOAT32"}},
+       "precision: 17",
+       {"textproto:11: precision: ", "BFLOAT16_AUTOCAST"}},
+      {"a group reduction that there is not",
+       "shards: 2 }",
+       "shards: 2\ngroup_reduction: 17 }",
+       {"textproto:8: cluster.group_reduction: ", "ON_GPUS"}},
+      {"a loss scale without float16",
+       "",
+       "precision: BFLOAT16_AUTOCAST\nloss_scale { initial: 2 }",
+       {"textproto:12: loss_scale: ", "FLOAT16_AUTOCAST"}},
+      {"a loss scale that rounds",
+       "",
+       "precision: FLOAT16_AUTOCAST\nloss_scale { initial: 1000 }",
+       {"textproto:12: loss_scale.initial: ", "power of two"}},
+      {"float16 that skips nothing",
+       "optimizer { adam { rate: 0.001 } }",
+       "precision: FLOAT16_AUTOCAST optimizer { adam { rate: 0.001 }\nskip_nonfinite: false }",
+       {"textproto:7: optimizer.skip_nonfinite: ", "FLOAT16_AUTOCAST"}},
+      {"a loss scale that no checkpoint has",
+       "",
+       "precision: FLOAT16_AUTOCAST\nconsistency { sync { deterministic: true } }",
+       {"loss_scale.growth_interval: ", "deterministic"}},
       {"points into a bucket",
        "",
        "tensorboard: \"s3://bucket/board\"",
@@ -322,6 +354,19 @@ TEST_F(JobFile, TensorboardsFolderIsTheJobDirectorysNotTheJobFiles) {
     EXPECT_EQ(job->tensorboard(), folder);
   }
   EXPECT_EQ(Load(kGood)->tensorboard(), "");
+}
+
+TEST_F(JobFile, Float16SkipsWhatIsNotFinite) {
+  const auto job = Load(absl::StrCat(kGood, "precision: FLOAT16_AUTOCAST"));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_TRUE(job->optimizer().skip_nonfinite());
+  EXPECT_EQ(job->loss_scale().initial(), 65536);
+  EXPECT_EQ(job->loss_scale().growth_interval(), 2000U);
+  EXPECT_FALSE(Load(absl::StrCat(kGood, "precision: BFLOAT16_AUTOCAST"))->has_loss_scale());
+  EXPECT_TRUE(Load(absl::StrCat(kGood, "precision: FLOAT16_AUTOCAST ",
+                                "consistency { sync { deterministic: true } } ",
+                                "loss_scale { initial: 1024 growth_interval: 0 }"))
+                  .ok());
 }
 
 TEST_F(JobFile, AMissingFileIsNotFound) {

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
 
   absl::StatusOr<Datasets> data;
   absl::StatusOr<PipelineModel> model;
-  TrainingProcess process = {daemon, preemption, STAGE, trace_file, nullptr, nullptr};
+  TrainingProcess process = {daemon, preemption, STAGE, trace_file, nullptr, nullptr, nullptr};
   process.prepare = [&] {
     data = OpenDatasets(job.data(), job.seed());
     if (!data.ok()) return data.status();

@@ -6,27 +6,32 @@ the same on each machine; what the real plugin lacks on this one is looked at, t
 import ctypes
 import os
 import pathlib
+import re
 import shutil
+import socket
 import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
 import torch
+from support import data
 from support.bits import assert_same_bits
-from support.jobs import Run, exported, last_line, main, small_job
+from support.jobs import Run, exported, last_line, main, scrape, small_job
 from support.programs import BIN, program
 
 DEVICES = pathlib.Path("worker/device")
 PLUGIN = BIN / "libparley_cuda.so"
 
 
-def machine(where, driver=None, plugin=None):
+def machine(where, driver=None, plugin=None, nvml=None):
     """From here on programs find this driver, and this plugin beside them."""
     libraries = where / "libraries"
     shutil.rmtree(libraries, ignore_errors=True)
     libraries.mkdir()
     if driver is not None:
         shutil.copy(driver, libraries / "libcuda.so.1")
+    if nvml is not None:
+        shutil.copy(nvml, libraries / "libnvidia-ml.so.1")
     os.environ["LD_LIBRARY_PATH"] = str(libraries)
     PLUGIN.unlink(missing_ok=True)
     if plugin is not None:
@@ -119,13 +124,89 @@ def trains_through_a_device_to_the_same_bits_as_on_the_cpu(where, runs):
         runs.append(run)
         assert run.wait(120) == 0, device
         log = run.logs()["worker-0"]
-        assert ("computes on a GPU device=fake:0" in log) == (device != "CPU"), log
+        assert ("computes on a GPU device=fake:0 shared=no" in log) == (device != "CPU"), log
         outcomes[device] = exported(run.out)
     assert_same_bits(outcomes["CUDA"], outcomes["CPU"], "through a device and on the CPU")
     assert_same_bits(outcomes["AUTO"], outcomes["CPU"], "AUTO and the CPU")
-    two = Run(small_job(where, epochs=1, extra="device: CUDA\n"))
-    runs.append(two)
-    assert two.wait(120) == 0
 
 
-main(trains_through_a_device_to_the_same_bits_as_on_the_cpu, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)
+def workers_share_out_the_gpus_of_their_machine(where, runs):
+    """Three of them, two GPUs; then one alone, while another process has the first one."""
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+
+    def devices(workers):
+        run = Run(small_job(where, epochs=1, extra="device: CUDA\n"), "--set", f"cluster.workers={workers}")
+        runs.append(run)
+        assert run.wait(120) == 0
+        logs = "".join(log for name, log in run.logs().items() if name.startswith("worker"))
+        return sorted(re.findall(r"computes on a GPU device=(\S+) shared=(\w+)", logs))
+
+    three = devices(3)
+    assert {device for device, shared in three if shared == "no"} == {"fake:0", "fake:1"}, three
+    assert [shared for _, shared in three].count("yes") == 1, three
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other:
+        other.bind("\0parley-gpu fake-0")
+        other.listen()
+        assert devices(1) == [("fake:1", "no")]
+    assert devices(1) == [("fake:0", "no")]
+
+
+def the_gpu_has_metrics(where, runs):
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so", DEVICES / "libfake_nvml.so")
+    run = Run(small_job(where, epochs=100000, extra="device: CUDA\n"))
+    runs.append(run)
+    run.wait_for_step(3)
+    logs, addresses = run.logs(), run.addresses("metrics")
+    for worker in ("worker-0", "worker-1"):
+        found = dict(re.findall(r"^(parley_gpu_\w+{[^}]*}) (\S+)$", scrape(addresses[worker]), re.MULTILINE))
+        # NVML knows the first GPU only.
+        knows = "device=fake:0" in logs[worker]
+        assert ("no metrics of the GPU why=" in logs[worker]) != knows, logs[worker]
+        values = sorted(float(value) for value in found.values())
+        # Memory in use and in all; busy; kilobytes to the device and to the host.
+        assert values == (sorted([3000, 8000, 0.75, 30e3, 20e3]) if knows else []), found
+    run.kill()
+
+
+def group_job(where, reduction, workers=2, epochs=2, extra=""):
+    job = small_job(where, liveness="2s", epochs=epochs, extra=f"device: CUDA\n{extra}")
+    cluster = f"workers: {workers} group: {workers} group_reduction: {reduction} shards: 2"
+    job.write_text(job.read_text().replace("workers: 2 shards: 2", cluster))
+    return job
+
+
+def a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host(where, runs):
+    """The fake group adds up in the order of ranks, too. Uneven: the last steps of an epoch have samples for one rank only."""
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    data.write_idx(where / "data", train=570)
+    ends = {}
+    for reduction in ("ON_HOST", "ON_GPUS"):
+        run = Run(group_job(where, reduction))
+        runs.append(run)
+        assert run.wait(120) == 0, reduction
+        ends[reduction] = exported(run.out)
+    assert_same_bits(ends["ON_GPUS"], ends["ON_HOST"], "added up on GPUs and on the host")
+    # A GPU for each, or none.
+    many = Run(group_job(where, "ON_GPUS", workers=3))
+    runs.append(many)
+    assert many.wait(60) == 1
+    said = last_line(many.stderr())
+    print(said)
+    assert "ON_GPUS" in said and "a GPU for each worker" in said, said
+
+
+def a_rank_that_is_killed_changes_nothing(where, runs):
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    ends = []
+    for kill in (False, True):
+        run = Run(group_job(where, "ON_GPUS", epochs=40, extra="max_restarts: 10\n"))
+        runs.append(run)
+        for step, worker in ((20, "worker-1"), (60, "worker-0")) if kill else ():
+            run.wait_for_step(step)
+            run.lose_worker(worker)
+        assert run.wait(240) == 0, kill
+        ends.append(exported(run.out))
+    assert_same_bits(ends[1], ends[0], "with lost ranks and without")
+
+
+main(the_gpu_has_metrics, a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host, a_rank_that_is_killed_changes_nothing, trains_through_a_device_to_the_same_bits_as_on_the_cpu, workers_share_out_the_gpus_of_their_machine, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)

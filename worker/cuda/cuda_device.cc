@@ -49,6 +49,10 @@ absl::Status CudaDevice::Start() {
   if (!status.ok()) return status;
   absl::StrAppend(&name_, " (", properties.name, ")");
   if (status = Use(); !status.ok()) return status;
+  status = Error(ProbeKernels(),
+                 absl::StrCat("this build has no kernels for a GPU of compute capability ",
+                              properties.major, ".", properties.minor));
+  if (!status.ok()) return status;
   for (size_t i = 0; i < kStreamCount && status.ok(); ++i) {
     if (static_cast<StreamId>(i) == StreamId::kCompute) continue;
     status =
@@ -58,7 +62,7 @@ absl::Status CudaDevice::Start() {
 }
 
 CudaDevice::~CudaDevice() {
-  if (!Use().ok()) return;
+  if (silent_ || !Use().ok()) return;
   for (const cudaStream_t stream : streams_) {
     if (stream != nullptr) cudaStreamDestroy(stream);
   }
@@ -89,7 +93,7 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Got(cudaError_t error, void* memory,
   }
   if (absl::Status status = Error(error, what); !status.ok()) return status;
   return DeviceBuffer(static_cast<std::byte*>(memory), bytes, [this, free](std::byte* freed) {
-    if (Use().ok()) free(freed);
+    if (!silent_ && Use().ok()) free(freed);
   });
 }
 
@@ -119,6 +123,11 @@ absl::Status CudaDevice::CopyToDevice(StreamId stream, std::byte* device, const 
   if (absl::Status status = Use(); !status.ok()) return status;
   return Error(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, this->stream(stream)),
                "copying to the device");
+}
+
+absl::Status CudaDevice::Clear(StreamId stream, std::byte* memory, size_t bytes) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(cudaMemsetAsync(memory, 0, bytes, this->stream(stream)), "clearing memory");
 }
 
 absl::Status CudaDevice::Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
@@ -161,6 +170,17 @@ absl::Status CudaDevice::Wait(StreamId stream, const DeviceEvent& event) {
   return Error(cudaStreamWaitEvent(this->stream(stream), Of(event), 0), "waiting for an event");
 }
 
+absl::StatusOr<bool> CudaDevice::HasPassed(const DeviceEvent& event) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  const cudaError_t state = cudaEventQuery(Of(event));
+  if (state == cudaErrorNotReady) {
+    cudaGetLastError();  // it is not to be found again behind the next launch
+    return false;
+  }
+  if (absl::Status status = Error(state, "the GPU's work"); !status.ok()) return status;
+  return true;
+}
+
 absl::Status CudaDevice::Await(const DeviceEvent& event, absl::Time deadline) {
   if (absl::Status status = Use(); !status.ok()) return status;
   const absl::Time began = absl::Now();
@@ -169,6 +189,7 @@ absl::Status CudaDevice::Await(const DeviceEvent& event, absl::Time deadline) {
     if (state != cudaErrorNotReady) return Error(state, "waiting for the GPU's work");
     const absl::Time now = absl::Now();
     if (now > deadline) {
+      silent_ = true;
       return absl::DeadlineExceededError(absl::StrCat(name_, " has not ended its work within ",
                                                       absl::FormatDuration(now - began)));
     }

@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -30,6 +31,7 @@ class CudaDevice final : public ComputeDevice {
                           size_t bytes) override;
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                             size_t bytes) override;
+  absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override;
   absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
                     std::byte* bucket) override;
   absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
@@ -40,6 +42,7 @@ class CudaDevice final : public ComputeDevice {
   absl::Status Record(DeviceEvent& event, StreamId stream) override;
   absl::Status Wait(StreamId stream, const DeviceEvent& event) override;
   absl::Status Await(const DeviceEvent& event, absl::Time deadline) override;
+  absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override;
 
   cudaStream_t stream(StreamId id) const { return streams_[static_cast<size_t>(id)]; }
   // CUDA's calls are about the calling thread's device: makes it this one.
@@ -54,6 +57,8 @@ class CudaDevice final : public ComputeDevice {
 
   const int index_;
   std::string name_;
+  // Did not answer in time. To free its memory, or a stream, would wait for it without an end.
+  std::atomic<bool> silent_ = false;
   std::array<cudaStream_t, kStreamCount> streams_ = {};
 };
 

@@ -47,7 +47,8 @@ void RunRank(const DeviceGroup::Options& options) {
     ASSERT_TRUE(status.ok()) << status;
     status = group.AllGather(part.data(), whole.data(), kCount, BucketType::kFloat32, Soon());
     ASSERT_TRUE(status.ok()) << status;
-    status = group.Await(Soon());
+    ASSERT_TRUE(device->Record(*event, stream).ok());
+    status = group.Await([&] { return device->HasPassed(*event); }, Soon());
     ASSERT_TRUE(status.ok()) << status;
     ASSERT_TRUE(device->CopyToHost(stream, pinned.data(), whole.data(), all * sizeof(float)).ok());
     ASSERT_TRUE(device->Record(*event, stream).ok());
@@ -79,6 +80,55 @@ TEST(CudaGroup, EachRankGetsTheSumOfItsPartAndAllGetAll) {
   for (std::thread& rank : ranks) rank.join();
 }
 
+// Parts of several sizes for ranks in turn; each looks at its own.
+void ReduceParts(const DeviceGroup::Options& options) {
+  const auto device = *Plugin().open(static_cast<int>(options.rank));
+  const StreamId stream = StreamId::kCommunication;
+  std::vector<DeviceGroup::Part> parts;
+  uint64_t all = 0;
+  for (uint64_t i = 0; i < 5; ++i) {
+    const uint64_t count = 100 * i + 1;
+    parts.push_back({all, all, count, static_cast<uint32_t>(i % options.ranks)});
+    all += count;
+  }
+  // One that all ranks receive, and still have as they sent it.
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) parts.push_back({all, all + 1, 1, rank});
+  const size_t bytes = (all + 2) * sizeof(float);
+  const DeviceBuffer pinned = *device->AllocatePinned("values", bytes);
+  const DeviceBuffer values = *device->Allocate("values", bytes);
+  const auto event = *device->MakeEvent();
+  auto joined = Plugin().join_group(*device, options, Soon());
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  auto* const host = reinterpret_cast<float*>(pinned.data());
+  for (uint64_t i = 0; i <= all; ++i) host[i] = static_cast<float>(i + options.rank);
+  ASSERT_TRUE(device->CopyToDevice(stream, values.data(), pinned.data(), bytes).ok());
+  absl::Status status = (*joined)->Reduce(values.data(), parts, BucketType::kFloat32, Soon());
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(device->CopyToHost(stream, pinned.data(), values.data(), bytes).ok());
+  ASSERT_TRUE(device->Record(*event, stream).ok());
+  status = (*joined)->Await([&] { return device->HasPassed(*event); }, Soon());
+  ASSERT_TRUE(status.ok()) << status;
+  const uint64_t of_ranks = options.ranks * (options.ranks - 1) / 2;
+  for (const DeviceGroup::Part& part : parts) {
+    if (part.rank != options.rank) continue;
+    for (uint64_t i = 0; i < part.count; ++i) {
+      ASSERT_EQ(host[part.receive + i],
+                static_cast<float>(options.ranks * (part.send + i) + of_ranks));
+    }
+  }
+}
+
+TEST(CudaGroup, EachPartsSumComesToItsRank) {
+  DeviceGroup::Options options;
+  options.id = *Plugin().make_group_id();
+  options.ranks = static_cast<uint32_t>(*Plugin().count());
+  std::vector<std::thread> ranks;
+  for (options.rank = 0; options.rank < options.ranks; ++options.rank) {
+    ranks.emplace_back([options] { ReduceParts(options); });
+  }
+  for (std::thread& rank : ranks) rank.join();
+}
+
 TEST(CudaGroup, ARankThatNeverComesEndsTheWaitAtItsDeadline) {
   const auto device = *Plugin().open(0);
   DeviceGroup::Options options;
@@ -99,7 +149,8 @@ TEST(CudaGroup, AnotherEpochCanBeJoinedAfterAnAbort) {
     const auto group = Plugin().join_group(*device, options, Soon());
     ASSERT_TRUE(group.ok()) << group.status();
     (*group)->Abort();
-    EXPECT_EQ((*group)->Await(Soon()).code(), absl::StatusCode::kCancelled);
+    const auto done = []() -> absl::StatusOr<bool> { return true; };
+    EXPECT_EQ((*group)->Await(done, Soon()).code(), absl::StatusCode::kCancelled);
   }
 }
 

@@ -35,15 +35,16 @@ __device__ void ForMyValues(const Pieces& pieces, Move move) {
   }
 }
 
+// __grid_constant__: else each thread would have a copy of the table, to index it.
 template <class Value>
-__global__ void PackKernel(const Pieces pieces, float scale, Value* bucket) {
+__global__ void PackKernel(const __grid_constant__ Pieces pieces, float scale, Value* bucket) {
   ForMyValues(pieces, [&](const Piece& piece, uint64_t i) {
     ToBucket(piece.tensor[i] * scale, bucket + piece.offset + i);
   });
 }
 
 template <class Value>
-__global__ void UnpackKernel(const Pieces pieces, const Value* bucket) {
+__global__ void UnpackKernel(const __grid_constant__ Pieces pieces, const Value* bucket) {
   ForMyValues(pieces, [&](const Piece& piece, uint64_t i) {
     piece.tensor[i] = FromBucket(bucket[piece.offset + i]);
   });
@@ -82,6 +83,11 @@ cudaError_t InLaunches(const Piece* pieces, size_t count, Launch launch) {
 }
 
 }  // namespace
+
+cudaError_t ProbeKernels() {
+  cudaFuncAttributes attributes = {};
+  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&UnscaleKernel));
+}
 
 cudaError_t LaunchPack(const Piece* pieces, size_t count, float scale, BucketType type,
                        std::byte* bucket, cudaStream_t stream) {

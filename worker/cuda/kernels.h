@@ -10,6 +10,9 @@
 
 namespace parley {
 
+// Whether this build has the kernels for the calling thread's GPU.
+cudaError_t ProbeKernels();
+
 // The kernels of Device's Pack, Unpack and Unscale: each gives its work to `stream` and returns.
 // Called by CudaDevice; nvcc compiles them.
 cudaError_t LaunchPack(const Piece* pieces, size_t count, float scale, BucketType type,

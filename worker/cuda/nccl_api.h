@@ -10,6 +10,10 @@ namespace parley {
 struct NcclApi {
   ncclResult_t (*init)(ncclComm_t*, int ranks, ncclUniqueId, int rank, ncclConfig_t*) = nullptr;
   ncclResult_t (*async_error)(ncclComm_t, ncclResult_t*) = nullptr;
+  ncclResult_t (*group_start)() = nullptr;
+  ncclResult_t (*group_end)() = nullptr;
+  ncclResult_t (*reduce)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t, int root,
+                         ncclComm_t, cudaStream_t) = nullptr;
   ncclResult_t (*reduce_scatter)(const void*, void*, size_t, ncclDataType_t, ncclRedOp_t,
                                  ncclComm_t, cudaStream_t) = nullptr;
   ncclResult_t (*all_gather)(const void*, void*, size_t, ncclDataType_t, ncclComm_t,
@@ -18,7 +22,6 @@ struct NcclApi {
   ncclResult_t (*destroy)(ncclComm_t) = nullptr;
   ncclResult_t (*abort)(ncclComm_t) = nullptr;
   const char* (*error_text)(ncclResult_t) = nullptr;
-  cudaError_t (*stream_state)(cudaStream_t) = nullptr;
 };
 
 }  // namespace parley

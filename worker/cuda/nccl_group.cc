@@ -96,6 +96,9 @@ absl::Status NcclGroup::Until(const char* what, absl::Time deadline,
     {
       absl::MutexLock lock(&mu_);
       if (!failed_.ok()) return failed_;
+      if (options_.cancelled && options_.cancelled()) {
+        return Failed(absl::CancelledError(absl::StrCat(Who(), ": ", what, ": given up")));
+      }
       ncclResult_t state = ncclSuccess;
       const ncclResult_t asked = api_.async_error(communicator_, &state);
       if (asked != ncclSuccess) return Failed(Result(what, asked));
@@ -125,6 +128,24 @@ absl::Status NcclGroup::Call(const char* what, absl::Time deadline,
   return Until(what, deadline, [](ncclResult_t state) { return state == ncclSuccess; });
 }
 
+absl::Status NcclGroup::Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                               absl::Time deadline) {
+  const size_t each = type == BucketType::kFloat32 ? 4 : 2;
+  return Call("reducing", deadline, [&](ncclComm_t communicator) {
+    // One launch for all of them.
+    ncclResult_t result = api_.group_start();
+    if (result != ncclSuccess) return result;
+    for (const Part& part : parts) {
+      result =
+          api_.reduce(values + part.send * each, values + part.receive * each, part.count,
+                      TypeOf(type), ncclSum, static_cast<int>(part.rank), communicator, stream_);
+      if (result != ncclSuccess && result != ncclInProgress) break;
+    }
+    const ncclResult_t ended = api_.group_end();
+    return result != ncclSuccess && result != ncclInProgress ? result : ended;
+  });
+}
+
 absl::Status NcclGroup::ReduceScatter(const std::byte* send, std::byte* receive, uint64_t count,
                                       BucketType type, absl::Time deadline) {
   return Call("reduce-scatter", deadline, [&](ncclComm_t communicator) {
@@ -139,14 +160,10 @@ absl::Status NcclGroup::AllGather(const std::byte* send, std::byte* receive, uin
   });
 }
 
-absl::Status NcclGroup::Await(absl::Time deadline) {
-  return Until("waiting", deadline, [this](ncclResult_t state) -> absl::StatusOr<bool> {
-    if (state != ncclSuccess) return false;
-    const cudaError_t done = api_.stream_state(stream_);
-    if (done == cudaErrorNotReady) return false;
-    if (done == cudaSuccess) return true;
-    return absl::InternalError(
-        absl::StrCat(Who(), ": CUDA's error ", static_cast<int>(done), " in its stream"));
+absl::Status NcclGroup::Await(const std::function<absl::StatusOr<bool>()>& done,
+                              absl::Time deadline) {
+  return Until("waiting", deadline, [&](ncclResult_t state) -> absl::StatusOr<bool> {
+    return state == ncclSuccess ? done() : false;
   });
 }
 

@@ -35,11 +35,14 @@ class NcclGroup final : public DeviceGroup {
   // Leaves in an orderly way if nothing has failed: waits a little for what is under way.
   ~NcclGroup() override;
 
+  absl::Status Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                      absl::Time deadline) override;
   absl::Status ReduceScatter(const std::byte* send, std::byte* receive, uint64_t count,
                              BucketType type, absl::Time deadline) override;
   absl::Status AllGather(const std::byte* send, std::byte* receive, uint64_t count, BucketType type,
                          absl::Time deadline) override;
-  absl::Status Await(absl::Time deadline) override;
+  absl::Status Await(const std::function<absl::StatusOr<bool>()>& done,
+                     absl::Time deadline) override;
   void Abort() override;
 
  private:

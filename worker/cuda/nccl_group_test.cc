@@ -4,9 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
 
 namespace parley {
 namespace {
@@ -21,8 +24,8 @@ constexpr absl::Duration kTick = absl::Milliseconds(10);
 struct Script {
   ncclResult_t begun = ncclInProgress;
   ncclResult_t call = ncclInProgress;
+  ncclResult_t part = ncclInProgress;                // of a group of calls
   std::vector<ncclResult_t> states = {ncclSuccess};  // one after the other; the last one stays
-  cudaError_t stream = cudaSuccess;
   std::vector<std::string> called;
   int blocking = -1;
 
@@ -69,10 +72,25 @@ ncclResult_t Abort(ncclComm_t) {
 const char* ErrorText(ncclResult_t result) {
   return result == ncclRemoteError ? "remote error" : "another error";
 }
-cudaError_t StreamState(cudaStream_t) { return script->stream; }
+ncclResult_t GroupStart() {
+  script->called.push_back("group");
+  return ncclSuccess;
+}
+ncclResult_t GroupEnd() {
+  script->called.push_back("end");
+  return script->call;
+}
+ncclResult_t ReduceTo(const void* send, void* receive, size_t count, ncclDataType_t, ncclRedOp_t,
+                      int root, ncclComm_t, cudaStream_t) {
+  script->called.push_back(absl::StrCat("reduce ", count, " at ", reinterpret_cast<uintptr_t>(send),
+                                        " to rank ", root, " at ",
+                                        reinterpret_cast<uintptr_t>(receive)));
+  return script->part;
+}
 
-constexpr NcclApi kApi = {&Init,    &AsyncError, &ReduceScatter, &AllGather,  &Finalize,
-                          &Destroy, &Abort,      &ErrorText,     &StreamState};
+constexpr NcclApi kApi = {&Init,     &AsyncError,    &GroupStart, &GroupEnd,
+                          &ReduceTo, &ReduceScatter, &AllGather,  &Finalize,
+                          &Destroy,  &Abort,         &ErrorText};
 
 class NcclGroupTest : public ::testing::Test {
  protected:
@@ -84,6 +102,7 @@ class NcclGroupTest : public ::testing::Test {
     options.epoch = 4;
     options.rank = 1;
     options.ranks = 2;
+    options.cancelled = [this] { return cancelled_; };
     return NcclGroup::Join(kApi, nullptr, options, Soon(),
                            {[this] { return now_; },
                             [this] {
@@ -99,7 +118,11 @@ class NcclGroupTest : public ::testing::Test {
   Script script_;
   absl::Time now_ = absl::UnixEpoch();
   std::function<void()> pause_;
+  bool cancelled_ = false;
 };
+
+absl::StatusOr<bool> Done() { return true; }
+absl::StatusOr<bool> NotDone() { return false; }
 
 TEST_F(NcclGroupTest, ItsCommunicatorDoesNotBlockAndIsReadyWhenAllHaveJoined) {
   script_.states = {ncclInProgress, ncclInProgress, ncclSuccess};
@@ -126,7 +149,7 @@ TEST_F(NcclGroupTest, WhatIsUnderWayIsAwaitedAndAGroupIsLeftInAnOrderlyWay) {
     EXPECT_TRUE(Reduce(*group).ok());
     script_.call = ncclSuccess;
     EXPECT_TRUE(group->AllGather(nullptr, nullptr, 8, BucketType::kBFloat16, Soon()).ok());
-    EXPECT_TRUE(group->Await(Soon()).ok());
+    EXPECT_TRUE(group->Await(Done, Soon()).ok());
   }
   EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "all-gather", "finalize", "destroy"));
 }
@@ -140,7 +163,7 @@ TEST_F(NcclGroupTest, ALostRankIsUnavailableAndTheGroupIsAbortedOnce) {
     EXPECT_THAT(std::string(lost.message()), HasSubstr("remote error"));
     script_.states = {ncclSuccess};
     EXPECT_EQ(Reduce(*group), lost) << "it is not used any more";
-    EXPECT_EQ(group->Await(Soon()), lost);
+    EXPECT_EQ(group->Await(Done, Soon()), lost);
     group->Abort();
     EXPECT_EQ(Reduce(*group), lost) << "the first error counts";
   }
@@ -150,8 +173,7 @@ TEST_F(NcclGroupTest, ALostRankIsUnavailableAndTheGroupIsAbortedOnce) {
 TEST_F(NcclGroupTest, AStreamThatHangsEndsInAnAbortAtTheDeadline) {
   const auto group = *Join();
   ASSERT_TRUE(Reduce(*group).ok());
-  script_.stream = cudaErrorNotReady;
-  EXPECT_EQ(group->Await(Soon()).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(group->Await(NotDone, Soon()).code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(script_.called, ElementsAre("reduce-scatter", "abort"));
 }
 
@@ -164,9 +186,33 @@ TEST_F(NcclGroupTest, ACallThatIsRefusedAbortsIt) {
 
 TEST_F(NcclGroupTest, AnAbortFromAnotherThreadEndsAWait) {
   const auto group = *Join();
-  script_.stream = cudaErrorNotReady;
   pause_ = [&] { group->Abort(); };
-  EXPECT_EQ(group->Await(Soon()).code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(group->Await(NotDone, Soon()).code(), absl::StatusCode::kCancelled);
+  EXPECT_THAT(script_.called, ElementsAre("abort"));
+}
+
+TEST_F(NcclGroupTest, SumsOfManyPartsAreOneGroupOfCalls) {
+  const auto group = *Join();
+  auto* const values = reinterpret_cast<std::byte*>(1000);
+  const std::vector<DeviceGroup::Part> parts = {{0, 0, 8, 1}, {8, 20, 2, 0}};
+  EXPECT_TRUE(group->Reduce(values, parts, BucketType::kFloat32, Soon()).ok());
+  EXPECT_THAT(script_.called, ElementsAre("group", "reduce 8 at 1000 to rank 1 at 1000",
+                                          "reduce 2 at 1032 to rank 0 at 1080", "end"));
+  script_.called.clear();
+  script_.part = ncclInvalidArgument;
+  EXPECT_EQ(group->Reduce(values, parts, BucketType::kBFloat16, Soon()).code(),
+            absl::StatusCode::kInternal);
+  EXPECT_THAT(script_.called,
+              ElementsAre("group", "reduce 8 at 1000 to rank 1 at 1000", "end", "abort"))
+      << "what was begun is ended";
+}
+
+TEST_F(NcclGroupTest, WhoIsNotWantedAnyMoreDoesNotWaitForTheOthers) {
+  script_.states = {ncclInProgress};
+  pause_ = [this] { cancelled_ = true; };
+  const auto group = Join();
+  EXPECT_EQ(group.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(now_, absl::UnixEpoch() + kTick);
   EXPECT_THAT(script_.called, ElementsAre("abort"));
 }
 

@@ -27,6 +27,14 @@ absl::StatusOr<int> Count() {
   return count;
 }
 
+absl::StatusOr<std::string> Id(int index) {
+  char id[32] = {};
+  absl::Status status =
+      CudaStatus(cudaDeviceGetPCIBusId(id, sizeof id, index), "asking for the GPU's place");
+  if (!status.ok()) return status;
+  return std::string(id);
+}
+
 absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(int index) { return CudaDevice::Open(index); }
 
 absl::StatusOr<std::string> MakeGroupId() {
@@ -42,9 +50,17 @@ absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& device,
                                                        const DeviceGroup::Options& options,
                                                        absl::Time deadline) {
   static constexpr NcclApi kApi = {
-      &ncclCommInitRankConfig, &ncclCommGetAsyncError, &ncclReduceScatter,
-      &ncclAllGather,          &ncclCommFinalize,      &ncclCommDestroy,
-      &ncclCommAbort,          &ncclGetErrorString,    &cudaStreamQuery,
+      &ncclCommInitRankConfig,
+      &ncclCommGetAsyncError,
+      &ncclGroupStart,
+      &ncclGroupEnd,
+      &ncclReduce,
+      &ncclReduceScatter,
+      &ncclAllGather,
+      &ncclCommFinalize,
+      &ncclCommDestroy,
+      &ncclCommAbort,
+      &ncclGetErrorString,
   };
   auto& own = static_cast<CudaDevice&>(device);
   if (absl::Status status = own.Use(); !status.ok()) return status;
@@ -57,7 +73,7 @@ absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& device,
 
 extern "C" __attribute__((visibility("default"))) const parley::DevicePlugin* ParleyDevicePlugin() {
   static constexpr parley::DevicePlugin kPlugin = {
-      parley::DevicePlugin::kVersion, __VERSION__,       &parley::Count, &parley::Open,
+      parley::DevicePlugin::kVersion, __VERSION__,       &parley::Count, &parley::Id, &parley::Open,
       &parley::MakeGroupId,           &parley::JoinGroup};
   return &kPlugin;
 }

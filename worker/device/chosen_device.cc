@@ -47,8 +47,18 @@ absl::StatusOr<ChosenDevice> ChosenDevice::Choose(Device asked, const std::strin
   return chosen;
 }
 
-absl::StatusOr<std::unique_ptr<ComputeDevice>> ChosenDevice::Open(uint32_t ordinal) const {
-  return plugin_->open(static_cast<int>(ordinal % static_cast<uint32_t>(gpus_)));
+absl::StatusOr<std::unique_ptr<ComputeDevice>> ChosenDevice::Open(uint32_t ordinal) {
+  const auto first = static_cast<int>(ordinal % static_cast<uint32_t>(gpus_));
+  // The last one is `first` again, which is shared where none is free.
+  for (int k = 0; k <= gpus_; ++k) {
+    const int index = (first + k) % gpus_;
+    auto id = plugin_->id(index);
+    if (!id.ok()) return id.status();
+    id_ = *std::move(id);
+    if (k < gpus_) claim_ = GpuClaim::Take(id_);
+    if (claim_ != nullptr || k == gpus_) return plugin_->open(index);
+  }
+  return absl::InternalError("no GPU was tried");
 }
 
 std::string DevicePluginPath() {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "worker/device/gpu_claim.h"
 #include "worker/device/plugin.h"
 
 namespace parley {
@@ -23,14 +24,23 @@ class ChosenDevice {
   // Why the CPU was chosen where the job leaves it open; else empty.
   const std::string& why_cpu() const { return why_cpu_; }
 
-  // GPU number `ordinal`, modulo how many there are: the workers of a machine share them out. Where
-  // is_gpu().
-  absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(uint32_t ordinal) const;
+  // A GPU that no other process of this machine has claimed (gpu_claim.h), the first one from
+  // number `ordinal` on; where there is none that number, modulo how many there are: several
+  // processes share it then. The claim is this one's. Once, where is_gpu().
+  absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(uint32_t ordinal);
+  // DevicePlugin::id of the one that was opened.
+  const std::string& id() const { return id_; }
+  // Whether the GPU that was opened may be another process's, too.
+  bool is_shared() const { return claim_ == nullptr; }
+  // Where is_gpu(); for as long as the process lives.
+  const DevicePlugin& plugin() const { return *plugin_; }
 
  private:
   const DevicePlugin* plugin_ = nullptr;
   int gpus_ = 0;
   std::string why_cpu_;
+  std::unique_ptr<GpuClaim> claim_;
+  std::string id_;
 };
 
 // libparley_cuda.so beside this program.

@@ -36,7 +36,7 @@ class DeviceEvent {
 // A GPU as the worker's own code sees it: memory, four streams and events; no CUDA, no LibTorch.
 // The CUDA implementation lies in the plugin (worker/cuda), FakeDevice checks the order of what its
 // callers do. All but Await only give work to a stream and return. There is no wait for the
-// whole device: a step must not need one. Thread-safe.
+// whole device: a step must not need one. Thread-safe, but an event is one thread's at a time.
 //
 // Errors, alike for all methods: ResourceExhausted where there is no memory, DeadlineExceeded where
 // a wait was too long, else Internal with what the device said. After an Internal one the device is
@@ -68,6 +68,8 @@ class ComputeDevice {
   virtual absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                                     size_t bytes) = 0;
 
+  // Bytes of the device become 0.
+  virtual absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) = 0;
   // bucket[offset + i] = tensor[i] * scale, rounded to the nearest where it is bfloat16.
   virtual absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
                             BucketType type, std::byte* bucket) = 0;
@@ -86,6 +88,8 @@ class ComputeDevice {
   virtual absl::Status Wait(StreamId stream, const DeviceEvent& event) = 0;
   // The host waits for the event, as last recorded.
   virtual absl::Status Await(const DeviceEvent& event, absl::Time deadline) = 0;
+  // Whether it has passed, as last recorded; then the host may read what was written before it.
+  virtual absl::StatusOr<bool> HasPassed(const DeviceEvent& event) = 0;
 
   // The host reads or writes pinned memory now: for a device that checks the order.
   virtual void HostReads(const std::byte* /*memory*/, size_t /*bytes*/) {}

@@ -113,6 +113,10 @@ absl::Status FakeDevice::CopyToDevice(StreamId stream, std::byte* device, const 
             [=] { std::memcpy(device, host, bytes); });
 }
 
+absl::Status FakeDevice::Clear(StreamId stream, std::byte* memory, size_t bytes) {
+  return Do(stream, "clearing", {}, {Bytes(memory, bytes)}, [=] { std::memset(memory, 0, bytes); });
+}
+
 absl::Status FakeDevice::Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
                               BucketType type, std::byte* bucket) {
   std::vector<Piece> kept(pieces.begin(), pieces.end());
@@ -197,6 +201,15 @@ absl::Status FakeDevice::Await(const DeviceEvent& event, absl::Time /*deadline*/
   }
   order_.Join(OrderCheck::kHost, own.clock);
   return absl::OkStatus();
+}
+
+absl::StatusOr<bool> FakeDevice::HasPassed(const DeviceEvent& event) {
+  const auto& own = static_cast<const Event&>(event);
+  absl::MutexLock lock(&mu_);
+  if (!own.recorded) order_.Say("the host looks at an event that was never recorded");
+  if (!DoUntil(own.stream, own.until)) return false;
+  order_.Join(OrderCheck::kHost, own.clock);
+  return true;
 }
 
 void FakeDevice::HostReads(const std::byte* memory, size_t bytes) {

@@ -23,6 +23,7 @@ namespace parley {
 class FakeDevice : public ComputeDevice {
  public:
   struct Options {
+    int index = 0;
     size_t memory_bytes = 1 << 30;
     // LibTorch's tensors on the CPU count as the device's, and what LibTorch does with them as work
     // of the compute stream. So that stream does at once what it is given, and waits where it is
@@ -44,6 +45,7 @@ class FakeDevice : public ComputeDevice {
                           size_t bytes) override;
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                             size_t bytes) override;
+  absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override;
   absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
                     std::byte* bucket) override;
   absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
@@ -54,6 +56,7 @@ class FakeDevice : public ComputeDevice {
   absl::Status Record(DeviceEvent& event, StreamId stream) override;
   absl::Status Wait(StreamId stream, const DeviceEvent& event) override;
   absl::Status Await(const DeviceEvent& event, absl::Time deadline) override;
+  absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override;
   void HostReads(const std::byte* memory, size_t bytes) override;
   void HostWrites(const std::byte* memory, size_t bytes) override;
 
@@ -93,8 +96,8 @@ class FakeDevice : public ComputeDevice {
     return streams_[static_cast<size_t>(stream)];
   }
 
-  const std::string name_ = "fake:0";
   const Options options_;
+  const std::string name_ = "fake:" + std::to_string(options_.index);
   mutable absl::Mutex mu_;
   std::array<Stream, kStreamCount> streams_ ABSL_GUARDED_BY(mu_);
   OrderCheck order_ ABSL_GUARDED_BY(mu_);

@@ -16,13 +16,15 @@ namespace parley {
 // such a device (plugin_loader.h); it is built with the worker, from the same sources.
 struct DevicePlugin {
   // Rises with each change of the interfaces that it gives out.
-  static constexpr uint32_t kVersion = 1;
+  static constexpr uint32_t kVersion = 2;
 
   uint32_t version = 0;
   const char* compiler = nullptr;  // the two must agree on the layout of classes
 
   // How many devices there are.
   absl::StatusOr<int> (*count)() = nullptr;
+  // What all processes of the machine know it by, whichever of its devices they see.
+  absl::StatusOr<std::string> (*id)(int index) = nullptr;
   absl::StatusOr<std::unique_ptr<ComputeDevice>> (*open)(int index) = nullptr;
 
   // For a group of devices: the id that rank 0 makes and all others are told.

@@ -5,8 +5,10 @@
 #include <memory>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/plugin.h"
+#include "worker/device/testing/fake_group.h"
 
 #ifndef FAKE_VERSION
 #define FAKE_VERSION (parley::DevicePlugin::kVersion)
@@ -20,7 +22,7 @@ absl::StatusOr<int> Count() { return 2; }
 // Ends the process where its user has left anything unordered.
 class StrictDevice final : public FakeDevice {
  public:
-  StrictDevice() : FakeDevice({.for_tensors_of_the_cpu = true}) {}
+  explicit StrictDevice(int index) : FakeDevice({.index = index, .for_tensors_of_the_cpu = true}) {}
   ~StrictDevice() override {
     for (const std::string& violation : violations()) {
       std::fprintf(stderr, "fake device: %s\n", violation.c_str());
@@ -29,24 +31,28 @@ class StrictDevice final : public FakeDevice {
   }
 };
 
-absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(int /*index*/) {
-  return std::make_unique<StrictDevice>();
+absl::StatusOr<std::string> Id(int index) { return absl::StrCat("fake-", index); }
+
+absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(int index) {
+  return std::make_unique<StrictDevice>(index);
 }
 
-absl::StatusOr<std::string> MakeGroupId() { return absl::UnimplementedError("no groups"); }
+absl::StatusOr<std::string> MakeGroupId() { return FakeGroup::MakeId(); }
 
-absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& /*device*/,
-                                                       const DeviceGroup::Options& /*options*/,
-                                                       absl::Time /*deadline*/) {
-  return absl::UnimplementedError("no groups");
+absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& device,
+                                                       const DeviceGroup::Options& options,
+                                                       absl::Time deadline) {
+  auto joined = FakeGroup::Join(static_cast<FakeDevice&>(device), options, deadline);
+  if (!joined.ok()) return joined.status();
+  return *std::move(joined);
 }
 
 }  // namespace
 }  // namespace parley
 
 extern "C" const parley::DevicePlugin* ParleyDevicePlugin() {
-  static constexpr parley::DevicePlugin kPlugin = {FAKE_VERSION,         __VERSION__,
-                                                   &parley::Count,       &parley::Open,
-                                                   &parley::MakeGroupId, &parley::JoinGroup};
+  static constexpr parley::DevicePlugin kPlugin = {
+      FAKE_VERSION,  __VERSION__,          &parley::Count,    &parley::Id,
+      &parley::Open, &parley::MakeGroupId, &parley::JoinGroup};
   return &kPlugin;
 }

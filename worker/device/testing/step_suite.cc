@@ -11,6 +11,7 @@
 #include "worker/device/fake_device.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/parameter_path.h"
+#include "worker/device/sample_path.h"
 
 namespace parley {
 namespace {
@@ -177,6 +178,94 @@ TEST_F(Steps, ACopyThatDoesNotEndEndsTheWaitForIt) {
   const auto more = gradients_out_->Deliver(
       Soon(), [&](size_t, absl::Span<const std::byte>) { return absl::OkStatus(); });
   EXPECT_EQ(more.status().code(), absl::StatusCode::kDeadlineExceeded);
+}
+
+// Each batch is one number, many times, and another part with that number's negative.
+class Samples : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    sum_ = *device_.Allocate("sum", sizeof(float));
+    *reinterpret_cast<float*>(sum_.data()) = 0;
+  }
+
+  absl::StatusOr<std::shared_ptr<SamplePath::Batch>> Bring(float number) {
+    const std::vector<float> x(kCount, number);
+    const std::vector<float> y(3, -number);
+    const absl::Span<const std::byte> parts[] = {
+        {reinterpret_cast<const std::byte*>(x.data()), x.size() * sizeof(float)},
+        {reinterpret_cast<const std::byte*>(y.data()), y.size() * sizeof(float)}};
+    if (path_ == nullptr) path_ = *SamplePath::Make(device_, {SamplePath::RoomFor(parts), 2});
+    return path_->Bring(parts, absl::Now() + absl::Seconds(10));
+  }
+
+  // Adds up 3 * x + y.
+  void Compute(const SamplePath::Batch& batch) {
+    const auto* const x = reinterpret_cast<const float*>(batch.parts()[0]);
+    const auto* const y = reinterpret_cast<const float*>(batch.parts()[1]);
+    auto* const sum = reinterpret_cast<float*>(sum_.data());
+    ASSERT_TRUE(device_
+                    .Compute(StreamId::kCompute, "forward and backward",
+                             {{batch.parts()[0], kBytes}, {batch.parts()[1], 3 * sizeof(float)}},
+                             {{sum_.data(), sizeof(float)}},
+                             [=] { *sum += 3 * x[kCount - 1] + y[2]; })
+                    .ok());
+  }
+
+  float Sum() {
+    const auto event = *device_.MakeEvent();
+    EXPECT_TRUE(device_.Record(*event, StreamId::kCompute).ok());
+    EXPECT_TRUE(device_.Await(*event, absl::Now() + absl::Seconds(10)).ok());
+    return *reinterpret_cast<float*>(sum_.data());
+  }
+
+  FakeDevice device_;
+  DeviceBuffer sum_;
+  std::unique_ptr<SamplePath> path_;
+};
+
+TEST_F(Samples, ABatchIsCopiedWhileTheOneBeforeIsComputedWith) {
+  for (int i = 1; i <= 7; ++i) {
+    const auto batch = Bring(static_cast<float>(i));
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    Compute(**batch);
+  }
+  EXPECT_EQ(Sum(), 56);  // 2 * (1 + ... + 7)
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
+TEST_F(Samples, NoneComesOverOneThatIsHeld) {
+  auto first = *Bring(1);
+  auto second = *Bring(10);
+  EXPECT_EQ(Bring(100).status().code(), absl::StatusCode::kUnavailable);
+  Compute(*first);
+  first.reset();
+  const auto third = *Bring(1000);
+  Compute(*second);
+  Compute(*third);
+  EXPECT_EQ(Sum(), 2022);
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
+TEST_F(Samples, ASteadyStepAllocatesNothingAndABatchMayBeTheLastToGo) {
+  Compute(**Bring(1));
+  Compute(**Bring(1));
+  const size_t allocations = device_.allocations();
+  std::shared_ptr<SamplePath::Batch> batch;
+  for (int i = 0; i < 4; ++i) {
+    batch.reset();
+    batch = *Bring(2);
+    Compute(*batch);
+  }
+  EXPECT_EQ(device_.allocations(), allocations);
+  const float bytes[2 * kCount] = {};
+  const absl::Span<const std::byte> parts[] = {
+      {reinterpret_cast<const std::byte*>(bytes), sizeof bytes}};
+  EXPECT_EQ(path_->Bring(parts, absl::Now()).status().code(), absl::StatusCode::kInvalidArgument);
+  path_.reset();
+  Compute(*batch);
+  batch.reset();
+  EXPECT_EQ(Sum(), 2 * 1 * 2 + 2 * 2 * 5);
+  EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
 TEST_F(Steps, ABucketThatIsTooLargeIsRefused) {

@@ -1,0 +1,417 @@
+// What a GPU makes of a worker's step, each part against what limits it (docs/gpu.md):
+//
+//   copies   pinned buckets both ways, as a worker copies them, against one large copy
+//   compute  a worker's forward and backward, gradients brought to the host, nothing sent, against
+//   a
+//            plain LibTorch loop's forward and backward
+//   step     with a shard on this machine, against the longest of: the plain loop's forward and
+//            backward, the copies both ways, the shard's work on a step; each measured alone
+//
+//   gpu_benchmark COORDINATOR SHARD PLUGIN [--model=resnet50|transformer|cnn]
+//                 [--precision=FLOAT32|BFLOAT16_AUTOCAST|FLOAT16_AUTOCAST] [--steps=N] [--batch=N]
+//
+// Ends with 1 where a ratio is worse than docs/gpu.md says.
+#include <ATen/ops/empty.h>
+#include <torch/optim/adam.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <regex>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/grpc_connector.h"
+#include "client/local_connector.h"
+#include "client/parley/member_metrics.h"
+#include "client/parley/metrics_text.h"
+#include "client/parley/scrape.h"
+#include "tests/parity/loopback_cluster.h"
+#include "tests/parity/still_session.h"
+#include "worker/autocast.h"
+#include "worker/batch_tensors.h"
+#include "worker/data/in_memory_source.h"
+#include "worker/device/gradient_path.h"
+#include "worker/device/parameter_path.h"
+#include "worker/device/plugin_loader.h"
+#include "worker/local_compute.h"
+#include "worker/loss.h"
+#include "worker/models/network.h"
+#include "worker/trainer.h"
+
+namespace parley {
+namespace {
+
+constexpr double kMostCompute = 1.03;
+constexpr double kLeastCopies = 0.9;
+constexpr double kMostStep = 1.10;
+
+struct Setting {
+  std::string model;           // of the job file
+  std::vector<int64_t> image;  // empty: text
+  int64_t classes = 10;
+  uint64_t batch = 0;
+};
+
+// ResNet-50, 25 million parameters, on images of ImageNet's size; the course's transformer, of 77.9
+// million; and one that is small enough to try this program out.
+Setting SettingOf(const std::string& model) {
+  if (model == "resnet50") return {"resnet { depth: 50 classes: 1000 }", {3, 224, 224}, 1000, 64};
+  if (model == "transformer") {
+    return {"transformer { width: 1024 heads: 8 hidden: 1024 layers: 3 }", {}, 28782, 32};
+  }
+  return {"simple_cnn {}", {1, 28, 28}, 10, 100};
+}
+
+Datasets RandomData(const Setting& setting) {
+  std::mt19937 random(1);
+  if (setting.image.empty()) {
+    constexpr uint64_t kTexts = 2000;
+    constexpr int64_t kLength = 35;
+    const SampleLayout layout = {I64, {kLength}, setting.classes};
+    const auto tokens = [&] {
+      std::vector<int64_t> numbers(kTexts * kLength);
+      for (int64_t& number : numbers) {
+        number = static_cast<int64_t>(random() % static_cast<uint32_t>(setting.classes));
+      }
+      std::vector<std::byte> bytes(numbers.size() * sizeof(int64_t));
+      std::memcpy(bytes.data(), numbers.data(), bytes.size());
+      return bytes;
+    };
+    return {std::make_shared<RowSource>(kTexts, layout, layout, tokens(), tokens()), nullptr};
+  }
+  constexpr size_t kImages = 1000;
+  size_t pixels_of_one = 1;
+  for (const int64_t extent : setting.image) pixels_of_one *= static_cast<size_t>(extent);
+  std::vector<uint8_t> pixels(kImages * pixels_of_one);
+  std::vector<uint8_t> labels(kImages);
+  for (uint8_t& pixel : pixels) pixel = static_cast<uint8_t>(random());
+  for (uint8_t& label : labels) label = static_cast<uint8_t>(random() % 10);
+  return {std::make_shared<PixelSource>(setting.image, std::move(pixels), std::move(labels), 0.5F,
+                                        0.25F),
+          nullptr};
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
+}
+
+double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now() - begin); }
+
+// Any error ends the program: there is nothing to measure then.
+void Check(const absl::Status& status) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  std::exit(1);
+}
+
+absl::Time Soon() { return absl::Now() + absl::Minutes(1); }
+
+void Finish(ComputeDevice& device, StreamId stream) {
+  const auto event = device.MakeEvent();
+  Check(event.status());
+  Check(device.Record(**event, stream));
+  Check(device.Await(**event, Soon()));
+}
+
+// The loop that one would write without parley.
+class PlainLoop {
+ public:
+  PlainLoop(const JobConfig& job, const Datasets& data, ComputeDevice& device)
+      : job_(job),
+        data_(data),
+        device_(device),
+        where_(device.torch_device()),
+        network_(*MakeNetwork(job, data.train->x())) {
+    const c10::NoGradGuard no_grad;
+    for (const NamedTensor& named : network_->Tensors()) {
+      at::Tensor tensor = named.tensor;
+      tensor.set_data(tensor.to(where_));
+    }
+  }
+
+  // Median seconds of a step's forward and backward.
+  double Run(uint64_t steps) {
+    std::vector<double> seconds;
+    for (uint64_t step = 0; step < steps; ++step) {
+      const absl::Time begin = absl::Now();
+      Step();
+      Finish(device_, StreamId::kCompute);
+      seconds.push_back(SecondsSince(begin));
+    }
+    return Median(seconds);
+  }
+
+ private:
+  void Step() {
+    const SampleLayout& x_layout = data_.train->x();
+    const SampleLayout& y_layout = data_.train->y();
+    Draw draw;
+    for (uint64_t i = 0; i < job_.data().batch(); ++i) {
+      draw.samples.push_back(random_() % data_.train->size());
+    }
+    std::vector<std::byte> x_bytes(draw.samples.size() * x_layout.bytes());
+    std::vector<std::byte> y_bytes(draw.samples.size() * y_layout.bytes());
+    Check(data_.train->Fill(draw, absl::MakeSpan(x_bytes), absl::MakeSpan(y_bytes)));
+    const at::Tensor x =
+        BatchTensor(x_layout, draw.samples.size(), absl::MakeSpan(x_bytes)).to(where_);
+    const at::Tensor y =
+        BatchTensor(y_layout, draw.samples.size(), absl::MakeSpan(y_bytes)).to(where_);
+    at::Tensor outputs;
+    {
+      const AutocastScope scope(job_.precision(), where_.type());
+      outputs = network_->Forward(x);
+    }
+    for (const NamedTensor& named : network_->Tensors()) named.tensor.mutable_grad() = at::Tensor();
+    ComputeLoss(CROSS_ENTROPY, outputs.to(c10::kFloat), y).backward();
+  }
+
+  const JobConfig& job_;
+  const Datasets& data_;
+  ComputeDevice& device_;
+  const at::Device where_;
+  std::mt19937_64 random_{1};
+  const std::unique_ptr<Network> network_;
+};
+
+// Seconds to bring so many bytes to the host, and back.
+struct CopyTimes {
+  double to_host = 0;
+  double to_device = 0;
+};
+
+// One copy of all, the best of several.
+CopyTimes LargeCopies(ComputeDevice& device, size_t bytes) {
+  auto there = device.Allocate("benchmark", bytes);
+  Check(there.status());
+  auto here = device.AllocatePinned("benchmark", bytes);
+  Check(here.status());
+  CopyTimes best = {1e9, 1e9};
+  for (int i = 0; i < 10; ++i) {
+    absl::Time begin = absl::Now();
+    Check(device.CopyToHost(StreamId::kToHost, here->data(), there->data(), bytes));
+    Finish(device, StreamId::kToHost);
+    best.to_host = std::min(best.to_host, SecondsSince(begin));
+    begin = absl::Now();
+    Check(device.CopyToDevice(StreamId::kToDevice, there->data(), here->data(), bytes));
+    Finish(device, StreamId::kToDevice);
+    best.to_device = std::min(best.to_device, SecondsSince(begin));
+  }
+  return best;
+}
+
+// In buckets, by a worker's own ways; the host does nothing with what comes. Medians.
+CopyTimes WorkersCopies(ComputeDevice& device, size_t bytes) {
+  constexpr size_t kBucket = 4 << 20;
+  const size_t buckets = std::max<size_t>(bytes / kBucket, 1);
+  auto there = device.Allocate("benchmark", kBucket);
+  Check(there.status());
+  const Piece piece = {reinterpret_cast<float*>(there->data()), 0, kBucket / sizeof(float)};
+  const auto out = GradientPath::Make(device, {kBucket, 2, buckets});
+  Check(out.status());
+  const auto in = ParameterPath::Make(device, {kBucket, 2, 4});
+  Check(in.status());
+  std::vector<double> to_host;
+  std::vector<double> to_device;
+  for (int i = 0; i < 10; ++i) {
+    absl::Time begin = absl::Now();
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      Check((*out)->Send(bucket, {piece}, 1, BucketType::kFloat32, kBucket, Soon()));
+    }
+    while (true) {
+      const auto more = (*out)->Deliver(
+          Soon(), [](size_t, absl::Span<const std::byte>) { return absl::OkStatus(); });
+      Check(more.status());
+      if (!*more) break;
+    }
+    to_host.push_back(SecondsSince(begin));
+    begin = absl::Now();
+    for (size_t bucket = 0; bucket < buckets; ++bucket) {
+      Check((*in)->Bring({piece}, BucketType::kFloat32, kBucket, Soon(),
+                         [](absl::Span<std::byte>) { return absl::OkStatus(); }));
+    }
+    Finish(device, StreamId::kCompute);
+    to_device.push_back(SecondsSince(begin));
+  }
+  const double all = static_cast<double>(bytes) / static_cast<double>(buckets * kBucket);
+  return {Median(to_host) * all, Median(to_device) * all};
+}
+
+// A worker's steps with nobody to send them to: median seconds of one.
+double ComputeAlone(const JobConfig& job, const Datasets& data, ComputeDevice& device,
+                    uint64_t steps) {
+  const auto network = MakeNetwork(job, data.train->x());
+  Check(network.status());
+  StillSession session(data.train->size(), job.data().batch());
+  Metrics metrics;
+  TrainingMetrics training_metrics(metrics);
+  LocalCompute compute({job, **network, data, session, training_metrics, &device});
+  Check(compute.Attach());
+  std::vector<double> seconds;
+  for (uint64_t step = 0; step < steps; ++step) {
+    compute.Expect(session.Ahead(compute.steps_ahead()));
+    const absl::Time begin = absl::Now();
+    Check(compute.Step(*session.NextStep()).status());
+    seconds.push_back(SecondsSince(begin));
+  }
+  return Median(seconds);
+}
+
+struct WithShard {
+  double step = 0;    // median seconds
+  double update = 0;  // the shard's work on one, mean seconds
+};
+
+// All of it, over shared memory.
+WithShard TrainWithAShard(const std::string& coordinator, const std::string& shard,
+                          const std::string& job_text, const Datasets& data,
+                          ComputeDevice& device) {
+  LoopbackCluster cluster(coordinator, shard, job_text);
+  const JobConfig& job = cluster.job();
+  const auto connector = MakeLocalConnector(MakeGrpcConnector());
+  Session::Options options;
+  options.job = job;
+  options.coordinator = cluster.coordinator();
+  options.address = "127.0.0.1:1";
+  options.metrics_address = "127.0.0.1:1";
+  const auto session = Session::Join(options, *connector);
+  Check(session.status());
+  const auto network = MakeNetwork(job, data.train->x());
+  Check(network.status());
+  Metrics metrics;
+  TrainingMetrics training_metrics(metrics);
+  Log log(LogFormat::kText, "benchmark");
+  WithShard found;
+  std::vector<double> seconds;
+  absl::Time begin = absl::InfinitePast();
+  uint64_t step = 0;
+  const auto before_step = [&] {
+    if (step++ > 0) seconds.push_back(SecondsSince(begin));
+    if (step == job.steps()) {
+      std::ifstream file(cluster.directory() + "/shard-0.log");
+      std::stringstream text;
+      text << file.rdbuf();
+      std::smatch match;
+      const std::string log_text = text.str();
+      if (std::regex_search(log_text, match, std::regex(" serving .*\\bmetrics=(\\S+)"))) {
+        const std::string address = match[1];
+        const auto scrapes = ScrapeAll({address}, absl::Seconds(5));
+        Check(scrapes.at(address).status());
+        const MemberMetrics of = MemberMetrics::Of(ParseMetrics(*scrapes.at(address)));
+        for (const auto& [phase, sum] : of.phase_seconds) {
+          if (phase != "reduce" && phase != "apply") continue;
+          found.update += sum.sum / static_cast<double>(step - 1);
+        }
+      }
+    }
+    begin = absl::Now();
+    return std::string();
+  };
+  LocalCompute compute({job, **network, data, **session, training_metrics, &device});
+  Trainer trainer({job, compute, **session, training_metrics, log, before_step});
+  Check(trainer.Run());
+  found.step = Median(seconds);
+  return found;
+}
+
+bool Say(const char* what, double ratio, const char* bound, bool met) {
+  std::printf("  %-52s %.3f  (%s)%s\n", what, ratio, bound, met ? "" : "  NOT MET");
+  return met;
+}
+
+int Run(const std::string& coordinator, const std::string& shard, const std::string& plugin_path,
+        const Setting& setting, const std::string& precision, uint64_t steps) {
+  const auto plugin = LoadDevicePlugin(plugin_path);
+  Check(plugin.status());
+  const auto device = (*plugin)->open(0);
+  Check(device.status());
+  const std::string text = absl::StrCat(
+      "seed: 1\nmodel { ", setting.model, " }\ndata { ",
+      setting.image.empty() ? "text { train: \"none\" }" : "own {}", " batch: ", setting.batch,
+      " }\noptimizer { adam { rate: 0.001 } }\nprecision: ", precision, "\nsteps: ", steps,
+      "\ncluster { workers: 1 shards: 1 }\ncheckpoint { at_end: false }\n");
+  JobConfig job;
+  {
+    const LoopbackCluster only_the_job(coordinator, shard, text);
+    job = only_the_job.job();
+  }
+  if (job.name().empty()) return 1;  // it is refused, and has been told why
+  const Datasets data = RandomData(setting);
+  uint64_t parameters = 0;
+  for (const NamedTensor& named : (*MakeNetwork(job, data.train->x()))->Tensors()) {
+    if (!named.buffer) parameters += static_cast<uint64_t>(named.tensor.numel());
+  }
+  const size_t bytes = parameters * sizeof(float);
+  std::printf("%s: %s\n%.1f million parameters, batch %d, %s, %d steps; a shard with %u cores\n",
+              (*device)->name().c_str(), setting.model.c_str(),
+              static_cast<double>(parameters) / 1e6, static_cast<int>(setting.batch),
+              precision.c_str(), static_cast<int>(steps), std::thread::hardware_concurrency());
+
+  const CopyTimes large = LargeCopies(**device, bytes);
+  const CopyTimes worker = WorkersCopies(**device, bytes);
+  double plain = 0;
+  {
+    PlainLoop loop(job, data, **device);
+    loop.Run(5);
+    plain = loop.Run(steps);
+  }
+  ComputeAlone(job, data, **device, 5);
+  const double alone = ComputeAlone(job, data, **device, steps);
+  const WithShard with = TrainWithAShard(coordinator, shard, text, data, **device);
+
+  const auto ms = [](const char* what, double seconds) {
+    std::printf("  %-52s %8.2f ms\n", what, seconds * 1e3);
+  };
+  ms("one large copy to the host, to the device", large.to_host);
+  ms("", large.to_device);
+  ms("in buckets to the host, to the device", worker.to_host);
+  ms("", worker.to_device);
+  ms("plain LibTorch loop: forward and backward", plain);
+  ms("a worker's, gradients brought to the host", alone);
+  ms("the shard's work on a step", with.update);
+  ms("a step with the shard", with.step);
+  const double limit = std::max({plain, large.to_host + large.to_device, with.update});
+  bool met = Say("copies to the host, of the large one's speed", large.to_host / worker.to_host,
+                 "at least 0.9", large.to_host / worker.to_host >= kLeastCopies);
+  met &= Say("copies to the device", large.to_device / worker.to_device, "at least 0.9",
+             large.to_device / worker.to_device >= kLeastCopies);
+  met &= Say("a worker's compute, of the plain loop's time", alone / plain, "at most 1.03",
+             alone / plain <= kMostCompute);
+  met &= Say("a step, of the longest part's time", with.step / limit, "at most 1.10",
+             with.step / limit <= kMostStep);
+  return met ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) {
+  CLI::App app("A worker's step on a GPU, each part against what limits it");
+  std::string coordinator;
+  std::string shard;
+  std::string plugin;
+  std::string model = "resnet50";
+  std::string precision = "FLOAT32";
+  uint64_t steps = 50;
+  uint64_t batch = 0;
+  app.add_option("coordinator", coordinator)->required();
+  app.add_option("shard", shard)->required();
+  app.add_option("plugin", plugin)->required();
+  app.add_option("--model", model)->check(CLI::IsMember({"resnet50", "transformer", "cnn"}));
+  app.add_option("--precision", precision)
+      ->check(CLI::IsMember({"FLOAT32", "BFLOAT16_AUTOCAST", "FLOAT16_AUTOCAST"}));
+  app.add_option("--steps", steps, "Of each loop");
+  app.add_option("--batch", batch, "Samples of a step");
+  CLI11_PARSE(app, argc, argv);
+  parley::Setting setting = parley::SettingOf(model);
+  if (batch != 0) setting.batch = batch;
+  return parley::Run(coordinator, shard, plugin, setting, precision, steps);
+}

@@ -1,0 +1,277 @@
+#include "worker/device/group_gradient_path.h"
+
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+namespace {
+
+// What an aborted group's device may take to end its copies; then it is lost.
+constexpr absl::Duration kEnd = absl::Seconds(30);
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<GroupGradientPath>> GroupGradientPath::Make(ComputeDevice& device) {
+  auto path = absl::WrapUnique(new GroupGradientPath(device));
+  auto one = device.Allocate("a flag", sizeof(float));
+  if (!one.ok()) return one.status();
+  const auto pinned = device.AllocatePinned("a flag", sizeof(float));
+  if (!pinned.ok()) return pinned.status();
+  const auto copied = device.MakeEvent();
+  if (!copied.ok()) return copied.status();
+  const float value = 1;
+  device.HostWrites(pinned->data(), sizeof value);
+  std::memcpy(pinned->data(), &value, sizeof value);
+  absl::Status status =
+      device.CopyToDevice(StreamId::kCompute, one->data(), pinned->data(), sizeof value);
+  if (status.ok()) status = device.Record(**copied, StreamId::kCompute);
+  if (status.ok()) status = device.Await(**copied, absl::Now() + kEnd);
+  if (!status.ok()) return status;
+  path->one_ = *std::move(one);
+  return path;
+}
+
+GroupGradientPath::~GroupGradientPath() { Abort(); }
+
+absl::Status GroupGradientPath::MakeRoom(size_t bucket) {
+  const Bucket& plan = group_.buckets[bucket];
+  Block& block = blocks_[bucket];
+  block.parts = plan.parts;
+  block.own = 0;
+  for (const DeviceGroup::Part& part : plan.parts) {
+    if (part.rank == group_.rank) block.own += part.count;
+  }
+  // Each rank gets the flags: behind those that it sends, which the others get from it too.
+  for (uint32_t rank = 0; rank < group_.ranks; ++rank) {
+    block.parts.push_back({plan.values, plan.values + plan.flags, plan.flags, rank});
+  }
+  const size_t packed = (plan.values + 2 * plan.flags) * sizeof(float);
+  if (block.packed.size() < packed) {
+    auto memory = device_.Allocate("gradients of a node group", packed);
+    if (!memory.ok()) return memory.status();
+    block.packed = *std::move(memory);
+  }
+  const size_t pinned = (block.own + plan.flags) * sizeof(float);
+  if (block.pinned.size() < pinned) {
+    auto memory = device_.AllocatePinned("gradients of a node group", pinned);
+    if (!memory.ok()) return memory.status();
+    block.pinned = *std::move(memory);
+  }
+  for (auto* const event : {&block.is_packed, &block.is_reduced, &block.is_copied}) {
+    if (*event != nullptr) continue;
+    auto made = device_.MakeEvent();
+    if (!made.ok()) return made.status();
+    *event = *std::move(made);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupGradientPath::Form(Group group) {
+  Abort();
+  group_ = std::move(group);
+  blocks_.resize(group_.buckets.size());
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (absl::Status status = MakeRoom(i); !status.ok()) return status;
+  }
+  to_deliver_ = blocks_.size();
+  {
+    absl::MutexLock lock(&mu_);
+    sent_.assign(blocks_.size(), false);
+    next_ = blocks_.empty() ? 0 : blocks_.size() - 1;
+  }
+  if (blocks_.empty()) return absl::OkStatus();
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+absl::Status GroupGradientPath::Send(size_t bucket, absl::Span<const Piece> pieces,
+                                     absl::Span<const size_t> present, float scale) {
+  const Bucket& plan = group_.buckets[bucket];
+  Block& block = blocks_[bucket];
+  std::vector<Piece> all(pieces.begin(), pieces.end());
+  for (const size_t flag : present) {
+    all.push_back({reinterpret_cast<float*>(one_.data()), plan.values + flag, 1});
+  }
+  {
+    absl::MutexLock order(&order_mu_);
+    absl::Status status = device_.Clear(StreamId::kCompute, block.packed.data(),
+                                        (plan.values + plan.flags) * sizeof(float));
+    if (status.ok() && !all.empty()) {
+      status =
+          device_.Pack(StreamId::kCompute, all, scale, BucketType::kFloat32, block.packed.data());
+    }
+    if (status.ok()) status = device_.Record(*block.is_packed, StreamId::kCompute);
+    if (!status.ok()) return status;
+  }
+  absl::MutexLock lock(&mu_);
+  sent_[bucket] = true;
+  return absl::OkStatus();
+}
+
+bool GroupGradientPath::NextIsSent() const {
+  absl::MutexLock lock(&mu_);
+  return !sent_.empty() && sent_[next_];
+}
+
+void GroupGradientPath::Run() {
+  const auto cancelled = [this] { return stopping_.load(); };
+  auto joined = group_.join(cancelled);
+  if (!joined.ok()) {
+    Fail(joined.status());
+    return;
+  }
+  const std::shared_ptr<DeviceGroup> among = *std::move(joined);
+  {
+    absl::MutexLock lock(&mu_);
+    among_ = among;
+  }
+  // Abort may have come before there was anything to abort.
+  if (stopping_) among->Abort();
+  if (absl::Status status = Work(*among); !status.ok()) Fail(status);
+  absl::MutexLock lock(&mu_);
+  among_.reset();
+}
+
+absl::Status GroupGradientPath::Work(DeviceGroup& group) {
+  while (!stopping_) {
+    size_t bucket = 0;
+    bool launch = false;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+        return stopping_ || sent_[next_] || !launched_.empty();
+      };
+      mu_.Await(absl::Condition(&has_work));
+      if (stopping_) break;
+      launch = sent_[next_];
+      if (launch) {
+        bucket = next_;
+        sent_[bucket] = false;
+        next_ = next_ == 0 ? blocks_.size() - 1 : next_ - 1;
+      } else {
+        bucket = launched_.front();
+      }
+    }
+    if (launch) {
+      if (absl::Status status = Launch(group, bucket); !status.ok()) return status;
+      absl::MutexLock lock(&mu_);
+      launched_.push_back(bucket);
+      continue;
+    }
+    // Until it is copied, or there is another one to launch.
+    bool copied = false;
+    absl::Status status = group.Await(
+        [&]() -> absl::StatusOr<bool> {
+          const auto passed = device_.HasPassed(*blocks_[bucket].is_copied);
+          if (!passed.ok()) return passed.status();
+          copied = *passed;
+          return copied || NextIsSent();
+        },
+        absl::Now() + group_.patience);
+    if (!status.ok()) return status;
+    if (!copied) continue;
+    {
+      absl::MutexLock lock(&mu_);
+      launched_.pop_front();
+      ready_.push_back(bucket);
+    }
+    group_.wake();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GroupGradientPath::Launch(DeviceGroup& group, size_t bucket) {
+  Block& block = blocks_[bucket];
+  std::byte* const packed = block.packed.data();
+  absl::Status status = device_.Wait(StreamId::kCommunication, *block.is_packed);
+  if (status.ok()) {
+    status = group.Reduce(packed, block.parts, BucketType::kFloat32, absl::Now() + group_.patience);
+  }
+  if (status.ok()) status = device_.Record(*block.is_reduced, StreamId::kCommunication);
+  if (status.ok()) status = device_.Wait(StreamId::kToHost, *block.is_reduced);
+  std::byte* to = block.pinned.data();
+  for (const DeviceGroup::Part& part : block.parts) {
+    if (!status.ok()) return status;
+    const size_t bytes = part.count * sizeof(float);
+    if (part.rank != group_.rank || bytes == 0) continue;
+    status =
+        device_.CopyToHost(StreamId::kToHost, to, packed + part.receive * sizeof(float), bytes);
+    to += bytes;
+  }
+  if (status.ok()) status = device_.Record(*block.is_copied, StreamId::kToHost);
+  return status;
+}
+
+void GroupGradientPath::Fail(const absl::Status& why) {
+  {
+    absl::MutexLock lock(&mu_);
+    failed_.Update(why);
+  }
+  group_.wake();
+}
+
+bool GroupGradientPath::IsReady() const {
+  absl::MutexLock lock(&mu_);
+  return !ready_.empty() || !failed_.ok();
+}
+
+absl::StatusOr<size_t> GroupGradientPath::Deliver(Push push) {
+  while (true) {
+    size_t bucket = 0;
+    {
+      absl::MutexLock lock(&mu_);
+      if (ready_.empty()) {
+        if (!failed_.ok()) return failed_;
+        break;
+      }
+      bucket = ready_.front();
+      ready_.pop_front();
+    }
+    const Block& block = blocks_[bucket];
+    const uint64_t flags = group_.buckets[bucket].flags;
+    device_.HostReads(block.pinned.data(), (block.own + flags) * sizeof(float));
+    const auto* const values = reinterpret_cast<const float*>(block.pinned.data());
+    absl::Status status =
+        push(bucket, {values, block.own}, {values + block.own, static_cast<size_t>(flags)});
+    if (!status.ok()) return status;
+    --to_deliver_;
+  }
+  const size_t left = to_deliver_;
+  if (left == 0) to_deliver_ = blocks_.size();
+  return left;
+}
+
+void GroupGradientPath::Abort() {
+  if (!thread_.joinable()) return;
+  std::shared_ptr<DeviceGroup> among;
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+    among = among_;
+  }
+  if (among != nullptr) among->Abort();
+  thread_.join();
+  among.reset();
+  stopping_ = false;
+  {
+    absl::MutexLock lock(&mu_);
+    sent_.clear();
+    launched_.clear();
+    ready_.clear();
+    failed_ = absl::OkStatus();
+  }
+  // What streams were given may still use the blocks: they are used again when it is done.
+  const absl::Time deadline = absl::Now() + kEnd;
+  for (const StreamId stream : {StreamId::kCommunication, StreamId::kToHost, StreamId::kCompute}) {
+    const auto event = device_.MakeEvent();
+    if (!event.ok() || !device_.Record(**event, stream).ok() ||
+        !device_.Await(**event, deadline).ok()) {
+      break;
+    }
+  }
+}
+
+}  // namespace parley

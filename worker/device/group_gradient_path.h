@@ -1,0 +1,133 @@
+#ifndef PARLEY_WORKER_DEVICE_GROUP_GRADIENT_PATH_H_
+#define PARLEY_WORKER_DEVICE_GROUP_GRADIENT_PATH_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "worker/device/device.h"
+#include "worker/device/device_group.h"
+
+namespace parley {
+
+// How the gradients of a step are added up among the devices of a node group and leave them, bucket
+// by bucket, while backward goes on:
+//
+//   compute:        ... backward | pack bucket | backward ...
+//                                       \ event
+//   communication:                       reduce: to each rank the sums of what it owns
+//                                                                              \ event
+//   to host:                                                                    copy of what is own
+//                                                                                         \ event
+//   host:                                                                                  push
+//
+// So a byte of the node's sum crosses the bus once, not once for each device. Devices must reduce
+// in one order: from the last bucket to the first, as backward comes to them, whatever comes first
+// here. All ranks send all buckets in each step, those without gradients too: flags, which are
+// added up beside the values, say of which tensors anybody had one.
+//
+// A thread of the group's own, from Form to Abort, finds the other ranks and asks for each
+// reduction. Send: the threads of backward. All else: the training thread.
+class GroupGradientPath {
+ public:
+  // A bucket has this many values and flags, and its parts (in values) these owners. All ranks have
+  // the same ones.
+  struct Bucket {
+    uint64_t values = 0;
+    uint64_t flags = 0;
+    std::vector<DeviceGroup::Part> parts;  // receive: as send
+  };
+  struct Group {
+    uint32_t rank = 0;
+    uint32_t ranks = 1;
+    std::vector<Bucket> buckets;
+    // Finds the other ranks; on the thread. cancelled(): they are not wanted any more.
+    std::function<absl::StatusOr<std::unique_ptr<DeviceGroup>>(
+        const std::function<bool()>& cancelled)>
+        join;
+    // There is something to deliver, or an error; on the thread.
+    std::function<void()> wake;
+    absl::Duration patience = absl::Minutes(10);  // with the others; infinite: until Abort
+  };
+
+  // The device outlives it.
+  static absl::StatusOr<std::unique_ptr<GroupGradientPath>> Make(ComputeDevice& device);
+  ~GroupGradientPath();
+
+  // Leaves the former group, and begins to find the others of this one. ResourceExhausted as
+  // ComputeDevice::Allocate.
+  absl::Status Form(Group group);
+
+  // Once a step for each bucket: `pieces` of it, times `scale`; the rest counts as 0. present:
+  // flags of the tensors that they are of, by number.
+  absl::Status Send(size_t bucket, absl::Span<const Piece> pieces, absl::Span<const size_t> present,
+                    float scale);
+
+  // Whether Deliver gives something, or an error.
+  bool IsReady() const;
+  // Gives what has come: of each bucket the sums of the parts that this rank owns, one behind the
+  // other, and the sums of the flags. Returns how many buckets of the step are to come yet: 0 once,
+  // when all were given. The errors of DeviceGroup, for good until the next Form.
+  using Push = absl::FunctionRef<absl::Status(size_t bucket, absl::Span<const float> sums,
+                                              absl::Span<const float> flags)>;
+  absl::StatusOr<size_t> Deliver(Push push);
+
+  // Ends what is under way, wherever it hangs. When it returns nothing is.
+  void Abort();
+
+ private:
+  struct Block {
+    DeviceBuffer packed;                   // values, flags, and sums of flags
+    DeviceBuffer pinned;                   // own parts, and sums of flags
+    uint64_t own = 0;                      // values that this rank owns
+    std::vector<DeviceGroup::Part> parts;  // those of flags too
+    std::unique_ptr<DeviceEvent> is_packed;
+    std::unique_ptr<DeviceEvent> is_reduced;
+    std::unique_ptr<DeviceEvent> is_copied;
+  };
+
+  explicit GroupGradientPath(ComputeDevice& device) : device_(device) {}
+  absl::Status MakeRoom(size_t bucket);
+
+  void Run();  // the thread
+  absl::Status Work(DeviceGroup& group);
+  absl::Status Launch(DeviceGroup& group, size_t bucket);
+  bool NextIsSent() const ABSL_LOCKS_EXCLUDED(mu_);
+  void Fail(const absl::Status& why);
+
+  ComputeDevice& device_;
+  DeviceBuffer one_;  // on the device: 1
+
+  // Constant from Form to Abort.
+  Group group_;
+  std::vector<Block> blocks_;  // by bucket
+  std::thread thread_;
+  size_t to_deliver_ = 0;  // of the step; the training thread's
+
+  std::atomic<bool> stopping_ = false;
+  absl::Mutex order_mu_;  // of what the compute stream is given
+
+  mutable absl::Mutex mu_;
+  std::shared_ptr<DeviceGroup> among_ ABSL_GUARDED_BY(mu_);  // null: not found yet
+  std::vector<bool> sent_ ABSL_GUARDED_BY(mu_);              // and not launched
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                     // the bucket to launch
+  std::deque<size_t> launched_ ABSL_GUARDED_BY(mu_);
+  std::deque<size_t> ready_ ABSL_GUARDED_BY(mu_);
+  absl::Status failed_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_GROUP_GRADIENT_PATH_H_

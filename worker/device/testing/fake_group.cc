@@ -1,0 +1,229 @@
+#include "worker/device/testing/fake_group.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+
+namespace parley {
+namespace {
+
+// An abstract name.
+socklen_t AddressOf(const std::string& name, sockaddr_un& address) {
+  address = {};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(), name.size());
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+}
+
+FileDescriptor Socket() {
+  return FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+}  // namespace
+
+std::string FakeGroup::MakeId() {
+  static std::atomic<int> made = 0;
+  return absl::StrCat("parley-fake-gpus ", getpid(), ".", ++made);
+}
+
+absl::StatusOr<std::unique_ptr<FakeGroup>> FakeGroup::Join(FakeDevice& device,
+                                                           const Options& options,
+                                                           absl::Time deadline) {
+  auto group = absl::WrapUnique(new FakeGroup(device, options));
+  group->sockets_.resize(options.ranks);
+  absl::Status status = options.rank == 0 ? group->Accept(deadline) : group->Connect(deadline);
+  if (!status.ok()) return status;
+  return group;
+}
+
+absl::Status FakeGroup::Ready(int fd, short events, absl::Time deadline) const {
+  while (true) {
+    pollfd one = {fd, events, 0};
+    const int found = ::poll(&one, 1, 5);
+    if (aborted_ || (options_.cancelled && options_.cancelled())) {
+      return absl::CancelledError("the fake group was given up");
+    }
+    if (found > 0) return absl::OkStatus();
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError("the other fake devices have not answered");
+    }
+  }
+}
+
+absl::Status FakeGroup::Accept(absl::Time deadline) {
+  const FileDescriptor listener = Socket();
+  sockaddr_un address;
+  const socklen_t size = AddressOf(options_.id, address);
+  if (::bind(listener.get(), reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      ::listen(listener.get(), 64) != 0) {
+    return absl::InternalError(absl::StrCat("listening: ", std::strerror(errno)));
+  }
+  for (uint32_t come = 1; come < options_.ranks; ++come) {
+    absl::Status ready = Ready(listener.get(), POLLIN, deadline);
+    if (!ready.ok()) return ready;
+    FileDescriptor socket(
+        ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    ready = Ready(socket.get(), POLLIN, deadline);
+    if (!ready.ok()) return ready;
+    uint32_t rank = 0;
+    if (::recv(socket.get(), &rank, sizeof rank, 0) != sizeof rank || rank >= options_.ranks) {
+      return absl::UnavailableError("a rank of the fake group is lost");
+    }
+    sockets_[rank] = std::move(socket);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeGroup::Connect(absl::Time deadline) {
+  sockaddr_un address;
+  const socklen_t size = AddressOf(options_.id, address);
+  while (true) {
+    FileDescriptor socket = Socket();
+    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), size) == 0) {
+      if (::send(socket.get(), &options_.rank, sizeof options_.rank, MSG_NOSIGNAL) !=
+          sizeof options_.rank) {
+        return absl::UnavailableError("rank 0 of the fake group is lost");
+      }
+      sockets_[0] = std::move(socket);
+      return absl::OkStatus();
+    }
+    if (options_.cancelled && options_.cancelled()) {
+      return absl::CancelledError("the fake group was given up");
+    }
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError("rank 0 of the fake group has not come");
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+}
+
+absl::Status FakeGroup::Send(uint32_t rank, const std::vector<float>& values, absl::Time deadline) {
+  const auto* data = reinterpret_cast<const char*>(values.data());
+  size_t left = values.size() * sizeof(float);
+  while (left > 0) {
+    absl::Status ready = Ready(sockets_[rank].get(), POLLOUT, deadline);
+    if (!ready.ok()) return ready;
+    const ssize_t sent = ::send(sockets_[rank].get(), data, left, MSG_NOSIGNAL);
+    if (sent < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (sent <= 0) return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost"));
+    data += sent;
+    left -= static_cast<size_t>(sent);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeGroup::Receive(uint32_t rank, std::vector<float>& values, absl::Time deadline) {
+  auto* data = reinterpret_cast<char*>(values.data());
+  size_t left = values.size() * sizeof(float);
+  while (left > 0) {
+    absl::Status ready = Ready(sockets_[rank].get(), POLLIN, deadline);
+    if (!ready.ok()) return ready;
+    const ssize_t got = ::recv(sockets_[rank].get(), data, left, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+    if (got <= 0) return absl::UnavailableError(absl::StrCat("rank ", rank, " is lost"));
+    data += got;
+    left -= static_cast<size_t>(got);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeGroup::SumUp(const std::vector<float>& own, absl::Span<const Part> parts,
+                              std::vector<float>& sums, absl::Time deadline) {
+  if (options_.rank != 0) {
+    absl::Status status = Send(0, own, deadline);
+    return status.ok() ? Receive(0, sums, deadline) : status;
+  }
+  std::vector<float> all = own;
+  std::vector<float> theirs(own.size());
+  for (uint32_t rank = 1; rank < options_.ranks; ++rank) {
+    absl::Status status = Receive(rank, theirs, deadline);
+    if (!status.ok()) return status;
+    for (size_t i = 0; i < all.size(); ++i) all[i] += theirs[i];
+  }
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    std::vector<float> for_it;
+    size_t at = 0;
+    for (const Part& part : parts) {
+      if (part.rank == rank) {
+        for_it.insert(for_it.end(), all.data() + at, all.data() + at + part.count);
+      }
+      at += part.count;
+    }
+    if (rank == 0) {
+      sums = std::move(for_it);
+    } else if (absl::Status status = Send(rank, for_it, deadline); !status.ok()) {
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeGroup::Failed(absl::Status why) {
+  if (failed_.ok()) failed_ = std::move(why);
+  for (FileDescriptor& socket : sockets_) socket = FileDescriptor();
+  return failed_;
+}
+
+absl::Status FakeGroup::Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                               absl::Time deadline) {
+  if (!failed_.ok()) return failed_;
+  if (type != BucketType::kFloat32) return absl::UnimplementedError("only float32");
+  auto event = device_.MakeEvent();
+  if (!event.ok()) return event.status();
+  absl::Status status = device_.Record(**event, StreamId::kCommunication);
+  if (status.ok()) status = device_.Await(**event, deadline);
+  if (!status.ok()) return Failed(status);
+
+  auto* const floats = reinterpret_cast<float*>(values);
+  std::vector<float> own;
+  size_t received = 0;
+  std::vector<Range> reads;
+  std::vector<Range> writes;
+  for (const Part& part : parts) {
+    own.insert(own.end(), floats + part.send, floats + part.send + part.count);
+    reads.push_back({values + part.send * sizeof(float), part.count * sizeof(float)});
+    if (part.rank != options_.rank) continue;
+    received += part.count;
+    writes.push_back({values + part.receive * sizeof(float), part.count * sizeof(float)});
+  }
+  std::vector<float> sums(received);
+  status = SumUp(own, parts, sums, deadline);
+  if (!status.ok()) return Failed(status);
+  const std::vector<Part> kept(parts.begin(), parts.end());
+  return device_.Compute(StreamId::kCommunication, "reducing", reads, writes,
+                         [rank = options_.rank, floats, kept, sums = std::move(sums)] {
+                           size_t at = 0;
+                           for (const Part& part : kept) {
+                             if (part.rank != rank) continue;
+                             std::memcpy(floats + part.receive, sums.data() + at,
+                                         part.count * sizeof(float));
+                             at += part.count;
+                           }
+                         });
+}
+
+absl::Status FakeGroup::Await(const std::function<absl::StatusOr<bool>()>& done,
+                              absl::Time deadline) {
+  while (true) {
+    if (!failed_.ok()) return failed_;
+    if (aborted_) return Failed(absl::CancelledError("the fake group was given up"));
+    const absl::StatusOr<bool> is_done = done();
+    if (!is_done.ok()) return Failed(is_done.status());
+    if (*is_done) return absl::OkStatus();
+    if (absl::Now() > deadline) {
+      return Failed(absl::DeadlineExceededError("the fake device has not ended its work"));
+    }
+    absl::SleepFor(absl::Microseconds(50));
+  }
+}
+
+}  // namespace parley
