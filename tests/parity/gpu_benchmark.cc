@@ -2,8 +2,7 @@
 //
 //   copies   pinned buckets both ways, as a worker copies them, against one large copy
 //   compute  a worker's forward and backward, gradients brought to the host, nothing sent, against
-//   a
-//            plain LibTorch loop's forward and backward
+//            a plain LibTorch loop's forward and backward with batches that lie in pinned memory
 //   step     with a shard on this machine, against the longest of: the plain loop's forward and
 //            backward, the copies both ways, the shard's work on a step; each measured alone
 //
@@ -136,6 +135,7 @@ class PlainLoop {
       at::Tensor tensor = named.tensor;
       tensor.set_data(tensor.to(where_));
     }
+    for (int i = 0; i < 4; ++i) MakeBatch();
   }
 
   // Median seconds of a step's forward and backward.
@@ -151,7 +151,8 @@ class PlainLoop {
   }
 
  private:
-  void Step() {
+  // As a loader's processes would have it ready.
+  void MakeBatch() {
     const SampleLayout& x_layout = data_.train->x();
     const SampleLayout& y_layout = data_.train->y();
     Draw draw;
@@ -161,10 +162,17 @@ class PlainLoop {
     std::vector<std::byte> x_bytes(draw.samples.size() * x_layout.bytes());
     std::vector<std::byte> y_bytes(draw.samples.size() * y_layout.bytes());
     Check(data_.train->Fill(draw, absl::MakeSpan(x_bytes), absl::MakeSpan(y_bytes)));
-    const at::Tensor x =
-        BatchTensor(x_layout, draw.samples.size(), absl::MakeSpan(x_bytes)).to(where_);
-    const at::Tensor y =
-        BatchTensor(y_layout, draw.samples.size(), absl::MakeSpan(y_bytes)).to(where_);
+    at::Tensor x = BatchTensor(x_layout, draw.samples.size(), absl::MakeSpan(x_bytes));
+    at::Tensor y = BatchTensor(y_layout, draw.samples.size(), absl::MakeSpan(y_bytes));
+    // A fake device has no pinned memory.
+    const bool pin = where_.is_cuda();
+    batches_.emplace_back(pin ? x.pin_memory() : x.clone(), pin ? y.pin_memory() : y.clone());
+  }
+
+  void Step() {
+    const auto& [here_x, here_y] = batches_[step_++ % batches_.size()];
+    const at::Tensor x = here_x.to(where_, /*non_blocking=*/true);
+    const at::Tensor y = here_y.to(where_, /*non_blocking=*/true);
     at::Tensor outputs;
     {
       const AutocastScope scope(job_.precision(), where_.type());
@@ -180,7 +188,18 @@ class PlainLoop {
   const at::Device where_;
   std::mt19937_64 random_{1};
   const std::unique_ptr<Network> network_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> batches_;
+  size_t step_ = 0;
 };
+
+// Mean milliseconds of a worker's phases, to see where a step's time went.
+void SayPhases(const char* what, const TrainingMetrics& metrics, uint64_t steps) {
+  std::printf("  %s:", what);
+  for (const PhaseSeconds& of : metrics.seconds()) {
+    std::printf(" %s %.2f", of.phase().c_str(), of.seconds() / static_cast<double>(steps) * 1e3);
+  }
+  std::printf(" ms\n");
+}
 
 // Seconds to bring so many bytes to the host, and back.
 struct CopyTimes {
@@ -262,6 +281,7 @@ double ComputeAlone(const JobConfig& job, const Datasets& data, ComputeDevice& d
     Check(compute.Step(*session.NextStep()).status());
     seconds.push_back(SecondsSince(begin));
   }
+  SayPhases("a worker's step with nobody to send to, means", training_metrics, steps);
   return Median(seconds);
 }
 
@@ -318,6 +338,7 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
   LocalCompute compute({job, **network, data, **session, training_metrics, &device});
   Trainer trainer({job, compute, **session, training_metrics, log, before_step});
   Check(trainer.Run());
+  SayPhases("a worker's step with the shard, means", training_metrics, job.steps());
   found.step = Median(seconds);
   return found;
 }
