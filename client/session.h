@@ -114,6 +114,11 @@ class Session {
   // tensor's dtype and shape. For a buffer: its value after the step.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
+  // Rises where there is other memory at the addresses of gradient(...): since shards may have to
+  // read yet what was lent to them, when this worker takes part in the job anew. For who has pinned
+  // that memory for a device, which goes on with the pages that were there.
+  virtual uint64_t gradient_memory() const { return 0; }
+
   // The last decided step, as far as this worker is: the version that Pull brings. It falls where
   // the job goes back.
   virtual uint64_t version() const = 0;

@@ -78,8 +78,12 @@ void WorkerSession::DropCalls() {
   puller_.reset();
   calls_.reset();
   // Shards may have to read yet what was lent to them: it may count.
-  if (gradients_.has_value() && gradients_->lends() && !gradients_->LeaveToReaders().ok()) {
-    gradients_->Recall();  // then at least they find out that it is gone
+  if (gradients_.has_value() && gradients_->lends()) {
+    if (gradients_->LeaveToReaders().ok()) {
+      ++gradient_memory_;
+    } else {
+      gradients_->Recall();  // then at least they find out that it is gone
+    }
   }
   activity_->ForgetCalls();
   held_.reset();

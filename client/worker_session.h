@@ -66,6 +66,7 @@ class WorkerSession final : public Session {
   }
   std::shared_ptr<const void> parameter_memory() const override { return parameters_->owner(); }
   absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
+  uint64_t gradient_memory() const override { return gradient_memory_; }
   uint64_t version() const override {
     if (leases_.has_value()) return leases_->version();
     return data_.has_value() ? data_->version() : 0;
@@ -225,6 +226,7 @@ class WorkerSession final : public Session {
   std::unique_ptr<SegmentHeap> own_memory_;  // in a node group whose connector has none to share
   std::unique_ptr<ParameterArena> parameters_;
   std::optional<TensorArena> gradients_;
+  uint64_t gradient_memory_ = 0;  // how often it was left to readers
 
   // The training thread's.
   uint64_t job_epoch_ = 0;  // of what follows; calls_ may be of a later one for a moment

@@ -1,5 +1,6 @@
 #include "worker/device_binding.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -74,6 +75,9 @@ absl::Status DeviceBinding::Start() {
     auto out = GradientPath::Make(device_, {bytes, 2, plan_.buckets.size()});
     if (!out.ok()) return out.status();
     out_ = *std::move(out);
+    delivery_ = std::make_unique<GradientDelivery>(
+        *out_, options_.patience,
+        [this](size_t bucket, absl::Span<const std::byte> values) { return Push(bucket, values); });
   } else {
     auto among = GroupGradientPath::Make(device_);
     if (!among.ok()) return among.status();
@@ -82,6 +86,17 @@ absl::Status DeviceBinding::Start() {
   auto in = ParameterPath::Make(device_, {bytes, 2, 4});
   if (!in.ok()) return in.status();
   in_ = *std::move(in);
+  size_t buffer_bytes = 0;
+  for (size_t i = 0; i < binding_->specs().size(); ++i) {
+    if (!binding_->specs()[i].buffer()) continue;
+    buffers_.push_back(i);
+    buffer_bytes += shadows_[i].tensor.nbytes();
+  }
+  auto buffers = BufferPath::Make(device_, buffer_bytes, buffers_.size());
+  if (!buffers.ok()) return buffers.status();
+  buffers_path_ = *std::move(buffers);
+  on_device_.resize(buffers_.size());
+  brought_.assign(plan_.buckets.size(), true);
   auto computed = device_.MakeEvent();
   if (!computed.ok()) return computed.status();
   computed_ = *std::move(computed);
@@ -107,6 +122,8 @@ void DeviceBinding::MoveToDevice() {
 }
 
 DeviceBinding::~DeviceBinding() {
+  watch_.reset();
+  delivery_.reset();
   CatchTorch("taking the hooks off the parameters", [&] {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].defined() || !IsTrained(i)) continue;
@@ -119,7 +136,9 @@ absl::Status DeviceBinding::Attach(Session& session, uint64_t training_samples,
                                    uint64_t test_samples) {
   session_ = &session;
   absl::Status status = binding_->Attach(session, training_samples, test_samples);
-  return status.ok() ? BringParameters() : status;
+  if (!status.ok()) return status;
+  PinGradients();
+  return BringParameters();
 }
 
 absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples& batch) {
@@ -135,7 +154,7 @@ absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples&
     samples_ = *std::move(path);
   }
   Samples there;
-  auto brought = samples_->Bring(parts, Deadline());
+  auto brought = batch.pinned ? samples_->BringPinned(parts) : samples_->Bring(parts, Deadline());
   if (absl::IsUnavailable(brought.status())) {
     // The network keeps tensors of batches before.
     absl::Status status = CatchTorch("copying samples", [&] {
@@ -159,10 +178,33 @@ absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples&
   return there;
 }
 
+absl::Status DeviceBinding::AwaitSamples() {
+  return samples_ == nullptr ? absl::OkStatus() : samples_->AwaitPinned(Deadline());
+}
+
+void DeviceBinding::PinGradients() {
+  if (options_.group != nullptr || binding_->specs().empty()) return;
+  pinned_gradients_ = DeviceBuffer();
+  pinned_memory_ = session_->gradient_memory();
+  // One piece of memory, but for what aligns them.
+  constexpr std::ptrdiff_t kGap = 64;
+  std::byte* const begin = session_->gradient(0).data();
+  std::byte* end = begin;
+  for (size_t i = 0; i < binding_->specs().size(); ++i) {
+    const absl::Span<std::byte> gradient = session_->gradient(i);
+    if (gradient.data() < end || gradient.data() - end > kGap) return;
+    end = gradient.data() + gradient.size();
+  }
+  auto pinned = device_.Pin("the session's gradients", {begin, static_cast<size_t>(end - begin)});
+  // Else gradients are copied once more, on the host.
+  if (pinned.ok()) pinned_gradients_ = *std::move(pinned);
+}
+
 void DeviceBinding::BeginBackward(bool last) {
   had_backward_ = true;
   sent_.assign(plan_.buckets.size(), {});
   undelivered_.assign(tensors_.size(), 0);
+  for (size_t i = 0; i < tensors_.size(); ++i) undelivered_[i] = plan_.buckets_of[i].size();
   absl::MutexLock lock(&mu_);
   last_ = last;
   is_sent_.assign(plan_.buckets.size(), false);
@@ -220,8 +262,7 @@ absl::Status DeviceBinding::Send(size_t bucket) {
       present.push_back(k);
       pieces.push_back({gradient.mutable_data_ptr<float>() + part.begin, part.offset, part.count});
       kept.push_back(std::move(gradient));
-      sent_[bucket].push_back(part);
-      ++undelivered_[part.tensor];
+      sent_[bucket].push_back({part, /*direct=*/false});
     }
   }
   if (options_.group != nullptr) {
@@ -229,14 +270,36 @@ absl::Status DeviceBinding::Send(size_t bucket) {
     return among_->Send(bucket, pieces, present, weight * factor_);
   }
   if (pieces.empty()) return absl::OkStatus();
-  return out_->Send(bucket, pieces, factor_, BucketType::kFloat32,
-                    BucketPlan::Size(sent_[bucket]) * sizeof(float), Deadline());
+  // Small ones first, in one copy.
+  const bool pinned = pinned_gradients_.size() > 0;
+  std::vector<GradientPath::Direct> direct;
+  uint64_t end = 0;
+  uint64_t staged = 0;
+  for (const bool large : {false, true}) {
+    for (size_t k = 0; k < pieces.size(); ++k) {
+      BucketPlan::Part& part = sent_[bucket][k].part;
+      if ((pinned && part.count >= options_.direct_elements) != large) continue;
+      sent_[bucket][k].direct = large;
+      part.offset = pieces[k].offset = end;
+      end += part.count;
+      if (!large) continue;
+      direct.push_back({part.offset * sizeof(float), part.count * sizeof(float),
+                        session_->gradient(part.tensor).data() + part.begin * sizeof(float)});
+    }
+    if (!large) staged = end;
+  }
+  absl::Status status = out_->Send(bucket, pieces, factor_, BucketType::kFloat32,
+                                   staged * sizeof(float), Deadline(), std::move(direct));
+  if (status.ok()) delivery_->Sent();
+  return status;
 }
 
 absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> values) {
-  for (const BucketPlan::Part& part : sent_[bucket]) {
-    std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float),
-                values.data() + part.offset * sizeof(float), part.count * sizeof(float));
+  for (const auto& [part, direct] : sent_[bucket]) {
+    if (!direct) {
+      std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float),
+                  values.data() + part.offset * sizeof(float), part.count * sizeof(float));
+    }
     if (--undelivered_[part.tensor] > 0) continue;
     if (absl::Status status = binding_->PushFilled(part.tensor); !status.ok()) return status;
   }
@@ -244,7 +307,16 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
 }
 
 absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
+  // Else another microbatch may use what this one has not.
+  if (watch_.has_value() && watch_->unused() == 0) watch_.reset();
+  if (!bring_error_.ok()) return bring_error_;
   if (absl::Status status = FollowGroup(); !status.ok()) return status;
+  if (last) {
+    // The step has gradients, whoever has brought them; buffers go with it.
+    if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
+    if (absl::Status status = FetchBuffers(); !status.ok()) return status;
+    if (pinned_memory_ != session_->gradient_memory()) PinGradients();
+  }
   BeginBackward(last);
   absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
   {
@@ -259,32 +331,19 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
       if (gradient.defined()) gradients_[i] = gradient.contiguous();
     }
   }
-  if (options_.group != nullptr) {
-    // The step has gradients; buffers go with it.
-    if (status = binding_->GatherGradients([] {}); !status.ok()) return status;
-    return AddUp();
-  }
+  if (options_.group != nullptr) return AddUp();
   // Those of which backward has not given all.
   for (size_t bucket = plan_.buckets.size(); bucket-- > 0;) {
     if (status = Send(bucket); !status.ok()) return status;
   }
-  return DeliverAll();
-}
-
-absl::Status DeviceBinding::DeliverAll() {
-  // The step has gradients, whoever has brought them.
-  if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
-  while (true) {
-    const auto more =
-        out_->Deliver(Deadline(), [&](size_t bucket, auto values) { return Push(bucket, values); });
-    if (!more.ok()) return more.status();
-    if (!*more) return absl::OkStatus();
-  }
+  return absl::OkStatus();
 }
 
 absl::Status DeviceBinding::Settle() {
   absl::Status status = device_.Record(*computed_, StreamId::kCompute);
-  return status.ok() ? device_.Await(*computed_, Deadline()) : status;
+  if (status.ok()) status = device_.Await(*computed_, Deadline());
+  if (status.ok() && delivery_ != nullptr) status = delivery_->AwaitAll();
+  return status;
 }
 
 absl::Status DeviceBinding::FollowGroup() {
@@ -378,58 +437,154 @@ absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
   if (absl::Status lost = std::exchange(lost_, absl::OkStatus()); !lost.ok()) {
     had_backward_ = false;
     binding_->DropGradients();
+    if (!fetched_.empty()) {
+      if (absl::Status status = ReceiveBuffers(); !status.ok()) return status;
+    }
     return session_->Abandon(lost);
   }
   if (std::exchange(had_backward_, false)) {
-    // LibTorch's copies wait without a deadline.
     if (absl::Status status = Settle(); !status.ok()) return status;
-    if (absl::Status status = CopyBuffers(/*to_device=*/false); !status.ok()) return status;
+    if (absl::Status status = ReceiveBuffers(); !status.ok()) return status;
   }
   return binding_->Complete(loss_sum);
 }
 
-absl::Status DeviceBinding::CopyBuffers(bool to_device) {
-  return CatchTorch("copying the buffers", [&] {
-    const c10::NoGradGuard no_grad;
+absl::StatusOr<std::vector<at::Tensor>> DeviceBinding::Buffers() const {
+  std::vector<at::Tensor> buffers;
+  absl::Status status = CatchTorch("listing the buffers", [&] {
     const std::vector<NamedTensor> listed = network_.Tensors();
     TORCH_CHECK(listed.size() == shadows_.size(),
                 "the module's list of tensors has changed while it was trained");
-    for (size_t i = 0; i < listed.size(); ++i) {
-      if (!binding_->specs()[i].buffer()) continue;
-      if (to_device) {
-        listed[i].tensor.copy_(shadows_[i].tensor);
-      } else {
-        shadows_[i].tensor.copy_(listed[i].tensor);
-      }
+    for (const size_t i : buffers_) {
+      const at::Tensor& buffer = listed[i].tensor;
+      TORCH_CHECK(buffer.sizes() == shadows_[i].tensor.sizes() &&
+                      buffer.scalar_type() == shadows_[i].tensor.scalar_type() &&
+                      buffer.device() == where_ && buffer.is_contiguous(),
+                  "the buffer ", listed[i].name, " is another tensor than it was");
+      buffers.push_back(buffer.detach());
     }
   });
+  if (!status.ok()) return status;
+  return buffers;
+}
+
+std::vector<BufferPath::Place> DeviceBinding::PlacesOf(
+    const std::vector<at::Tensor>& buffers) const {
+  std::vector<BufferPath::Place> places;
+  for (const at::Tensor& buffer : buffers) {
+    places.push_back({static_cast<std::byte*>(buffer.mutable_data_ptr()), buffer.nbytes(),
+                      buffer.scalar_type() == c10::kFloat});
+  }
+  return places;
+}
+
+absl::Status DeviceBinding::FetchBuffers() {
+  if (buffers_.empty()) return absl::OkStatus();
+  auto buffers = Buffers();
+  if (!buffers.ok()) return buffers.status();
+  fetched_ = *std::move(buffers);
+  return buffers_path_->Fetch(PlacesOf(fetched_));
+}
+
+absl::Status DeviceBinding::ReceiveBuffers() {
+  if (buffers_.empty()) return absl::OkStatus();
+  absl::Status status;
+  const absl::Status caught = CatchTorch("taking the buffers", [&] {
+    const c10::NoGradGuard no_grad;
+    status = buffers_path_->Receive(Deadline(), [&](size_t k, absl::Span<const std::byte> values) {
+      const at::Tensor& shadow = shadows_[buffers_[k]].tensor;
+      std::memcpy(shadow.mutable_data_ptr(), values.data(), values.size());
+      on_device_[k].assign(values.begin(), values.end());
+    });
+  });
+  fetched_.clear();
+  return status.ok() ? caught : status;
+}
+
+absl::Status DeviceBinding::BringBuffers() {
+  auto buffers = Buffers();
+  if (!buffers.ok()) return buffers.status();
+  // Most are what they were, in a job with one worker all.
+  std::vector<size_t> others;
+  std::vector<at::Tensor> to;
+  for (size_t k = 0; k < buffers_.size(); ++k) {
+    const at::Tensor& shadow = shadows_[buffers_[k]].tensor;
+    std::vector<std::byte>& known = on_device_[k];
+    const bool is_same = known.size() == shadow.nbytes() &&
+                         std::memcmp(known.data(), shadow.const_data_ptr(), known.size()) == 0;
+    known.clear();  // what forward makes of it, until that has come to the host
+    if (is_same) continue;
+    others.push_back(k);
+    to.push_back((*buffers)[k]);
+  }
+  if (others.empty()) return absl::OkStatus();
+  return buffers_path_->Bring(PlacesOf(to), Deadline(),
+                              [&](size_t k, absl::Span<std::byte> values) {
+                                const at::Tensor& shadow = shadows_[buffers_[others[k]]].tensor;
+                                std::memcpy(values.data(), shadow.const_data_ptr(), values.size());
+                              });
+}
+
+absl::Status DeviceBinding::BringBucket(size_t bucket) {
+  const std::vector<BucketPlan::Part>& parts = plan_.buckets[bucket];
+  std::vector<Piece> pieces;
+  for (const BucketPlan::Part& part : parts) {
+    pieces.push_back(
+        {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
+  }
+  // Copied by a few threads: one has a third of what the bus takes.
+  constexpr uint64_t kGrain = 1 << 18;
+  const uint64_t size = BucketPlan::Size(parts);
+  const auto fill = [&](absl::Span<std::byte> values) {
+    const auto copy = [&](int64_t from, int64_t until) {
+      for (const BucketPlan::Part& part : parts) {
+        const uint64_t begin = std::max(part.offset, static_cast<uint64_t>(from));
+        const uint64_t end = std::min(part.offset + part.count, static_cast<uint64_t>(until));
+        if (begin >= end) continue;
+        std::memcpy(values.data() + begin * sizeof(float),
+                    session_->parameter(part.tensor).data() +
+                        (part.begin + begin - part.offset) * sizeof(float),
+                    (end - begin) * sizeof(float));
+      }
+    };
+    return CatchTorch("copying parameters",
+                      [&] { at::parallel_for(0, static_cast<int64_t>(size), kGrain, copy); });
+  };
+  return in_->Bring(pieces, BucketType::kFloat32, size * sizeof(float), Deadline(), fill);
+}
+
+void DeviceBinding::BringFor(size_t tensor) {
+  for (const size_t bucket : plan_.buckets_of[tensor]) {
+    if (brought_[bucket]) continue;
+    brought_[bucket] = true;
+    for (const BucketPlan::Part& part : plan_.buckets[bucket]) {
+      // Where it does not come, Complete says what has become of the step.
+      session_->AwaitParameter(part.tensor).IgnoreError();
+    }
+    bring_error_.Update(BringBucket(bucket));
+  }
 }
 
 absl::Status DeviceBinding::BringParameters() {
-  for (const std::vector<BucketPlan::Part>& bucket : plan_.buckets) {
-    std::vector<Piece> pieces;
-    for (const BucketPlan::Part& part : bucket) {
-      pieces.push_back(
-          {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
-    }
-    const auto fill = [&](absl::Span<std::byte> values) {
-      for (const BucketPlan::Part& part : bucket) {
-        std::memcpy(values.data() + part.offset * sizeof(float),
-                    session_->parameter(part.tensor).data() + part.begin * sizeof(float),
-                    part.count * sizeof(float));
-      }
-      return absl::OkStatus();
-    };
-    const size_t bytes = BucketPlan::Size(bucket) * sizeof(float);
-    absl::Status status = in_->Bring(pieces, BucketType::kFloat32, bytes, Deadline(), fill);
-    if (!status.ok()) return status;
+  watch_.reset();
+  for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
+    brought_[bucket] = true;
+    if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
   }
-  return CopyBuffers(/*to_device=*/true);
+  return BringBuffers();
 }
 
-absl::Status DeviceBinding::Pull(bool /*ahead*/) {
-  absl::Status status = binding_->Pull();
-  return status.ok() ? BringParameters() : status;
+absl::Status DeviceBinding::Pull(bool ahead) {
+  watch_.reset();
+  if (!ahead) {
+    absl::Status status = binding_->Pull();
+    return status.ok() ? BringParameters() : status;
+  }
+  if (absl::Status status = binding_->PullBuffers(); !status.ok()) return status;
+  brought_.assign(plan_.buckets.size(), false);
+  if (absl::Status status = BringBuffers(); !status.ok()) return status;
+  return CatchTorch("watching the parameters",
+                    [&] { watch_.emplace(tensors_, [this](size_t tensor) { BringFor(tensor); }); });
 }
 
 absl::StatusOr<std::optional<Session::PendingEvaluation>> DeviceBinding::PullEvaluation() {

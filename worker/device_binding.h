@@ -12,8 +12,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/torch/module_binding.h"
+#include "client/torch/use_watch.h"
 #include "worker/device/bucket_plan.h"
+#include "worker/device/buffer_path.h"
 #include "worker/device/device.h"
+#include "worker/device/gradient_delivery.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/group_gradient_path.h"
 #include "worker/device/parameter_path.h"
@@ -25,11 +28,13 @@
 namespace parley {
 
 // On a device: the network's tensors lie there, and a ModuleBinding ties their *shadows*, tensors
-// of the same names on the CPU, to the session. Pulled values go from the shadows to the device in
-// buckets (ParameterPath); a bucket of gradients goes to the host as soon as backward has the last
-// one of it (GradientPath), and is pushed when it is there. The host waits for the device at the
-// end of a step only, where it must anyway, bucket by bucket; buffers are copied there too. Samples
-// come while the device computes with those before (SamplePath).
+// of the same names on the CPU, to the session. Pulled values go from the session to the device in
+// buckets (ParameterPath), after PullAhead each when forward is about to use it; a bucket of
+// gradients goes to the host as soon as backward has the last one of it (GradientPath), large
+// gradients into the session's own memory, and is pushed when it is there, by a thread of its own
+// (GradientDelivery). The training thread waits for the device at the end of a step only (Settle).
+// Buffers go to the host while backward goes on (BufferPath), and to the device where they are not
+// what it has. Samples come while the device computes with those before (SamplePath).
 //
 // In a node group with GPUs that reduce (GpuGroup) a bucket goes to the other ranks' devices first,
 // and what comes to the host are the sums that this rank owns. Such a step ends for all ranks or
@@ -41,7 +46,8 @@ namespace parley {
 class DeviceBinding final : public TrainingBinding {
  public:
   struct Options {
-    uint64_t bucket_elements = 1 << 20;           // float32: 4 MiB
+    uint64_t bucket_elements = 1 << 20;  // float32: 4 MiB
+    uint64_t direct_elements = 1 << 16;  // gradients of so many go where the session has them
     absl::Duration patience = absl::Minutes(10);  // with the device: the job's stall_timeout
     // In a node group: adds up its gradients among the GPUs; nullptr: on the host.
     GpuGroup* group = nullptr;
@@ -60,6 +66,7 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status Pull(bool ahead) override;
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override;
   absl::StatusOr<Samples> ToNetwork(const Samples& batch) override;
+  absl::Status AwaitSamples() override;
 
  private:
   class GradientHook;
@@ -80,12 +87,23 @@ class DeviceBinding final : public TrainingBinding {
   // why.
   absl::Status AddUp();
   absl::Status TakeSums(size_t bucket, absl::Span<const float> sums, absl::Span<const float> flags);
-  // Takes what has come to the host into the session's memory; pushes what is whole then.
+  // Takes what has come to the host into the session's memory; pushes what is whole then. On the
+  // delivery's thread.
   absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
-  absl::Status DeliverAll();
+  // Pins the session's gradients, where they are not pinned as they are now.
+  void PinGradients();
+  // All of them.
   absl::Status BringParameters();
-  // Between the device and the shadows.
-  absl::Status CopyBuffers(bool to_device);
+  absl::Status BringBucket(size_t bucket);
+  // Forward is about to use this one, or Pull wants it now.
+  void BringFor(size_t tensor);
+  // Buffers, from the network to the shadows and back.
+  absl::Status FetchBuffers();
+  absl::Status ReceiveBuffers();
+  absl::Status BringBuffers();
+  // Those of the network now, by index; a scripted module may have put others in their places.
+  absl::StatusOr<std::vector<at::Tensor>> Buffers() const;
+  std::vector<BufferPath::Place> PlacesOf(const std::vector<at::Tensor>& buffers) const;
 
   const Network& network_;
   ComputeDevice& device_;
@@ -96,8 +114,19 @@ class DeviceBinding final : public TrainingBinding {
   std::vector<at::Tensor> tensors_;   // the network's, on the device; of buffers: undefined
   BucketPlan plan_;                   // of the parameters
   std::unique_ptr<ModuleBinding> binding_;
+  DeviceBuffer pinned_gradients_;  // the session's, if it could be pinned
+  uint64_t pinned_memory_ = 0;     // Session::gradient_memory of it
   std::unique_ptr<GradientPath> out_;
+  std::unique_ptr<GradientDelivery> delivery_;  // of out_
   std::unique_ptr<ParameterPath> in_;
+  std::unique_ptr<BufferPath> buffers_path_;
+  std::vector<size_t> buffers_;      // by index
+  std::vector<at::Tensor> fetched_;  // the network's, of which values are on their way
+  // By index in buffers_: what the network has there, if that is known.
+  std::vector<std::vector<std::byte>> on_device_;
+  std::optional<UseWatch> watch_;        // after PullAhead
+  std::vector<bool> brought_;            // each bucket, since the last pull
+  absl::Status bring_error_;             // in the watch
   std::unique_ptr<SamplePath> samples_;  // from the first batch on
   std::unique_ptr<DeviceEvent> computed_;
   std::unique_ptr<GroupGradientPath> among_;  // in place of out_, with options_.group
@@ -106,8 +135,12 @@ class DeviceBinding final : public TrainingBinding {
   float factor_ = 1;  // of gradients
 
   // Of the step. What a bucket has sent is looked at when it is delivered.
-  std::vector<std::vector<BucketPlan::Part>> sent_;  // of each bucket; written once, before Deliver
-  std::vector<size_t> undelivered_;                  // parts of each tensor, sent
+  struct SentPart {
+    BucketPlan::Part part;  // offset: in what comes to the host with the bucket
+    bool direct = false;    // it is in the session's memory
+  };
+  std::vector<std::vector<SentPart>> sent_;  // of each bucket; written once, before it is sent
+  std::vector<size_t> undelivered_;          // buckets of each tensor; the delivery's thread
 
   // In a node group.
   std::optional<std::pair<uint64_t, uint64_t>> formed_;  // job_epoch and composition of among_

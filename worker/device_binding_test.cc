@@ -80,7 +80,8 @@ void Train(TrainingBinding& binding, Network& network, FakeSession& session,
       ASSERT_TRUE(status.ok()) << status;
     }
     ASSERT_TRUE(binding.Complete(1).ok());
-    ASSERT_TRUE(binding.Pull(/*ahead=*/false).ok());
+    // Ahead forward waits for what it uses; at the end the network is looked at.
+    ASSERT_TRUE(binding.Pull(/*ahead=*/plan->step % 2 == 1).ok());
   }
 }
 
@@ -98,6 +99,7 @@ class DeviceBindingTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<TrainingBinding>> Bind(const Network& network) {
     DeviceBinding::Options options;
     options.bucket_elements = 5;  // first.weight has 12
+    options.direct_elements = 4;
     options.patience = absl::Seconds(10);
     return DeviceBinding::Make(network, device_, options);
   }
@@ -135,6 +137,29 @@ class DeviceBindingTest : public ::testing::Test {
 };
 
 TEST_F(DeviceBindingTest, TrainsToTheSameBitsAsOnTheHost) { TrainBothWays({torch::randn({4, 3})}); }
+
+TEST_F(DeviceBindingTest, GradientsThatCannotBePinnedAreCopied) {
+  FakeSession session(Plans(2), 0.1);
+  FakeDevice device({.for_tensors_of_the_cpu = true, .pins = false});
+  DeviceBinding::Options options;
+  options.direct_elements = 1;
+  Train(**DeviceBinding::Make(network_, device, options), network_, session,
+        {torch::randn({4, 3})});
+  EXPECT_THAT(device.violations(), IsEmpty());
+  EXPECT_THAT(session.PushedNames(), ::testing::Not(IsEmpty()));
+}
+
+TEST_F(DeviceBindingTest, MemoryOfGradientsThatIsAnotherIsPinnedAnew) {
+  FakeSession session(Plans(4), 0.1);
+  const auto binding = *Bind(network_);
+  std::vector<size_t> pins;
+  session.on_complete = [&](uint64_t step) {
+    pins.push_back(device_.pinned());
+    if (step == 2) session.renew_gradients = 1;
+  };
+  Train(*binding, network_, session, {torch::randn({4, 3})});
+  EXPECT_THAT(pins, ::testing::ElementsAre(1, 1, 2, 2));
+}
 
 TEST_F(DeviceBindingTest, WhatTheLossWasMultipliedByTheGradientsAreDividedBy) {
   const Microbatches microbatches = {torch::randn({4, 3}), torch::randn({2, 3})};
@@ -184,21 +209,19 @@ TEST_F(DeviceBindingTest, ADeviceThatHangsEndsTheStepWithAnError) {
   ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
   ASSERT_TRUE(session.NextStep().has_value());
   device_.Stall(StreamId::kToHost);
-  const absl::Status status =
-      binding->Backward(network_.Forward(torch::randn({4, 3})).square().mean(), true);
-  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(binding->Backward(network_.Forward(torch::randn({4, 3})).square().mean(), true).ok());
+  EXPECT_EQ(binding->Settle().code(), absl::StatusCode::kDeadlineExceeded);
   EXPECT_THAT(session.PushedNames(), IsEmpty());
 }
 
-TEST_F(DeviceBindingTest, WhatTheSessionRefusesIsWhatBackwardSays) {
+TEST_F(DeviceBindingTest, WhatTheSessionRefusesIsWhatSettleSays) {
   FakeSession session(Plans(1), 0.1);
   const auto binding = *Bind(network_);
   ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
   ASSERT_TRUE(session.NextStep().has_value());
   session.push_status = absl::AbortedError("fenced");
-  const absl::Status status =
-      binding->Backward(network_.Forward(torch::randn({4, 3})).square().mean(), true);
-  EXPECT_EQ(status, session.push_status);
+  EXPECT_TRUE(binding->Backward(network_.Forward(torch::randn({4, 3})).square().mean(), true).ok());
+  EXPECT_EQ(binding->Settle(), session.push_status);
 }
 
 // What would be pushed.

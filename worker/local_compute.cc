@@ -15,9 +15,26 @@
 #include "worker/microbatch_seed.h"
 
 namespace parley {
+namespace {
+
+// What a device copies samples from while the host goes on. Where it has none of that the heap's
+// does, with one more copy.
+AllocateBatch BatchMemory(ComputeDevice* device) {
+  if (device == nullptr) return nullptr;
+  return [device](size_t bytes) -> std::shared_ptr<std::byte> {
+    auto memory = device->AllocatePinned("samples", bytes);
+    if (!memory.ok()) return nullptr;
+    const auto kept = std::make_shared<DeviceBuffer>(*std::move(memory));
+    return {kept, kept->data()};
+  };
+}
+
+}  // namespace
 
 LocalCompute::LocalCompute(const Parts& parts)
-    : parts_(parts), loss_scale_(parts.job), batches_(parts.job, parts.data) {}
+    : parts_(parts),
+      loss_scale_(parts.job),
+      batches_(parts.job, parts.data, BatchMemory(parts.device)) {}
 
 absl::Status LocalCompute::Attach() {
   DeviceBinding::Options options;
@@ -46,6 +63,7 @@ absl::StatusOr<TrainingBinding::Samples> LocalCompute::ToNetwork(const DataSourc
   absl::Status status = CatchTorch("the samples", [&] {
     here = {BatchTensor(source.x(), samples, batch.x.span()),
             BatchTensor(source.y(), samples, batch.y.span())};
+    here.pinned = batch.x.is_special() && batch.y.is_special();
   });
   if (!status.ok()) return status;
   return binding_->ToNetwork(here);
@@ -61,8 +79,11 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
     if (!status.ok()) return status;
   }
   double loss_sum = 0;
-  absl::Status status = binding_->Settle();
-  if (!status.ok()) return status;
+  absl::Status status;
+  {
+    const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
+    if (status = binding_->Settle(); !status.ok()) return status;
+  }
   status = CatchTorch(absl::StrCat("the loss of step ", plan.step), [&] {
     for (const auto& [loss, samples] : losses_) {
       loss_sum += loss.item().toDouble() * static_cast<double>(samples);
@@ -109,6 +130,8 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
     if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+    // Long ago, by now.
+    if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;
   }
   batches_.Recycle(*std::move(batch));
   return absl::OkStatus();

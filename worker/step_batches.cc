@@ -27,11 +27,11 @@ std::vector<std::vector<uint64_t>> Microbatches(const std::vector<uint64_t>& sam
   return microbatches;
 }
 
-StepBatches::StepBatches(const JobConfig& job, const Datasets& data)
+StepBatches::StepBatches(const JobConfig& job, const Datasets& data, AllocateBatch allocate)
     : batch_(std::max<size_t>(1, job.data().batch())),
       ahead_(PrefetchedBatches(job)),
       accumulate_(std::max<size_t>(1, job.accumulate())),
-      prefetcher_(data.train, ahead_) {}
+      prefetcher_(data.train, ahead_, std::move(allocate)) {}
 
 size_t StepBatches::steps_ahead() const { return 1 + ahead_ / accumulate_; }
 

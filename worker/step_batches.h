@@ -21,7 +21,8 @@ std::vector<std::vector<uint64_t>> Microbatches(const std::vector<uint64_t>& sam
 // The microbatches of a worker's steps, read ahead on a thread. The training thread uses it.
 class StepBatches {
  public:
-  StepBatches(const JobConfig& job, const Datasets& data);
+  // allocate: as Prefetcher's.
+  StepBatches(const JobConfig& job, const Datasets& data, AllocateBatch allocate = nullptr);
 
   // How many steps ahead it is of use to know.
   size_t steps_ahead() const;

@@ -35,9 +35,13 @@ class TrainingBinding {
   struct Samples {
     at::Tensor x;
     at::Tensor y;
+    bool pinned = false;  // both lie in memory of ComputeDevice::AllocatePinned
   };
-  // The same where the network computes; valid as long as the host's.
+  // The same where the network computes; valid as long as the host's. Those that are pinned must
+  // stay as they are until AwaitSamples.
   virtual absl::StatusOr<Samples> ToNetwork(const Samples& batch) = 0;
+  // Waits until what ToNetwork was given is not read any more.
+  virtual absl::Status AwaitSamples() { return absl::OkStatus(); }
 };
 
 }  // namespace parley

@@ -1,8 +1,10 @@
 // What a GPU makes of a worker's step, each part against what limits it (docs/gpu.md):
 //
 //   copies   pinned buckets both ways, as a worker copies them, against one large copy
-//   compute  a worker's forward and backward, gradients brought to the host, nothing sent, against
-//            a plain LibTorch loop's forward and backward with batches that lie in pinned memory
+//   compute  a worker's step with nobody to send to, without its copies to the host, against a
+//   plain
+//            LibTorch loop's forward and backward with batches that lie in pinned memory; with the
+//            copies it is told
 //   step     with a shard on this machine, against the longest of: the plain loop's forward and
 //            backward, the copies both ways, the shard's work on a step; each measured alone
 //
@@ -32,6 +34,7 @@
 #include "client/parley/member_metrics.h"
 #include "client/parley/metrics_text.h"
 #include "client/parley/scrape.h"
+#include "tests/parity/device_without_copies.h"
 #include "tests/parity/loopback_cluster.h"
 #include "tests/parity/still_session.h"
 #include "worker/autocast.h"
@@ -384,8 +387,10 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
     loop.Run(5);
     plain = loop.Run(steps);
   }
+  DeviceWithoutCopies without_copies(**device);
   ComputeAlone(job, data, **device, 5);
-  const double alone = ComputeAlone(job, data, **device, steps);
+  const double alone = ComputeAlone(job, data, without_copies, steps);
+  const double with_copies = ComputeAlone(job, data, **device, steps);
   const WithShard with = TrainWithAShard(coordinator, shard, text, data, **device);
 
   const auto ms = [](const char* what, double seconds) {
@@ -396,7 +401,8 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   ms("in buckets to the host, to the device", worker.to_host);
   ms("", worker.to_device);
   ms("plain LibTorch loop: forward and backward", plain);
-  ms("a worker's, gradients brought to the host", alone);
+  ms("a worker's step with nobody to send to", alone);
+  ms("the same, gradients brought to the host", with_copies);
   ms("the shard's work on a step", with.update);
   ms("a step with the shard", with.step);
   const double limit = std::max({plain, large.to_host + large.to_device, with.update});

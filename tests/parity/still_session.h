@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "client/session.h"
+#include "client/tensor_arena.h"
 
 namespace parley {
 
@@ -22,28 +23,22 @@ class StillSession final : public Session {
   uint32_t ordinal() const override { return 0; }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t /*training_samples*/,
                         uint64_t /*test_samples*/) override {
-    for (const TensorSpec& spec : tensors) {
-      size_t bytes = 8;  // of the largest type
-      for (const int64_t extent : spec.shape()) bytes *= static_cast<size_t>(extent);
-      parameters_->emplace_back(bytes);
-      gradients_.emplace_back(bytes);
-    }
+    parameters_ = std::make_shared<TensorArena>(tensors);
+    gradients_.emplace(tensors);
     return absl::OkStatus();
   }
   bool must_initialize() const override { return true; }
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override {
     for (size_t i = 0; i < values.size(); ++i) {
-      std::memcpy((*parameters_)[i].data(), values[i].data(), values[i].size());
+      std::memcpy(parameters_->tensor(i).data(), values[i].data(), values[i].size());
     }
     return absl::OkStatus();
   }
   absl::Span<const std::byte> parameter(size_t tensor) const override {
-    return (*parameters_)[tensor];
+    return parameters_->tensor(tensor);
   }
   std::shared_ptr<const void> parameter_memory() const override { return parameters_; }
-  absl::Span<std::byte> gradient(size_t tensor) override {
-    return absl::MakeSpan(gradients_[tensor]);
-  }
+  absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
   uint64_t version() const override { return step_; }
   uint64_t data_epochs() const override { return 0; }
   absl::Status Pull() override { return absl::OkStatus(); }
@@ -79,8 +74,6 @@ class StillSession final : public Session {
   Epochs epochs() const override { return {.job = 1, .view = 1}; }
 
  private:
-  using Memory = std::vector<std::byte>;
-
   StepPlan PlanOf(uint64_t step) const {
     StepPlan plan;
     plan.step = step;
@@ -91,8 +84,8 @@ class StillSession final : public Session {
 
   const uint64_t samples_;
   const uint64_t batch_;
-  const std::shared_ptr<std::vector<Memory>> parameters_ = std::make_shared<std::vector<Memory>>();
-  std::vector<Memory> gradients_;
+  std::shared_ptr<TensorArena> parameters_;
+  std::optional<TensorArena> gradients_;
   uint64_t step_ = 0;
 };
 

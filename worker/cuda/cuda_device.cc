@@ -111,6 +111,20 @@ absl::StatusOr<DeviceBuffer> CudaDevice::AllocatePinned(absl::string_view what, 
   return Got(error, memory, absl::StrCat("pinned memory for ", what), bytes, &cudaFreeHost);
 }
 
+absl::StatusOr<DeviceBuffer> CudaDevice::Pin(absl::string_view what, absl::Span<std::byte> memory) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  const cudaError_t error =
+      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // it is not to be found again behind the next launch
+    return absl::UnavailableError(
+        absl::StrCat(name_, ": pinning the memory of ", what, ": ", cudaGetErrorString(error)));
+  }
+  return DeviceBuffer(memory.data(), memory.size(), [this](std::byte* pinned) {
+    if (!silent_ && Use().ok()) cudaHostUnregister(pinned);
+  });
+}
+
 absl::Status CudaDevice::CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
                                     size_t bytes) {
   if (absl::Status status = Use(); !status.ok()) return status;

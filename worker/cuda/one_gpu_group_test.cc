@@ -1,5 +1,5 @@
-// Two ranks on one GPU, each a process of its own. NCCL refuses two ranks on one GPU of one host, so
-// each is told to be on a host of its own (NCCL_HOSTID): what they send each other goes through
+// Two ranks on one GPU, each a process of its own. NCCL refuses two ranks on one GPU of one host,
+// so each is told to be on a host of its own (NCCL_HOSTID): what they send each other goes through
 // sockets. It is the only group of more than one rank that a machine with one GPU can have.
 #include <gtest/gtest.h>
 #include <spawn.h>
@@ -40,9 +40,9 @@ pid_t StartRank(const std::string& what, uint32_t rank, const std::string& id) {
   }
   environment.push_back(nullptr);
   pid_t child = 0;
-  EXPECT_EQ(posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments.data(),
-                        environment.data()),
-            0);
+  EXPECT_EQ(
+      posix_spawn(&child, program.c_str(), nullptr, nullptr, arguments.data(), environment.data()),
+      0);
   return child;
 }
 

@@ -4,8 +4,9 @@
 
 namespace parley {
 
-Prefetcher::Prefetcher(std::shared_ptr<const DataSource> source, size_t ahead)
-    : source_(std::move(source)), ahead_(ahead) {
+Prefetcher::Prefetcher(std::shared_ptr<const DataSource> source, size_t ahead,
+                       AllocateBatch allocate)
+    : source_(std::move(source)), ahead_(ahead), allocate_(std::move(allocate)) {
   if (ahead_ > 0) thread_ = std::thread([this] { Run(); });
 }
 
@@ -95,7 +96,7 @@ void Prefetcher::Run() {
 }
 
 std::unique_ptr<Batch> Prefetcher::Reuse() {
-  if (free_.empty()) return std::make_unique<Batch>();
+  if (free_.empty()) return std::make_unique<Batch>(allocate_);
   std::unique_ptr<Batch> batch = std::move(free_.back());
   free_.pop_back();
   return batch;

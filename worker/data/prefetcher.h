@@ -22,7 +22,9 @@ namespace parley {
 class Prefetcher {
  public:
   // ahead = 0: no thread, everything is prepared when asked for.
-  Prefetcher(std::shared_ptr<const DataSource> source, size_t ahead);
+  // allocate: of the batches' memory, instead of the heap.
+  Prefetcher(std::shared_ptr<const DataSource> source, size_t ahead,
+             AllocateBatch allocate = nullptr);
   ~Prefetcher();
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
@@ -59,6 +61,7 @@ class Prefetcher {
 
   const std::shared_ptr<const DataSource> source_;
   const size_t ahead_;
+  const AllocateBatch allocate_;
 
   mutable absl::Mutex mu_;
   std::deque<Prepared> ready_ ABSL_GUARDED_BY(mu_);

@@ -92,6 +92,17 @@ absl::StatusOr<DeviceBuffer> FakeDevice::AllocatePinned(absl::string_view what, 
   return GiveOut(what, bytes, true);
 }
 
+absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what, absl::Span<std::byte> memory) {
+  if (!options_.pins) return absl::UnavailableError(absl::StrCat(name_, " does not pin ", what));
+  absl::MutexLock lock(&mu_);
+  ++pinned_;
+  order_.Add({memory.data(), memory.size()}, std::string(what), /*pinned=*/true);
+  return DeviceBuffer(memory.data(), memory.size(), [this](std::byte* pinned) {
+    absl::MutexLock unpinning(&mu_);
+    order_.Remove(pinned);
+  });
+}
+
 absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
                             const std::vector<Range>& reads, const std::vector<Range>& writes,
                             std::function<void()> run) {
@@ -235,6 +246,11 @@ size_t FakeDevice::awaits() const {
 size_t FakeDevice::allocations() const {
   absl::MutexLock lock(&mu_);
   return allocations_;
+}
+
+size_t FakeDevice::pinned() const {
+  absl::MutexLock lock(&mu_);
+  return pinned_;
 }
 
 void FakeDevice::Stall(StreamId stream) {

@@ -29,6 +29,7 @@ class FakeDevice : public ComputeDevice {
     // of the compute stream. So that stream does at once what it is given, and waits where it is
     // told to; and memory that the device has not given out is nobody's concern.
     bool for_tensors_of_the_cpu = false;
+    bool pins = true;  // memory of others
   };
   FakeDevice() : FakeDevice(Options()) {}
   explicit FakeDevice(const Options& options) : options_(options) {
@@ -41,6 +42,7 @@ class FakeDevice : public ComputeDevice {
   absl::StatusOr<Memory> memory() override;
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;
+  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<std::byte> memory) override;
   absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
                           size_t bytes) override;
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
@@ -69,6 +71,8 @@ class FakeDevice : public ComputeDevice {
   // How often the host has waited, and memory was allocated.
   size_t awaits() const;
   size_t allocations() const;
+  // How often memory was pinned where it is.
+  size_t pinned() const;
   // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once.
   void Stall(StreamId stream);
 
@@ -106,6 +110,7 @@ class FakeDevice : public ComputeDevice {
   std::vector<std::byte*> abandoned_ ABSL_GUARDED_BY(mu_);
   size_t awaits_ ABSL_GUARDED_BY(mu_) = 0;
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace parley

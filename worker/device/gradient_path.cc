@@ -1,5 +1,6 @@
 #include "worker/device/gradient_path.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -44,12 +45,19 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> GradientPath::TakeEvent() {
 }
 
 absl::Status GradientPath::Send(size_t bucket, absl::Span<const Piece> pieces, float scale,
-                                BucketType type, size_t bytes, absl::Time deadline) {
-  if (bytes > staging_->block_bytes()) {
+                                BucketType type, size_t bytes, absl::Time deadline,
+                                std::vector<Direct> direct) {
+  size_t end = bytes;
+  for (const Direct& part : direct) end = std::max(end, part.offset + part.bytes);
+  if (end > staging_->block_bytes()) {
     return absl::InvalidArgumentError("a bucket of gradients is larger than its memory");
   }
-  const auto block = staging_->Take(deadline);
-  if (!block.ok()) return block.status();
+  std::optional<size_t> block;
+  if (bytes > 0) {
+    const auto taken = staging_->Take(deadline);
+    if (!taken.ok()) return taken.status();
+    block = *taken;
+  }
   auto event = TakeEvent();
   if (!event.ok()) return event.status();
 
@@ -60,15 +68,19 @@ absl::Status GradientPath::Send(size_t bucket, absl::Span<const Piece> pieces, f
   absl::Status status = device_.Pack(StreamId::kCompute, pieces, scale, type, from);
   if (status.ok()) status = device_.Record(**event, StreamId::kCompute);
   if (status.ok()) status = device_.Wait(StreamId::kToHost, **event);
-  if (status.ok()) {
+  if (status.ok() && block.has_value()) {
     status = device_.CopyToHost(StreamId::kToHost, staging_->block(*block), from, bytes);
+  }
+  for (const Direct& part : direct) {
+    if (!status.ok()) break;
+    status = device_.CopyToHost(StreamId::kToHost, part.host, from + part.offset, part.bytes);
   }
   if (status.ok()) status = ring_->Release(*packed, StreamId::kToHost);
   // The stream that waits for it has been told: the event can say another thing now.
   if (status.ok()) status = device_.Record(**event, StreamId::kToHost);
   if (!status.ok()) return status;
   absl::MutexLock lock(&mu_);
-  sent_.push_back({bucket, *block, bytes, *std::move(event)});
+  sent_.push_back({bucket, block, bytes, std::move(direct), *std::move(event)});
   return absl::OkStatus();
 }
 
@@ -85,10 +97,12 @@ absl::StatusOr<bool> GradientPath::Deliver(absl::Time deadline, Push push) {
     sent_.push_front(std::move(sent));  // its copy may still come
     return status;
   }
-  const std::byte* const values = staging_->block(sent.block);
-  device_.HostReads(values, sent.bytes);
-  const absl::Status pushed = push(sent.bucket, absl::MakeConstSpan(values, sent.bytes));
-  staging_->Release(sent.block);
+  absl::Span<const std::byte> values;
+  if (sent.block.has_value()) values = {staging_->block(*sent.block), sent.bytes};
+  if (!values.empty()) device_.HostReads(values.data(), values.size());
+  for (const Direct& part : sent.direct) device_.HostReads(part.host, part.bytes);
+  const absl::Status pushed = push(sent.bucket, values);
+  if (sent.block.has_value()) staging_->Release(*sent.block);
   absl::MutexLock lock(&mu_);
   events_.push_back(std::move(sent.copied));
   if (!pushed.ok()) return pushed;

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -27,10 +28,11 @@ namespace parley {
 //                                                 \ event
 //   host:                                           push
 //
-// Send is called by backward, as soon as the last gradient of a bucket is there, and waits for
-// nothing: where there is no room, because as many buckets are on their way as there are pinned
-// blocks, it says Unavailable. Deliver is called by whoever pushes: another thread, or the training
-// thread after backward.
+// Large gradients are copied to where the session has them, if that memory is pinned, and small
+// ones into pinned blocks of this path's own. Send is called by backward, as soon as the last
+// gradient of a bucket is there, and waits for nothing: where there is no room, because as many
+// buckets are on their way as there are pinned blocks, it says Unavailable. Deliver is called by
+// whoever pushes: another thread, or the training thread after backward.
 class GradientPath {
  public:
   struct Options {
@@ -44,22 +46,30 @@ class GradientPath {
   // Waits for the copies that are under way.
   ~GradientPath();
 
+  // A part of a packed bucket that goes to memory of the caller's own, which is pinned.
+  struct Direct {
+    size_t offset = 0;  // in the bucket, in bytes
+    size_t bytes = 0;
+    std::byte* host = nullptr;
+  };
+
   // Gives the streams what brings the bucket's gradients, times `scale`, to the host; `bytes` is
-  // the whole of it. What the compute stream is given from then on may write to the pieces'
-  // tensors.
+  // the whole of it, without what is `direct`, which lies behind that. What the compute stream is
+  // given from then on may write to the pieces' tensors.
   absl::Status Send(size_t bucket, absl::Span<const Piece> pieces, float scale, BucketType type,
-                    size_t bytes, absl::Time deadline);
+                    size_t bytes, absl::Time deadline, std::vector<Direct> direct = {});
 
   // Waits for the oldest bucket that was sent and gives it to `push`, whose memory it is until that
-  // returns. False where none is on its way.
+  // returns; what is direct is where it was sent to then. False where none is on its way.
   using Push = absl::FunctionRef<absl::Status(size_t bucket, absl::Span<const std::byte> values)>;
   absl::StatusOr<bool> Deliver(absl::Time deadline, Push push);
 
  private:
   struct Sent {
     size_t bucket = 0;
-    size_t block = 0;  // of staging_
+    std::optional<size_t> block;  // of staging_
     size_t bytes = 0;
+    std::vector<Direct> direct;
     std::unique_ptr<DeviceEvent> copied;
   };
 

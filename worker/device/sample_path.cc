@@ -101,10 +101,8 @@ absl::StatusOr<std::unique_ptr<SamplePath>> SamplePath::Make(ComputeDevice& devi
   return path;
 }
 
-absl::StatusOr<std::shared_ptr<SamplePath::Batch>> SamplePath::Bring(Parts parts,
-                                                                     absl::Time deadline) {
-  const size_t bytes = RoomFor(parts);
-  if (bytes > batch_bytes_) {
+absl::StatusOr<std::shared_ptr<SamplePath::Batch>> SamplePath::Take(Parts parts) {
+  if (RoomFor(parts) > batch_bytes_) {
     return absl::InvalidArgumentError("a batch is larger than its memory");
   }
   const auto to = blocks_->Take();
@@ -113,24 +111,59 @@ absl::StatusOr<std::shared_ptr<SamplePath::Batch>> SamplePath::Bring(Parts parts
   std::shared_ptr<Batch> batch(new Batch);
   batch->blocks_ = blocks_;
   batch->block_ = *to;
-  std::byte* const begin = blocks_->memory(*to);
+  std::byte* next = blocks_->memory(*to);
+  for (const auto& part : parts) {
+    batch->parts_.push_back(next);
+    next += Aligned(part.size());
+  }
+  return batch;
+}
 
+absl::Status SamplePath::Land() {
+  absl::Status status = device_.Record(*landed_, StreamId::kToDevice);
+  return status.ok() ? device_.Wait(StreamId::kCompute, *landed_) : status;
+}
+
+absl::StatusOr<std::shared_ptr<SamplePath::Batch>> SamplePath::Bring(Parts parts,
+                                                                     absl::Time deadline) {
+  auto batch = Take(parts);
+  if (!batch.ok()) return batch;
   const auto from = staging_->Take(deadline);
   if (!from.ok()) return from.status();
   std::byte* const pinned = staging_->block(*from);
+  const size_t bytes = RoomFor(parts);
   device_.HostWrites(pinned, bytes);
-  size_t offset = 0;
+  std::byte* next = pinned;
   for (const auto& part : parts) {
-    std::memcpy(pinned + offset, part.data(), part.size());
-    batch->parts_.push_back(begin + offset);
-    offset += Aligned(part.size());
+    std::memcpy(next, part.data(), part.size());
+    next += Aligned(part.size());
   }
-  absl::Status status = device_.CopyToDevice(StreamId::kToDevice, begin, pinned, bytes);
+  absl::Status status =
+      device_.CopyToDevice(StreamId::kToDevice, (*batch)->parts_.front(), pinned, bytes);
   if (status.ok()) status = staging_->ReleaseAfter(*from, StreamId::kToDevice);
-  if (status.ok()) status = device_.Record(*landed_, StreamId::kToDevice);
-  if (status.ok()) status = device_.Wait(StreamId::kCompute, *landed_);
+  if (status.ok()) status = Land();
   if (!status.ok()) return status;
   return batch;
+}
+
+absl::StatusOr<std::shared_ptr<SamplePath::Batch>> SamplePath::BringPinned(Parts parts) {
+  auto batch = Take(parts);
+  if (!batch.ok()) return batch;
+  absl::Status status;
+  for (size_t i = 0; i < parts.size() && status.ok(); ++i) {
+    // Somebody has written it, and may not do so now.
+    device_.HostWrites(parts[i].data(), parts[i].size());
+    status = device_.CopyToDevice(StreamId::kToDevice, (*batch)->parts_[i], parts[i].data(),
+                                  parts[i].size());
+  }
+  if (status.ok()) status = Land();
+  if (!status.ok()) return status;
+  is_landing_ = true;
+  return batch;
+}
+
+absl::Status SamplePath::AwaitPinned(absl::Time deadline) {
+  return std::exchange(is_landing_, false) ? device_.Await(*landed_, deadline) : absl::OkStatus();
 }
 
 }  // namespace parley

@@ -61,15 +61,24 @@ class SamplePath {
   // Copies the parts; their memory is the caller's again when it returns. Unavailable where all
   // blocks are held. Batches may outlive the path, but not the device.
   absl::StatusOr<std::shared_ptr<Batch>> Bring(Parts parts, absl::Time deadline);
+  // The same where the parts lie in pinned memory: copied from there, which must stay as it is
+  // until AwaitPinned.
+  absl::StatusOr<std::shared_ptr<Batch>> BringPinned(Parts parts);
+  absl::Status AwaitPinned(absl::Time deadline);
 
  private:
   explicit SamplePath(ComputeDevice& device) : device_(device) {}
+  // A block for these parts.
+  absl::StatusOr<std::shared_ptr<Batch>> Take(Parts parts);
+  // What the compute stream is given from now on comes after the copies.
+  absl::Status Land();
 
   ComputeDevice& device_;
   size_t batch_bytes_ = 0;
   std::shared_ptr<Batch::Blocks> blocks_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeviceEvent> landed_;
+  bool is_landing_ = false;  // from memory of the caller's
 };
 
 }  // namespace parley

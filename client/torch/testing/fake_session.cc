@@ -37,10 +37,10 @@ std::vector<std::string> FakeSession::PushedNames() const {
 absl::Status FakeSession::Register(std::vector<TensorSpec> tensors, uint64_t /*training_samples*/,
                                    uint64_t /*test_samples*/) {
   tensors_ = std::move(tensors);
+  gradients_.emplace(tensors_);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     served_.emplace_back(ByteCount(tensors_[i]));
     parameters_->emplace_back(ByteCount(tensors_[i]));
-    gradients_.emplace_back(ByteCount(tensors_[i]));
     if (i >= initial.size()) continue;
     WithElements(tensors_[i], served_[i].span(), served_[i].span(),
                  [&](auto* values, auto*, uint64_t count) {
@@ -62,7 +62,7 @@ absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
   return (*parameters_)[tensor].span();
 }
 
-absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_[tensor].span(); }
+absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_->tensor(tensor); }
 
 uint64_t FakeSession::data_epochs() const {
   uint64_t epochs = 0;
@@ -163,10 +163,10 @@ absl::StatusOr<Verdict> FakeSession::Complete(double loss_sum) {
     calls_.push_back("complete");
     for (const size_t i : pushed_) {
       if (tensors_[i].buffer()) {
-        std::memcpy(served_[i].span().data(), gradients_[i].span().data(), served_[i].bytes_);
+        std::memcpy(served_[i].span().data(), gradients_->tensor(i).data(), served_[i].bytes_);
         continue;
       }
-      WithElements(tensors_[i], served_[i].span(), gradients_[i].span(),
+      WithElements(tensors_[i], served_[i].span(), gradients_->tensor(i),
                    [&](auto* values, const auto* gradient, uint64_t count) {
                      using Element = std::decay_t<decltype(*values)>;
                      for (uint64_t e = 0; e < count; ++e) {

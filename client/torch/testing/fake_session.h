@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/session.h"
+#include "client/tensor_arena.h"
 
 namespace parley {
 
@@ -47,7 +48,8 @@ class FakeSession final : public Session {
   std::function<void(uint64_t step)> on_complete;
   // The version to which the job goes back while this worker finishes for the first time.
   std::optional<uint64_t> goes_back_to;
-  bool sent_away = false;  // as drained
+  bool sent_away = false;        // as drained
+  uint64_t renew_gradients = 0;  // as gradient_memory
 
   uint32_t ordinal() const override { return 0; }
   bool drained() const override { return sent_away; }
@@ -62,6 +64,7 @@ class FakeSession final : public Session {
   absl::Span<const std::byte> parameter(size_t tensor) const override;
   std::shared_ptr<const void> parameter_memory() const override { return parameters_; }
   absl::Span<std::byte> gradient(size_t tensor) override;
+  uint64_t gradient_memory() const override { return renew_gradients; }
   uint64_t version() const override { return losses_.size(); }
   uint64_t data_epochs() const override;
   absl::Status Pull() override;
@@ -99,7 +102,7 @@ class FakeSession final : public Session {
   mutable std::vector<Memory> served_;  // what Pull brings
   // What the worker sees.
   const std::shared_ptr<std::vector<Memory>> parameters_ = std::make_shared<std::vector<Memory>>();
-  std::vector<Memory> gradients_;
+  std::optional<TensorArena> gradients_;
   std::vector<Evaluation> evaluations_;
   std::vector<PhaseSeconds> seconds_;
   std::vector<double> losses_;

@@ -146,6 +146,45 @@ TEST_F(Steps, ForwardHasTheNewestParameters) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+TEST_F(Steps, WhatIsDirectIsInTheHostsOwnMemoryWhenItIsDelivered) {
+  // The first half of each gradient.
+  constexpr size_t kHalf = kCount / 2 * sizeof(float);
+  std::vector<float> homes(kBuckets * kCount);
+  const DeviceBuffer pinned = *device_.Pin(
+      "homes", {reinterpret_cast<std::byte*>(homes.data()), homes.size() * sizeof(float)});
+  for (int step = 1; step <= 3; ++step) {
+    for (size_t i = 0; i < kBuckets; ++i) {
+      float* const values = Floats(gradients_[i]);
+      const float gradient = static_cast<float>(step) + static_cast<float>(i);
+      ASSERT_TRUE(device_
+                      .Compute(StreamId::kCompute, "backward", {}, {All(gradients_[i])},
+                               [=] { std::fill(values, values + kCount, gradient); })
+                      .ok());
+      const Piece pieces[] = {{values, kCount / 2, kCount / 2},
+                              {values + kCount / 2, 0, kCount / 2}};
+      auto* const home = reinterpret_cast<std::byte*>(homes.data() + i * kCount);
+      const absl::Status status = gradients_out_->Send(i, pieces, 2.0F, BucketType::kFloat32, kHalf,
+                                                       Soon(), {{kHalf, kHalf, home}});
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    size_t came = 0;
+    const auto look = [&](size_t bucket, absl::Span<const std::byte> values) {
+      ++came;
+      EXPECT_EQ(values.size(), kHalf);
+      const float expected = 2.0F * (static_cast<float>(step) + static_cast<float>(bucket));
+      float staged = 0;
+      std::memcpy(&staged, values.data() + kHalf - sizeof staged, sizeof staged);
+      EXPECT_EQ(staged, expected);
+      EXPECT_EQ(homes[bucket * kCount + kCount / 2 - 1], expected);
+      return absl::OkStatus();
+    };
+    while (*gradients_out_->Deliver(Soon(), look)) {
+    }
+    EXPECT_EQ(came, kBuckets);
+  }
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST_F(Steps, PullsOfSeveralVersionsWithoutAWaitBetweenThemAreInOrder) {
   for (int step = 1; step <= 3; ++step) {
     PullAll();
@@ -230,6 +269,23 @@ TEST_F(Samples, ABatchIsCopiedWhileTheOneBeforeIsComputedWith) {
     Compute(**batch);
   }
   EXPECT_EQ(Sum(), 56);  // 2 * (1 + ... + 7)
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
+TEST_F(Samples, PinnedOnesAreCopiedFromWhereTheyAre) {
+  DeviceBuffer x = *device_.AllocatePinned("read ahead", kBytes);
+  DeviceBuffer y = *device_.AllocatePinned("read ahead", 3 * sizeof(float));
+  const absl::Span<const std::byte> parts[] = {{x.data(), x.size()}, {y.data(), y.size()}};
+  path_ = *SamplePath::Make(device_, {SamplePath::RoomFor(parts), 2});
+  for (int i = 1; i <= 5; ++i) {
+    ASSERT_TRUE(path_->AwaitPinned(absl::Now() + absl::Seconds(10)).ok());
+    std::fill_n(reinterpret_cast<float*>(x.data()), kCount, static_cast<float>(i));
+    std::fill_n(reinterpret_cast<float*>(y.data()), 3, static_cast<float>(-i));
+    const auto batch = path_->BringPinned(parts);
+    ASSERT_TRUE(batch.ok()) << batch.status();
+    Compute(**batch);
+  }
+  EXPECT_EQ(Sum(), 30);
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 

@@ -1,0 +1,72 @@
+#ifndef PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
+#define PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
+
+#include <memory>
+#include <string>
+
+#include "worker/device/device.h"
+
+namespace parley {
+
+// A device whose copies to the host are left out, for benchmarks: what a step takes apart from
+// them. All else is the other device's.
+class DeviceWithoutCopies final : public ComputeDevice {
+ public:
+  explicit DeviceWithoutCopies(ComputeDevice& device) : device_(device) {}
+
+  const std::string& name() const override { return device_.name(); }
+  std::string torch_device() const override { return device_.torch_device(); }
+  absl::StatusOr<Memory> memory() override { return device_.memory(); }
+  absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override {
+    return device_.Allocate(what, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
+    return device_.AllocatePinned(what, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<std::byte> memory) override {
+    return device_.Pin(what, memory);
+  }
+  absl::Status CopyToHost(StreamId /*stream*/, std::byte* /*host*/, const std::byte* /*device*/,
+                          size_t /*bytes*/) override {
+    return absl::OkStatus();
+  }
+  absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                            size_t bytes) override {
+    return device_.CopyToDevice(stream, device, host, bytes);
+  }
+  absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override {
+    return device_.Clear(stream, memory, bytes);
+  }
+  absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
+                    std::byte* bucket) override {
+    return device_.Pack(stream, pieces, scale, type, bucket);
+  }
+  absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
+                      const std::byte* bucket) override {
+    return device_.Unpack(stream, pieces, type, bucket);
+  }
+  absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
+                       uint32_t* bad) override {
+    return device_.Unscale(stream, values, count, factor, bad);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override { return device_.MakeEvent(); }
+  absl::Status Record(DeviceEvent& event, StreamId stream) override {
+    return device_.Record(event, stream);
+  }
+  absl::Status Wait(StreamId stream, const DeviceEvent& event) override {
+    return device_.Wait(stream, event);
+  }
+  absl::Status Await(const DeviceEvent& event, absl::Time deadline) override {
+    return device_.Await(event, deadline);
+  }
+  absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override {
+    return device_.HasPassed(event);
+  }
+
+ private:
+  ComputeDevice& device_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
