@@ -102,6 +102,19 @@ absl::StatusOr<bool> ParameterArena::Show(size_t tensor, size_t begin, const Ten
   return true;
 }
 
+std::vector<ParameterArena::ShownPart> ParameterArena::ShownParts(size_t tensor) const {
+  std::vector<ShownPart> parts;
+  const absl::Span<std::byte> whole = tensors_[tensor];
+  for (auto it = shown_.lower_bound(whole.data());
+       it != shown_.end() && it->first < whole.data() + whole.size(); ++it) {
+    const Shown& shown = it->second;
+    parts.push_back({static_cast<size_t>(it->first - whole.data()),
+                     {shown.segment->data() + shown.offset, shown.bytes},
+                     shown.segment});
+  }
+  return parts;
+}
+
 bool ParameterArena::Stands() const {
   return std::all_of(shown_.begin(), shown_.end(),
                      [](const auto& shown) { return shown.second.loan.Stands(); });

@@ -106,6 +106,20 @@ class Session {
   // Row-major values of tensor i at the version last pulled, to train on or to evaluate.
   virtual absl::Span<const std::byte> parameter(size_t tensor) const = 0;
 
+  // A part of parameter(tensor) that is in a shard's memory, which this process only reads: the
+  // same bytes at another address, which stays theirs while `owner` is kept, as those of
+  // parameter(...) need not. For a device that copies from there; whoever pins it keeps the owner.
+  struct ShownPart {
+    size_t begin = 0;  // in the tensor, in bytes
+    absl::Span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
+  };
+  // In order. What is not in it is in memory of the session's own, if anything.
+  virtual std::vector<ShownPart> ShownParts(size_t tensor) const {
+    (void)tensor;
+    return {};
+  }
+
   // Keeps the memory of parameter(...), from Register on, for one who reads the last values after
   // the session's end.
   virtual std::shared_ptr<const void> parameter_memory() const = 0;

@@ -64,6 +64,7 @@ class WorkerSession final : public Session {
   absl::Span<const std::byte> parameter(size_t tensor) const override {
     return parameters_->tensor(tensor);
   }
+  std::vector<ShownPart> ShownParts(size_t tensor) const override;
   std::shared_ptr<const void> parameter_memory() const override { return parameters_->owner(); }
   absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
   uint64_t gradient_memory() const override { return gradient_memory_; }

@@ -62,6 +62,14 @@ absl::Status WorkerSession::TakeTensors(std::vector<TensorSpec> tensors,
   return HasLostTrack(placed) ? BeginAnew() : placed;
 }
 
+std::vector<Session::ShownPart> WorkerSession::ShownParts(size_t tensor) const {
+  std::vector<ShownPart> parts;
+  for (ParameterArena::ShownPart& part : parameters_->ShownParts(tensor)) {
+    parts.push_back({part.begin, part.bytes, std::move(part.segment)});
+  }
+  return parts;
+}
+
 bool WorkerSession::must_initialize() const {
   return layout_.has_value() && view().start_from().empty() && !entered_ && !has_pulled_;
 }

@@ -1,6 +1,5 @@
 #include "worker/device_binding.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -68,6 +67,12 @@ absl::Status DeviceBinding::Start() {
     elements.push_back(spec.buffer() ? 0 : static_cast<uint64_t>(shadows_[i].tensor.numel()));
   }
   plan_ = PlanBuckets(elements, options_.bucket_elements);
+  for (uint64_t& count : elements) {
+    if (count >= options_.direct_elements) count = 0;
+  }
+  values_plan_ = PlanBuckets(elements, options_.bucket_elements);
+  sources_.resize(elements.size());
+  failed_pins_.resize(elements.size());
 
   const size_t bytes = plan_.largest * sizeof(float);
   if (options_.group == nullptr) {
@@ -95,8 +100,11 @@ absl::Status DeviceBinding::Start() {
   auto buffers = BufferPath::Make(device_, buffer_bytes, buffers_.size());
   if (!buffers.ok()) return buffers.status();
   buffers_path_ = *std::move(buffers);
+  auto bad = device_.Allocate("unscaling", sizeof(uint32_t));
+  if (!bad.ok()) return bad.status();
+  bad_ = *std::move(bad);
   on_device_.resize(buffers_.size());
-  brought_.assign(plan_.buckets.size(), true);
+  brought_.assign(values_plan_.buckets.size(), true);
   auto computed = device_.MakeEvent();
   if (!computed.ok()) return computed.status();
   computed_ = *std::move(computed);
@@ -124,6 +132,8 @@ void DeviceBinding::MoveToDevice() {
 DeviceBinding::~DeviceBinding() {
   watch_.reset();
   delivery_.reset();
+  // A device that does not answer within a minute is lost, and nobody reads its copies.
+  if (session_ != nullptr) AwaitDevice(absl::Now() + absl::Minutes(1)).IgnoreError();
   CatchTorch("taking the hooks off the parameters", [&] {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].defined() || !IsTrained(i)) continue;
@@ -195,7 +205,8 @@ void DeviceBinding::PinGradients() {
     if (gradient.data() < end || gradient.data() - end > kGap) return;
     end = gradient.data() + gradient.size();
   }
-  auto pinned = device_.Pin("the session's gradients", {begin, static_cast<size_t>(end - begin)});
+  auto pinned = device_.Pin("the session's gradients", {begin, static_cast<size_t>(end - begin)},
+                            /*read_only=*/false);
   // Else gradients are copied once more, on the host.
   if (pinned.ok()) pinned_gradients_ = *std::move(pinned);
 }
@@ -204,7 +215,13 @@ void DeviceBinding::BeginBackward(bool last) {
   had_backward_ = true;
   sent_.assign(plan_.buckets.size(), {});
   undelivered_.assign(tensors_.size(), 0);
-  for (size_t i = 0; i < tensors_.size(); ++i) undelivered_[i] = plan_.buckets_of[i].size();
+  is_direct_.assign(tensors_.size(), false);
+  on_their_way_.resize(tensors_.size());
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    undelivered_[i] = plan_.buckets_of[i].size();
+    is_direct_[i] = pinned_gradients_.size() > 0 && IsTrained(i) &&
+                    session_->gradient(i).size() / sizeof(float) >= options_.direct_elements;
+  }
   absl::MutexLock lock(&mu_);
   last_ = last;
   is_sent_.assign(plan_.buckets.size(), false);
@@ -212,7 +229,7 @@ void DeviceBinding::BeginBackward(bool last) {
   unsent_.assign(tensors_.size(), 0);
   for (size_t i = 0; i < tensors_.size(); ++i) {
     unsent_[i] = plan_.buckets_of[i].size();
-    if (!IsTrained(i)) continue;
+    if (!IsTrained(i) || is_direct_[i]) continue;
     for (const size_t bucket : plan_.buckets_of[i]) ++missing_[bucket];
   }
 }
@@ -220,6 +237,7 @@ void DeviceBinding::BeginBackward(bool last) {
 void DeviceBinding::GradientArrived(size_t i) {
   const c10::NoGradGuard no_grad;
   std::vector<size_t> whole;
+  at::Tensor direct;
   {
     absl::MutexLock lock(&mu_);
     // LibTorch adds up those of the microbatches.
@@ -231,10 +249,21 @@ void DeviceBinding::GradientArrived(size_t i) {
           binding_->specs()[i].name(), " has a sparse gradient; only dense ones can be sent"));
       return;
     }
-    gradients_[i] = gradient.contiguous();
-    for (const size_t bucket : plan_.buckets_of[i]) {
-      if (missing_[bucket] > 0 && --missing_[bucket] == 0) whole.push_back(bucket);
+    gradient = gradient.contiguous();
+    if (is_direct_[i]) {
+      direct = std::move(gradient);
+    } else {
+      gradients_[i] = std::move(gradient);
+      for (const size_t bucket : plan_.buckets_of[i]) {
+        if (missing_[bucket] > 0 && --missing_[bucket] == 0) whole.push_back(bucket);
+      }
     }
+  }
+  if (direct.defined()) {
+    absl::Status sent = SendDirect(i, std::move(direct));
+    absl::MutexLock lock(&mu_);
+    error_.Update(sent);
+    return;
   }
   // The last part first: it goes to the host first, as the tensors do.
   for (size_t k = whole.size(); k-- > 0;) {
@@ -256,13 +285,14 @@ absl::Status DeviceBinding::Send(size_t bucket) {
     is_sent_[bucket] = true;
     for (size_t k = 0; k < plan_.buckets[bucket].size(); ++k) {
       const BucketPlan::Part& part = plan_.buckets[bucket][k];
+      if (is_direct_[part.tensor]) continue;
       at::Tensor gradient = gradients_[part.tensor];
       if (--unsent_[part.tensor] == 0) gradients_[part.tensor] = at::Tensor();
       if (!gradient.defined()) continue;
       present.push_back(k);
       pieces.push_back({gradient.mutable_data_ptr<float>() + part.begin, part.offset, part.count});
       kept.push_back(std::move(gradient));
-      sent_[bucket].push_back({part, /*direct=*/false});
+      sent_[bucket].push_back(part);
     }
   }
   if (options_.group != nullptr) {
@@ -270,36 +300,37 @@ absl::Status DeviceBinding::Send(size_t bucket) {
     return among_->Send(bucket, pieces, present, weight * factor_);
   }
   if (pieces.empty()) return absl::OkStatus();
-  // Small ones first, in one copy.
-  const bool pinned = pinned_gradients_.size() > 0;
-  std::vector<GradientPath::Direct> direct;
-  uint64_t end = 0;
-  uint64_t staged = 0;
-  for (const bool large : {false, true}) {
-    for (size_t k = 0; k < pieces.size(); ++k) {
-      BucketPlan::Part& part = sent_[bucket][k].part;
-      if ((pinned && part.count >= options_.direct_elements) != large) continue;
-      sent_[bucket][k].direct = large;
-      part.offset = pieces[k].offset = end;
-      end += part.count;
-      if (!large) continue;
-      direct.push_back({part.offset * sizeof(float), part.count * sizeof(float),
-                        session_->gradient(part.tensor).data() + part.begin * sizeof(float)});
-    }
-    if (!large) staged = end;
-  }
   absl::Status status = out_->Send(bucket, pieces, factor_, BucketType::kFloat32,
-                                   staged * sizeof(float), Deadline(), std::move(direct));
+                                   BucketPlan::Size(sent_[bucket]) * sizeof(float), Deadline());
+  if (status.ok()) delivery_->Sent();
+  return status;
+}
+
+absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
+  auto* const values = gradient.mutable_data_ptr<float>();
+  absl::Status status;
+  if (factor_ != 1) {
+    status = device_.Unscale(StreamId::kCompute, values, static_cast<uint64_t>(gradient.numel()),
+                             factor_, reinterpret_cast<uint32_t*>(bad_.data()));
+  }
+  on_their_way_[i] = std::move(gradient);
+  if (status.ok()) {
+    status = out_->SendDirect(plan_.buckets.size() + i, reinterpret_cast<std::byte*>(values),
+                              session_->gradient(i));
+  }
   if (status.ok()) delivery_->Sent();
   return status;
 }
 
 absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> values) {
-  for (const auto& [part, direct] : sent_[bucket]) {
-    if (!direct) {
-      std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float),
-                  values.data() + part.offset * sizeof(float), part.count * sizeof(float));
-    }
+  if (bucket >= plan_.buckets.size()) {
+    const size_t tensor = bucket - plan_.buckets.size();
+    on_their_way_[tensor] = at::Tensor();
+    return binding_->PushFilled(tensor);
+  }
+  for (const BucketPlan::Part& part : sent_[bucket]) {
+    std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float),
+                values.data() + part.offset * sizeof(float), part.count * sizeof(float));
     if (--undelivered_[part.tensor] > 0) continue;
     if (absl::Status status = binding_->PushFilled(part.tensor); !status.ok()) return status;
   }
@@ -332,6 +363,15 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
     }
   }
   if (options_.group != nullptr) return AddUp();
+  for (size_t i = tensors_.size(); i-- > 0;) {
+    at::Tensor gradient;
+    {
+      absl::MutexLock lock(&mu_);
+      if (!is_direct_[i] || !gradients_[i].defined()) continue;
+      gradient = std::exchange(gradients_[i], at::Tensor());
+    }
+    if (status = SendDirect(i, std::move(gradient)); !status.ok()) return status;
+  }
   // Those of which backward has not given all.
   for (size_t bucket = plan_.buckets.size(); bucket-- > 0;) {
     if (status = Send(bucket); !status.ok()) return status;
@@ -339,9 +379,13 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceBinding::Settle() {
+absl::Status DeviceBinding::AwaitDevice(absl::Time deadline) {
   absl::Status status = device_.Record(*computed_, StreamId::kCompute);
-  if (status.ok()) status = device_.Await(*computed_, Deadline());
+  return status.ok() ? device_.Await(*computed_, deadline) : status;
+}
+
+absl::Status DeviceBinding::Settle() {
+  absl::Status status = AwaitDevice(Deadline());
   if (status.ok() && delivery_ != nullptr) status = delivery_->AwaitAll();
   return status;
 }
@@ -525,53 +569,105 @@ absl::Status DeviceBinding::BringBuffers() {
                               });
 }
 
-absl::Status DeviceBinding::BringBucket(size_t bucket) {
-  const std::vector<BucketPlan::Part>& parts = plan_.buckets[bucket];
+absl::Status DeviceBinding::BringStaged(absl::Span<const BucketPlan::Part> parts) {
   std::vector<Piece> pieces;
   for (const BucketPlan::Part& part : parts) {
     pieces.push_back(
         {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
   }
-  // Copied by a few threads: one has a third of what the bus takes.
-  constexpr uint64_t kGrain = 1 << 18;
-  const uint64_t size = BucketPlan::Size(parts);
   const auto fill = [&](absl::Span<std::byte> values) {
-    const auto copy = [&](int64_t from, int64_t until) {
-      for (const BucketPlan::Part& part : parts) {
-        const uint64_t begin = std::max(part.offset, static_cast<uint64_t>(from));
-        const uint64_t end = std::min(part.offset + part.count, static_cast<uint64_t>(until));
-        if (begin >= end) continue;
-        std::memcpy(values.data() + begin * sizeof(float),
-                    session_->parameter(part.tensor).data() +
-                        (part.begin + begin - part.offset) * sizeof(float),
-                    (end - begin) * sizeof(float));
-      }
-    };
-    return CatchTorch("copying parameters",
-                      [&] { at::parallel_for(0, static_cast<int64_t>(size), kGrain, copy); });
+    for (const BucketPlan::Part& part : parts) {
+      std::memcpy(values.data() + part.offset * sizeof(float),
+                  session_->parameter(part.tensor).data() + part.begin * sizeof(float),
+                  part.count * sizeof(float));
+    }
+    return absl::OkStatus();
   };
-  return in_->Bring(pieces, BucketType::kFloat32, size * sizeof(float), Deadline(), fill);
+  return in_->Bring(pieces, BucketType::kFloat32, BucketPlan::Size(parts) * sizeof(float),
+                    Deadline(), fill);
 }
 
-void DeviceBinding::BringFor(size_t tensor) {
-  for (const size_t bucket : plan_.buckets_of[tensor]) {
-    if (brought_[bucket]) continue;
-    brought_[bucket] = true;
-    for (const BucketPlan::Part& part : plan_.buckets[bucket]) {
-      // Where it does not come, Complete says what has become of the step.
-      session_->AwaitParameter(part.tensor).IgnoreError();
-    }
-    bring_error_.Update(BringBucket(bucket));
+absl::Status DeviceBinding::BringBucket(size_t bucket) {
+  if (brought_[bucket]) return absl::OkStatus();
+  brought_[bucket] = true;
+  for (const BucketPlan::Part& part : values_plan_.buckets[bucket]) {
+    // Where it does not come, Complete says what has become of the step.
+    session_->AwaitParameter(part.tensor).IgnoreError();
   }
+  return BringStaged(values_plan_.buckets[bucket]);
+}
+
+bool DeviceBinding::FindSources(size_t tensor) {
+  std::vector<Source>& sources = sources_[tensor];
+  std::vector<Session::ShownPart> parts = session_->ShownParts(tensor);
+  size_t end = 0;
+  for (const Session::ShownPart& part : parts) {
+    if (part.begin != end) break;
+    end += part.bytes.size();
+  }
+  if (end != session_->parameter(tensor).size()) {
+    sources.clear();
+    return false;
+  }
+  const auto is_same = [](const Source& source, const Session::ShownPart& part) {
+    return source.part.begin == part.begin && source.part.bytes.data() == part.bytes.data() &&
+           source.part.bytes.size() == part.bytes.size() && source.part.owner == part.owner;
+  };
+  if (std::equal(sources.begin(), sources.end(), parts.begin(), parts.end(), is_same)) return true;
+  if (!sources.empty()) {
+    // Its copies from there. (An error of the device shows with what it is given next.)
+    AwaitDevice(Deadline()).IgnoreError();
+    sources.clear();
+  }
+  constexpr uint32_t kTries = 10;
+  if (failed_pins_[tensor] >= kTries) return false;
+  for (Session::ShownPart& part : parts) {
+    auto pin = device_.Pin(binding_->specs()[tensor].name(), part.bytes, /*read_only=*/true);
+    if (!pin.ok()) {
+      ++failed_pins_[tensor];
+      sources.clear();
+      return false;
+    }
+    sources.push_back({std::move(part), *std::move(pin)});
+  }
+  return true;
+}
+
+absl::Status DeviceBinding::BringLarge(size_t tensor) {
+  session_->AwaitParameter(tensor).IgnoreError();  // as in BringBucket
+  auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
+  if (FindSources(tensor)) {
+    for (const Source& source : sources_[tensor]) {
+      absl::Status status = in_->BringDirect(to + source.part.begin, source.part.bytes);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  const auto count = static_cast<uint64_t>(tensors_[tensor].numel());
+  for (uint64_t begin = 0; begin < count; begin += options_.bucket_elements) {
+    const BucketPlan::Part part = {tensor, begin, std::min(options_.bucket_elements, count - begin),
+                                   0};
+    if (absl::Status status = BringStaged({part}); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceBinding::BringFor(size_t tensor) {
+  if (!tensors_[tensor].defined() || tensors_[tensor].numel() == 0) return absl::OkStatus();
+  const std::vector<size_t>& buckets = values_plan_.buckets_of[tensor];
+  if (buckets.empty()) return BringLarge(tensor);
+  for (const size_t bucket : buckets) {
+    if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status DeviceBinding::BringParameters() {
   watch_.reset();
-  for (size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket) {
-    brought_[bucket] = true;
-    if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
-  }
-  return BringBuffers();
+  brought_.assign(values_plan_.buckets.size(), false);
+  absl::Status status = in_->Begin();
+  for (size_t i = 0; i < tensors_.size() && status.ok(); ++i) status = BringFor(i);
+  return status.ok() ? BringBuffers() : status;
 }
 
 absl::Status DeviceBinding::Pull(bool ahead) {
@@ -581,10 +677,13 @@ absl::Status DeviceBinding::Pull(bool ahead) {
     return status.ok() ? BringParameters() : status;
   }
   if (absl::Status status = binding_->PullBuffers(); !status.ok()) return status;
-  brought_.assign(plan_.buckets.size(), false);
-  if (absl::Status status = BringBuffers(); !status.ok()) return status;
-  return CatchTorch("watching the parameters",
-                    [&] { watch_.emplace(tensors_, [this](size_t tensor) { BringFor(tensor); }); });
+  brought_.assign(values_plan_.buckets.size(), false);
+  absl::Status status = in_->Begin();
+  if (status.ok()) status = BringBuffers();
+  if (!status.ok()) return status;
+  return CatchTorch("watching the parameters", [&] {
+    watch_.emplace(tensors_, [this](size_t tensor) { bring_error_.Update(BringFor(tensor)); });
+  });
 }
 
 absl::StatusOr<std::optional<Session::PendingEvaluation>> DeviceBinding::PullEvaluation() {

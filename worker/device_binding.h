@@ -77,10 +77,15 @@ class DeviceBinding final : public TrainingBinding {
   bool IsTrained(size_t tensor) const;
   absl::Time Deadline() const;
 
+  // Until the compute stream has done all that it was given, and what that waits for.
+  absl::Status AwaitDevice(absl::Time deadline);
+
   void BeginBackward(bool last);
   void GradientArrived(size_t tensor);  // a thread of backward
   // What the bucket has; once a step.
   absl::Status Send(size_t bucket);
+  // A large gradient, to where the session has it.
+  absl::Status SendDirect(size_t tensor, at::Tensor gradient);
   // In a node group: forms it anew where the session has. Before anything is sent.
   absl::Status FollowGroup();
   // Sends what was not sent, and takes the sums. OK where the step is lost, too: then lost_ says
@@ -88,15 +93,21 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status AddUp();
   absl::Status TakeSums(size_t bucket, absl::Span<const float> sums, absl::Span<const float> flags);
   // Takes what has come to the host into the session's memory; pushes what is whole then. On the
-  // delivery's thread.
+  // delivery's thread. Beyond the buckets: tensors that were sent directly.
   absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
   // Pins the session's gradients, where they are not pinned as they are now.
   void PinGradients();
   // All of them.
   absl::Status BringParameters();
-  absl::Status BringBucket(size_t bucket);
   // Forward is about to use this one, or Pull wants it now.
-  void BringFor(size_t tensor);
+  absl::Status BringFor(size_t tensor);
+  // Small ones, all of a bucket.
+  absl::Status BringBucket(size_t bucket);
+  // A large one: from where a shard shows it, or by pinned memory as the others.
+  absl::Status BringLarge(size_t tensor);
+  absl::Status BringStaged(absl::Span<const BucketPlan::Part> parts);
+  // Whether all of the tensor is in pinned memory of a shard: sources_ are what it is.
+  bool FindSources(size_t tensor);
   // Buffers, from the network to the shadows and back.
   absl::Status FetchBuffers();
   absl::Status ReceiveBuffers();
@@ -124,23 +135,30 @@ class DeviceBinding final : public TrainingBinding {
   std::vector<at::Tensor> fetched_;  // the network's, of which values are on their way
   // By index in buffers_: what the network has there, if that is known.
   std::vector<std::vector<std::byte>> on_device_;
-  std::optional<UseWatch> watch_;        // after PullAhead
-  std::vector<bool> brought_;            // each bucket, since the last pull
+  std::optional<UseWatch> watch_;  // after PullAhead
+  BucketPlan values_plan_;         // of the parameters that are not large
+  std::vector<bool> brought_;      // its buckets, since the last pull
+  // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be.
+  struct Source {
+    Session::ShownPart part;
+    DeviceBuffer pin;
+  };
+  std::vector<std::vector<Source>> sources_;
+  std::vector<uint32_t> failed_pins_;
   absl::Status bring_error_;             // in the watch
   std::unique_ptr<SamplePath> samples_;  // from the first batch on
   std::unique_ptr<DeviceEvent> computed_;
+  DeviceBuffer bad_;                          // a word for Unscale
   std::unique_ptr<GroupGradientPath> among_;  // in place of out_, with options_.group
   Session* session_ = nullptr;                // set by Attach
   bool had_backward_ = false;
   float factor_ = 1;  // of gradients
 
   // Of the step. What a bucket has sent is looked at when it is delivered.
-  struct SentPart {
-    BucketPlan::Part part;  // offset: in what comes to the host with the bucket
-    bool direct = false;    // it is in the session's memory
-  };
-  std::vector<std::vector<SentPart>> sent_;  // of each bucket; written once, before it is sent
-  std::vector<size_t> undelivered_;          // buckets of each tensor; the delivery's thread
+  std::vector<std::vector<BucketPlan::Part>> sent_;  // of each bucket; written once, before it goes
+  std::vector<size_t> undelivered_;       // buckets of each tensor; the delivery's thread
+  std::vector<bool> is_direct_;           // each tensor: it goes alone, from where it is
+  std::vector<at::Tensor> on_their_way_;  // gradients of those, until they are delivered
 
   // In a node group.
   std::optional<std::pair<uint64_t, uint64_t>> formed_;  // job_epoch and composition of among_

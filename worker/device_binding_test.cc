@@ -149,6 +149,23 @@ TEST_F(DeviceBindingTest, GradientsThatCannotBePinnedAreCopied) {
   EXPECT_THAT(session.PushedNames(), ::testing::Not(IsEmpty()));
 }
 
+TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
+  TestNetwork on_host;
+  FakeSession host_session(Plans(4), 0.1);
+  const Microbatches microbatches = {torch::randn({4, 3})};
+  Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);
+  FakeSession session(Plans(4), 0.1);
+  session.shows = true;
+  {
+    const auto binding = *Bind(network_);
+    Train(*binding, network_, session, microbatches);
+    // The gradients' memory, and two parts of each parameter of four values and more.
+    EXPECT_EQ(device_.pinned(), 1 + 2 * 5);
+  }
+  EXPECT_EQ(AllParameters(session), AllParameters(host_session));
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST_F(DeviceBindingTest, MemoryOfGradientsThatIsAnotherIsPinnedAnew) {
   FakeSession session(Plans(4), 0.1);
   const auto binding = *Bind(network_);

@@ -23,8 +23,9 @@ class DeviceWithoutCopies final : public ComputeDevice {
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
     return device_.AllocatePinned(what, bytes);
   }
-  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<std::byte> memory) override {
-    return device_.Pin(what, memory);
+  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<const std::byte> memory,
+                                   bool read_only) override {
+    return device_.Pin(what, memory, read_only);
   }
   absl::Status CopyToHost(StreamId /*stream*/, std::byte* /*host*/, const std::byte* /*device*/,
                           size_t /*bytes*/) override {

@@ -111,16 +111,18 @@ absl::StatusOr<DeviceBuffer> CudaDevice::AllocatePinned(absl::string_view what, 
   return Got(error, memory, absl::StrCat("pinned memory for ", what), bytes, &cudaFreeHost);
 }
 
-absl::StatusOr<DeviceBuffer> CudaDevice::Pin(absl::string_view what, absl::Span<std::byte> memory) {
+absl::StatusOr<DeviceBuffer> CudaDevice::Pin(absl::string_view what,
+                                             absl::Span<const std::byte> memory, bool read_only) {
   if (absl::Status status = Use(); !status.ok()) return status;
-  const cudaError_t error =
-      cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable);
+  auto* const begin = const_cast<std::byte*>(memory.data());
+  const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0U);
+  const cudaError_t error = cudaHostRegister(begin, memory.size(), flags);
   if (error != cudaSuccess) {
     cudaGetLastError();  // it is not to be found again behind the next launch
     return absl::UnavailableError(
-        absl::StrCat(name_, ": pinning the memory of ", what, ": ", cudaGetErrorString(error)));
+        absl::StrCat(name_, ": pinning ", what, ": ", cudaGetErrorString(error)));
   }
-  return DeviceBuffer(memory.data(), memory.size(), [this](std::byte* pinned) {
+  return DeviceBuffer(begin, memory.size(), [this](std::byte* pinned) {
     if (!silent_ && Use().ok()) cudaHostUnregister(pinned);
   });
 }

@@ -63,9 +63,10 @@ class ComputeDevice {
   virtual absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) = 0;
   // Makes memory that the host has already such memory, until what is returned goes; it owns no
   // more than that. What is mapped there must stay the same meanwhile: the device goes on with the
-  // pages that were there now. Unavailable where the system does not let it.
+  // pages that were there now. read_only: nobody here may write there, the device neither.
+  // Unavailable where the system does not let it.
   virtual absl::StatusOr<DeviceBuffer> Pin(absl::string_view what,
-                                           absl::Span<std::byte> memory) = 0;
+                                           absl::Span<const std::byte> memory, bool read_only) = 0;
 
   // `host` is pinned memory, and must stay as it is until the copy is done.
   virtual absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,

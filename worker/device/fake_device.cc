@@ -92,12 +92,15 @@ absl::StatusOr<DeviceBuffer> FakeDevice::AllocatePinned(absl::string_view what, 
   return GiveOut(what, bytes, true);
 }
 
-absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what, absl::Span<std::byte> memory) {
+absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what,
+                                             absl::Span<const std::byte> memory,
+                                             bool /*read_only*/) {
   if (!options_.pins) return absl::UnavailableError(absl::StrCat(name_, " does not pin ", what));
   absl::MutexLock lock(&mu_);
   ++pinned_;
   order_.Add({memory.data(), memory.size()}, std::string(what), /*pinned=*/true);
-  return DeviceBuffer(memory.data(), memory.size(), [this](std::byte* pinned) {
+  auto* const begin = const_cast<std::byte*>(memory.data());
+  return DeviceBuffer(begin, memory.size(), [this](std::byte* pinned) {
     absl::MutexLock unpinning(&mu_);
     order_.Remove(pinned);
   });

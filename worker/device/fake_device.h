@@ -42,7 +42,8 @@ class FakeDevice : public ComputeDevice {
   absl::StatusOr<Memory> memory() override;
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;
-  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<std::byte> memory) override;
+  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<const std::byte> memory,
+                                   bool read_only) override;
   absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
                           size_t bytes) override;
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,

@@ -1,6 +1,5 @@
 #include "worker/device/gradient_path.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -45,43 +44,47 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> GradientPath::TakeEvent() {
 }
 
 absl::Status GradientPath::Send(size_t bucket, absl::Span<const Piece> pieces, float scale,
-                                BucketType type, size_t bytes, absl::Time deadline,
-                                std::vector<Direct> direct) {
-  size_t end = bytes;
-  for (const Direct& part : direct) end = std::max(end, part.offset + part.bytes);
-  if (end > staging_->block_bytes()) {
+                                BucketType type, size_t bytes, absl::Time deadline) {
+  if (bytes > staging_->block_bytes()) {
     return absl::InvalidArgumentError("a bucket of gradients is larger than its memory");
   }
-  std::optional<size_t> block;
-  if (bytes > 0) {
-    const auto taken = staging_->Take(deadline);
-    if (!taken.ok()) return taken.status();
-    block = *taken;
-  }
+  const auto block = staging_->Take(deadline);
+  if (!block.ok()) return block.status();
   auto event = TakeEvent();
   if (!event.ok()) return event.status();
+  std::byte* const host = staging_->block(*block);
 
   absl::MutexLock order(&order_mu_);
   const auto packed = ring_->Take(StreamId::kCompute);
   if (!packed.ok()) return packed.status();
   std::byte* const from = ring_->block(*packed);
   absl::Status status = device_.Pack(StreamId::kCompute, pieces, scale, type, from);
-  if (status.ok()) status = device_.Record(**event, StreamId::kCompute);
-  if (status.ok()) status = device_.Wait(StreamId::kToHost, **event);
-  if (status.ok() && block.has_value()) {
-    status = device_.CopyToHost(StreamId::kToHost, staging_->block(*block), from, bytes);
-  }
-  for (const Direct& part : direct) {
-    if (!status.ok()) break;
-    status = device_.CopyToHost(StreamId::kToHost, part.host, from + part.offset, part.bytes);
-  }
+  if (status.ok()) status = Copy(**event, from, absl::MakeSpan(host, bytes));
   if (status.ok()) status = ring_->Release(*packed, StreamId::kToHost);
-  // The stream that waits for it has been told: the event can say another thing now.
-  if (status.ok()) status = device_.Record(**event, StreamId::kToHost);
   if (!status.ok()) return status;
   absl::MutexLock lock(&mu_);
-  sent_.push_back({bucket, block, bytes, std::move(direct), *std::move(event)});
+  sent_.push_back({bucket, *block, absl::MakeConstSpan(host, bytes), *std::move(event)});
   return absl::OkStatus();
+}
+
+absl::Status GradientPath::SendDirect(size_t bucket, const std::byte* tensor,
+                                      absl::Span<std::byte> host) {
+  auto event = TakeEvent();
+  if (!event.ok()) return event.status();
+  absl::MutexLock order(&order_mu_);
+  if (absl::Status status = Copy(**event, tensor, host); !status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  sent_.push_back({bucket, std::nullopt, host, *std::move(event)});
+  return absl::OkStatus();
+}
+
+absl::Status GradientPath::Copy(DeviceEvent& event, const std::byte* from,
+                                absl::Span<std::byte> host) {
+  absl::Status status = device_.Record(event, StreamId::kCompute);
+  if (status.ok()) status = device_.Wait(StreamId::kToHost, event);
+  if (status.ok()) status = device_.CopyToHost(StreamId::kToHost, host.data(), from, host.size());
+  // The stream that waits for it has been told: the event can say another thing now.
+  return status.ok() ? device_.Record(event, StreamId::kToHost) : status;
 }
 
 absl::StatusOr<bool> GradientPath::Deliver(absl::Time deadline, Push push) {
@@ -97,11 +100,8 @@ absl::StatusOr<bool> GradientPath::Deliver(absl::Time deadline, Push push) {
     sent_.push_front(std::move(sent));  // its copy may still come
     return status;
   }
-  absl::Span<const std::byte> values;
-  if (sent.block.has_value()) values = {staging_->block(*sent.block), sent.bytes};
-  if (!values.empty()) device_.HostReads(values.data(), values.size());
-  for (const Direct& part : sent.direct) device_.HostReads(part.host, part.bytes);
-  const absl::Status pushed = push(sent.bucket, values);
+  device_.HostReads(sent.values.data(), sent.values.size());
+  const absl::Status pushed = push(sent.bucket, sent.values);
   if (sent.block.has_value()) staging_->Release(*sent.block);
   absl::MutexLock lock(&mu_);
   events_.push_back(std::move(sent.copied));

@@ -28,11 +28,11 @@ namespace parley {
 //                                                 \ event
 //   host:                                           push
 //
-// Large gradients are copied to where the session has them, if that memory is pinned, and small
-// ones into pinned blocks of this path's own. Send is called by backward, as soon as the last
-// gradient of a bucket is there, and waits for nothing: where there is no room, because as many
-// buckets are on their way as there are pinned blocks, it says Unavailable. Deliver is called by
-// whoever pushes: another thread, or the training thread after backward.
+// Small gradients travel packed, by pinned blocks of this path's own; large ones go from where they
+// are to pinned memory of the caller's (SendDirect). Send is called by backward, as soon as the
+// last gradient of a bucket is there, and waits for nothing: where there is no room, because as
+// many buckets are on their way as there are pinned blocks, it says Unavailable. Deliver is called
+// by whoever pushes: another thread, or the training thread after backward.
 class GradientPath {
  public:
   struct Options {
@@ -46,35 +46,33 @@ class GradientPath {
   // Waits for the copies that are under way.
   ~GradientPath();
 
-  // A part of a packed bucket that goes to memory of the caller's own, which is pinned.
-  struct Direct {
-    size_t offset = 0;  // in the bucket, in bytes
-    size_t bytes = 0;
-    std::byte* host = nullptr;
-  };
-
   // Gives the streams what brings the bucket's gradients, times `scale`, to the host; `bytes` is
-  // the whole of it, without what is `direct`, which lies behind that. What the compute stream is
-  // given from then on may write to the pieces' tensors.
+  // the whole of it. What the compute stream is given from then on may write to the pieces'
+  // tensors.
   absl::Status Send(size_t bucket, absl::Span<const Piece> pieces, float scale, BucketType type,
-                    size_t bytes, absl::Time deadline, std::vector<Direct> direct = {});
+                    size_t bytes, absl::Time deadline);
+  // The same of one large tensor, as it is and from where it lies: it must stay so until it is
+  // delivered. It goes to memory of the caller's, which is pinned.
+  absl::Status SendDirect(size_t bucket, const std::byte* tensor, absl::Span<std::byte> host);
 
   // Waits for the oldest bucket that was sent and gives it to `push`, whose memory it is until that
-  // returns; what is direct is where it was sent to then. False where none is on its way.
+  // returns. False where none is on its way.
   using Push = absl::FunctionRef<absl::Status(size_t bucket, absl::Span<const std::byte> values)>;
   absl::StatusOr<bool> Deliver(absl::Time deadline, Push push);
 
  private:
   struct Sent {
     size_t bucket = 0;
-    std::optional<size_t> block;  // of staging_
-    size_t bytes = 0;
-    std::vector<Direct> direct;
+    std::optional<size_t> block;  // of staging_; none: it is direct
+    absl::Span<const std::byte> values;
     std::unique_ptr<DeviceEvent> copied;
   };
 
   explicit GradientPath(ComputeDevice& device) : device_(device) {}
   absl::StatusOr<std::unique_ptr<DeviceEvent>> TakeEvent();
+  // To the host, after what the compute stream has been given; the event is the copy's end.
+  absl::Status Copy(DeviceEvent& event, const std::byte* from, absl::Span<std::byte> host)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(order_mu_);
 
   ComputeDevice& device_;
   std::unique_ptr<Staging> staging_;

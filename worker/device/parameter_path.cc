@@ -15,10 +15,24 @@ absl::StatusOr<std::unique_ptr<ParameterPath>> ParameterPath::Make(ComputeDevice
   path->ring_ = *std::move(ring);
   path->staging_ = std::make_unique<Staging>(device, "buckets of parameters", options.bucket_bytes,
                                              options.most_pinned);
-  auto landed = device.MakeEvent();
-  if (!landed.ok()) return landed.status();
-  path->landed_ = *std::move(landed);
+  for (auto* const event : {&path->landed_, &path->used_}) {
+    auto made = device.MakeEvent();
+    if (!made.ok()) return made.status();
+    *event = *std::move(made);
+  }
   return path;
+}
+
+absl::Status ParameterPath::Begin() {
+  absl::Status status = device_.Record(*used_, StreamId::kCompute);
+  return status.ok() ? device_.Wait(StreamId::kToDevice, *used_) : status;
+}
+
+absl::Status ParameterPath::BringDirect(std::byte* tensor, absl::Span<const std::byte> values) {
+  absl::Status status =
+      device_.CopyToDevice(StreamId::kToDevice, tensor, values.data(), values.size());
+  if (status.ok()) status = device_.Record(*landed_, StreamId::kToDevice);
+  return status.ok() ? device_.Wait(StreamId::kCompute, *landed_) : status;
 }
 
 absl::Status ParameterPath::Bring(

@@ -36,6 +36,14 @@ class ParameterPath {
   static absl::StatusOr<std::unique_ptr<ParameterPath>> Make(ComputeDevice& device,
                                                              const Options& options);
 
+  // Before each version: what comes by BringDirect comes after what the compute stream has been
+  // given until now.
+  absl::Status Begin();
+
+  // Values that lie in pinned memory, and stay there as they are until the device has done what the
+  // compute stream is given next, go to a tensor from there.
+  absl::Status BringDirect(std::byte* tensor, absl::Span<const std::byte> values);
+
   // `fill` writes the bucket's values into pinned memory, which is its own until it returns. What
   // the compute stream is given from then on has them in the pieces' tensors; what it was given
   // before has the former ones.
@@ -50,6 +58,7 @@ class ParameterPath {
   std::unique_ptr<DeviceRing> ring_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeviceEvent> landed_;
+  std::unique_ptr<DeviceEvent> used_;  // the former version
 };
 
 }  // namespace parley

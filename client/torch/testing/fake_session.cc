@@ -62,6 +62,14 @@ absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
   return (*parameters_)[tensor].span();
 }
 
+std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
+  if (!shows || tensors_[tensor].buffer()) return {};
+  // In two parts.
+  const absl::Span<std::byte> whole = (*parameters_)[tensor].span();
+  const size_t half = whole.size() / 2;
+  return {{0, whole.first(half), parameters_}, {half, whole.subspan(half), parameters_}};
+}
+
 absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_->tensor(tensor); }
 
 uint64_t FakeSession::data_epochs() const {

@@ -50,6 +50,7 @@ class FakeSession final : public Session {
   std::optional<uint64_t> goes_back_to;
   bool sent_away = false;        // as drained
   uint64_t renew_gradients = 0;  // as gradient_memory
+  bool shows = false;            // parameters
 
   uint32_t ordinal() const override { return 0; }
   bool drained() const override { return sent_away; }
@@ -62,6 +63,7 @@ class FakeSession final : public Session {
   bool must_initialize() const override { return initialize; }
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
   absl::Span<const std::byte> parameter(size_t tensor) const override;
+  std::vector<ShownPart> ShownParts(size_t tensor) const override;
   std::shared_ptr<const void> parameter_memory() const override { return parameters_; }
   absl::Span<std::byte> gradient(size_t tensor) override;
   uint64_t gradient_memory() const override { return renew_gradients; }

@@ -14,6 +14,7 @@
 
 #include "absl/base/casts.h"
 #include "absl/time/clock.h"
+#include "common/shared_memory/memory_segment.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/kernels_reference.h"
 #include "worker/device/parameter_path.h"
@@ -145,6 +146,29 @@ TEST_F(DeviceContract, WhatIsCopiedThereAndBackIsTheSame) {
   const std::vector<float> values = Values(100'000);
   const DeviceBuffer memory = OnDevice(values);
   ExpectSame(ToHost<float>(memory.data(), values.size()), values);
+}
+
+TEST_F(DeviceContract, SharedMemoryIsPinnedWhereItIs) {
+  const auto own = *MemorySegment::Create(1 << 20);
+  const auto peers = *MemorySegment::OfPeer(own->fd());  // as a worker has a shard's
+  const size_t bytes = size_t{1} << 18;
+  {
+    const auto to_write = device_->Pin("a test's own", {own->data(), bytes}, /*read_only=*/false);
+    ASSERT_TRUE(to_write.ok()) << to_write.status();
+    const auto to_read =
+        device_->Pin("a test's peer's", {peers->data(), bytes}, /*read_only=*/true);
+    ASSERT_TRUE(to_read.ok()) << to_read.status();
+    const std::vector<float> values = Values(bytes / sizeof(float));
+    const DeviceBuffer from = OnDevice(values);
+    ASSERT_TRUE(device_->CopyToHost(kCompute, own->data(), from.data(), bytes).ok());
+    Finish();
+    const DeviceBuffer to = OnDevice(std::vector<float>(values.size()));
+    ASSERT_TRUE(device_->CopyToDevice(kCompute, to.data(), peers->data(), bytes).ok());
+    Finish();
+    ExpectSame(ToHost<float>(to.data(), values.size()), values);
+  }
+  // Again, now that it is not any more.
+  EXPECT_TRUE(device_->Pin("a test's own", {own->data(), bytes}, /*read_only=*/false).ok());
 }
 
 TEST_F(DeviceContract, MemoryIsAlignedAndCounted) {

@@ -146,12 +146,11 @@ TEST_F(Steps, ForwardHasTheNewestParameters) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
-TEST_F(Steps, WhatIsDirectIsInTheHostsOwnMemoryWhenItIsDelivered) {
-  // The first half of each gradient.
-  constexpr size_t kHalf = kCount / 2 * sizeof(float);
+TEST_F(Steps, WhatIsSentDirectlyIsInTheHostsOwnMemoryWhenItIsDelivered) {
   std::vector<float> homes(kBuckets * kCount);
   const DeviceBuffer pinned = *device_.Pin(
-      "homes", {reinterpret_cast<std::byte*>(homes.data()), homes.size() * sizeof(float)});
+      "homes", {reinterpret_cast<std::byte*>(homes.data()), homes.size() * sizeof(float)},
+      /*read_only=*/false);
   for (int step = 1; step <= 3; ++step) {
     for (size_t i = 0; i < kBuckets; ++i) {
       float* const values = Floats(gradients_[i]);
@@ -160,28 +159,50 @@ TEST_F(Steps, WhatIsDirectIsInTheHostsOwnMemoryWhenItIsDelivered) {
                       .Compute(StreamId::kCompute, "backward", {}, {All(gradients_[i])},
                                [=] { std::fill(values, values + kCount, gradient); })
                       .ok());
-      const Piece pieces[] = {{values, kCount / 2, kCount / 2},
-                              {values + kCount / 2, 0, kCount / 2}};
       auto* const home = reinterpret_cast<std::byte*>(homes.data() + i * kCount);
-      const absl::Status status = gradients_out_->Send(i, pieces, 2.0F, BucketType::kFloat32, kHalf,
-                                                       Soon(), {{kHalf, kHalf, home}});
+      const absl::Status status =
+          gradients_out_->SendDirect(i, gradients_[i].data(), absl::MakeSpan(home, kBytes));
       ASSERT_TRUE(status.ok()) << status;
     }
     size_t came = 0;
     const auto look = [&](size_t bucket, absl::Span<const std::byte> values) {
       ++came;
-      EXPECT_EQ(values.size(), kHalf);
-      const float expected = 2.0F * (static_cast<float>(step) + static_cast<float>(bucket));
-      float staged = 0;
-      std::memcpy(&staged, values.data() + kHalf - sizeof staged, sizeof staged);
-      EXPECT_EQ(staged, expected);
-      EXPECT_EQ(homes[bucket * kCount + kCount / 2 - 1], expected);
+      EXPECT_EQ(values.data(), reinterpret_cast<std::byte*>(homes.data() + bucket * kCount));
+      EXPECT_EQ(homes[bucket * kCount + kCount - 1],
+                static_cast<float>(step) + static_cast<float>(bucket));
       return absl::OkStatus();
     };
     while (*gradients_out_->Deliver(Soon(), look)) {
     }
     EXPECT_EQ(came, kBuckets);
   }
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
+TEST_F(Steps, WhatIsBroughtDirectlyComesAfterTheForwardThatUsesTheFormer) {
+  const auto event = *device_.MakeEvent();
+  std::vector<float> sums(4);
+  std::vector<DeviceBuffer> versions;
+  for (size_t step = 0; step < sums.size(); ++step) {
+    versions.push_back(*device_.AllocatePinned("values", kBuckets * kBytes));
+    device_.HostWrites(versions[step].data(), versions[step].size());
+    std::fill_n(Floats(versions[step]), kBuckets * kCount, static_cast<float>(step + 1));
+    ASSERT_TRUE(parameters_in_->Begin().ok());
+    for (size_t i = 0; i < kBuckets; ++i) {
+      const absl::Status status = parameters_in_->BringDirect(
+          parameters_[i].data(), {versions[step].data() + i * kBytes, kBytes});
+      ASSERT_TRUE(status.ok()) << status;
+    }
+    Forward();
+    const float* const sum = Floats(sum_);
+    float* const seen = &sums[step];
+    ASSERT_TRUE(
+        device_.Compute(StreamId::kCompute, "looking", {All(sum_)}, {}, [=] { *seen = *sum; })
+            .ok());
+  }
+  ASSERT_TRUE(device_.Record(*event, StreamId::kCompute).ok());
+  ASSERT_TRUE(device_.Await(*event, Soon()).ok());
+  EXPECT_THAT(sums, ::testing::ElementsAre(6, 12, 18, 24));
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
