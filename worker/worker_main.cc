@@ -19,7 +19,6 @@
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
 #include "worker/device/chosen_device.h"
-#include "worker/device/gpu_monitor.h"
 #include "worker/fit.h"
 #include "worker/gpu_group.h"
 #include "worker/local_compute.h"
@@ -28,6 +27,7 @@
 #include "worker/models/pipeline_model.h"
 #include "worker/pipeline_compute.h"
 #include "worker/preemption.h"
+#include "worker/process_device.h"
 #include "worker/threads.h"
 #include "worker/trainer.h"
 #include "worker/training_process.h"
@@ -106,52 +106,29 @@ int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
 
 // The whole model in this process.
 int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_file) {
-  absl::StatusOr<ChosenDevice> chosen;
-  std::unique_ptr<ComputeDevice> device;  // none: the CPU
-  absl::StatusOr<Workload> workload;      // its network may keep tensors of the device
-  std::unique_ptr<GpuMonitor> monitor;
-  std::optional<GpuGroup> group;  // none: the host adds up, or there is no group
+  ProcessDevice device(daemon);
+  absl::StatusOr<Workload> workload;  // its network may keep tensors of the device
+  std::optional<GpuGroup> group;      // none: the host adds up, or there is no group
   TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr, nullptr};
   process.reduce_by = [&](std::unique_ptr<Reducer> on_host) {
     return group.has_value() ? group->ReduceBy(std::move(on_host)) : std::move(on_host);
   };
   process.prepare = [&] {
-    // Before LibTorch computes anything: only once it looks whether there is CUDA.
-    chosen = ChosenDevice::Choose(daemon.job().device(), DevicePluginPath());
-    if (!chosen.ok()) return chosen.status();
-    if (!chosen->why_cpu().empty()) {
-      daemon.log().Info("device: AUTO runs on the CPU", {{"why", chosen->why_cpu()}});
-    }
+    if (absl::Status chosen = device.Choose(); !chosen.ok()) return chosen;
     workload = Prepare(daemon.job());
     return workload.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    if (chosen->is_gpu()) {
-      auto opened = chosen->Open(session.member_ordinal());
-      if (!opened.ok()) {
-        const std::string why(opened.status().message());
+    if (absl::Status opened = device.Open(session); !opened.ok()) return opened;
+    if (device.get() != nullptr && daemon.job().cluster().group_reduction() == ON_GPUS) {
+      if (device.is_shared()) {
+        const std::string why = absl::StrCat(
+            "cluster.group_reduction is ON_GPUS, which needs a GPU for each worker, and on this "
+            "machine other processes have all of them (this one would share ",
+            device.get()->name(), "): fewer workers on it, or ON_HOST");
         return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
       }
-      device = *std::move(opened);
-      daemon.log().Info("computes on a GPU", {{"device", device->name()},
-                                              {"shared", chosen->is_shared() ? "yes" : "no"}});
-      auto watching = GpuMonitor::Start(chosen->id(), daemon.metrics());
-      if (watching.ok()) {
-        monitor = *std::move(watching);
-      } else {
-        daemon.log().Info("no metrics of the GPU",
-                          {{"why", std::string(watching.status().message())}});
-      }
-      if (daemon.job().cluster().group_reduction() == ON_GPUS) {
-        if (chosen->is_shared()) {
-          const std::string why = absl::StrCat(
-              "cluster.group_reduction is ON_GPUS, which needs a GPU for each worker, and on this "
-              "machine other processes have all of them (this one would share ",
-              device->name(), "): fewer workers on it, or ON_HOST");
-          return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
-        }
-        group.emplace(JoinByPlugin(chosen->plugin(), *device));
-      }
+      group.emplace(JoinByPlugin(device.plugin(), *device.get()));
     }
     LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics,
                           device.get(), group.has_value() ? &*group : nullptr});

@@ -452,8 +452,11 @@ class Checker {
   void Computing() {
     Between(0, job_.threads(), kMostThreads, "threads");
     Between(1, job_.accumulate(), kMostSamples, "accumulate");
-    Require(job_.device() == CPU || job_.cluster().stages() == 0, "device",
-            "must be CPU where cluster.stages is not 0: in this release stages compute on CPUs");
+    const PipelineSchedule schedule = job_.pipeline().schedule();
+    Require(job_.device() == CPU || (schedule != PIPEDREAM && schedule != TWO_BUFFER_WEIGHTS),
+            "device",
+            "must be CPU where pipeline.schedule is PIPEDREAM or TWO_BUFFER_WEIGHTS: in this "
+            "release stages keep several versions of their weights on CPUs only");
     Require(job_.device() == CPU || !job_.consistency().sync().deterministic(), "device",
             "must be CPU where the job is deterministic: LibTorch's kernels for GPUs are not");
     Require(Precision_IsValid(job_.precision()), "precision",

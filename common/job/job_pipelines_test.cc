@@ -34,6 +34,26 @@ TEST(JobPipelines, DefaultsAreThoseOfPipelines) {
   EXPECT_FALSE(Load("workers: 2")->has_pipeline());
 }
 
+TEST(JobPipelines, StagesComputeOnGpusUnderTheSynchronousSchedules) {
+  for (const std::string device : {"CUDA", "AUTO"}) {
+    for (const std::string schedule :
+         {"GPIPE", "ONE_F_ONE_B", "EAGER", "INTERLEAVED", "ZERO_BUBBLE", "CHIMERA"}) {
+      const auto job =
+          Load("stages: 2", "device: " + device + "\npipeline { schedule: " + schedule + " }");
+      EXPECT_TRUE(job.ok()) << job.status();
+    }
+    for (const std::string schedule : {"PIPEDREAM", "TWO_BUFFER_WEIGHTS"}) {
+      const auto job = Load(
+          "stages: 2", "accumulate: " + std::string(schedule == "PIPEDREAM" ? "1" : "2") +
+                           "\ndevice: " + device + "\npipeline { schedule: " + schedule + " }");
+      EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_THAT(std::string(job.status().message()),
+                  HasSubstr("8: device: must be CPU where pipeline.schedule is PIPEDREAM or "
+                            "TWO_BUFFER_WEIGHTS"));
+    }
+  }
+}
+
 TEST(JobPipelines, WhatIsWrongIsSaidWithItsPlace) {
   const auto expect = [](const std::string& cluster, const std::string& rest,
                          const std::string& message) {

@@ -14,6 +14,7 @@
 #include "worker/data/datasets.h"
 #include "worker/models/pipeline_model.h"
 #include "worker/preemption.h"
+#include "worker/process_device.h"
 #include "worker/training_process.h"
 
 int main(int argc, char** argv) {
@@ -39,22 +40,25 @@ int main(int argc, char** argv) {
     return daemon.Exit(kWrongUsage, status);
   }
 
+  ProcessDevice device(daemon);
   absl::StatusOr<Datasets> data;
   absl::StatusOr<PipelineModel> model;
   TrainingProcess process = {daemon, preemption, STAGE, trace_file, nullptr, nullptr, nullptr};
   process.prepare = [&] {
+    if (absl::Status chosen = device.Choose(); !chosen.ok()) return chosen;
     data = OpenDatasets(job.data(), job.seed());
     if (!data.ok()) return data.status();
     model = PlanPipeline(job, data->train->x());
     return model.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) -> absl::Status {
+    if (absl::Status opened = device.Open(session); !opened.ok()) return opened;
     auto links = PipelineLinks::Start({job.name(), flags.listen, daemon.address(), &references,
                                        Liveness(job), StallTimeout(job), daemon.credentials()},
                                       session);
     if (!links.ok()) return links.status();
-    auto compute =
-        StageCompute::Make(job, *model, session.member_ordinal() % job.cluster().stages());
+    auto compute = StageCompute::Make(
+        job, *model, session.member_ordinal() % job.cluster().stages(), device.get());
     if (!compute.ok()) {
       return absl::AbortedError(
           session.Fail(std::string(compute.status().message()), /*preempted=*/false).text());

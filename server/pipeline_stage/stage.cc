@@ -137,7 +137,7 @@ absl::Status Stage::OverlappingSteps(const PipelineWork& work, const std::vector
   options.on_decided = [this](const Verdict& verdict, const StepPlan& plan) {
     parts_.metrics.StepDone(verdict, plan.samples.size(), parts_.session.traffic());
   };
-  WeightStash stash(options, parts_.session, parts_.compute.binding());
+  WeightStash stash(options, parts_.session, parts_.compute.binding().module());
   if (absl::Status begun = stash.Begin(); !begun.ok()) return begun;
   parts_.links.WaitThrough(&stash);
   const absl::Status run = RunSchedule(
@@ -173,13 +173,15 @@ absl::StatusOr<LayerFlow> Stage::Receive(PipelineKind kind, uint32_t part, uint3
     if (!tensor.ok()) return tensor.status();
     flow.push_back(*std::move(tensor));
   }
-  return flow;
+  return parts_.compute.FromHost(std::move(flow));
 }
 
 absl::Status Stage::Send(uint32_t stage, PipelineKind kind, uint32_t part, uint32_t microbatch,
-                         const LayerFlow& tensors) {
+                         LayerFlow tensors) {
+  const absl::StatusOr<LayerFlow> here = parts_.compute.ToHost(std::move(tensors));
+  if (!here.ok()) return here.status();
   std::vector<ValueTensor> values;
-  for (const at::Tensor& tensor : tensors) {
+  for (const at::Tensor& tensor : *here) {
     absl::StatusOr<ValueTensor> value = ToValueTensor(tensor);
     if (!value.ok()) return value.status();
     values.push_back(*std::move(value));
@@ -287,14 +289,14 @@ absl::Status Stage::RunAction(const Stretch& stretch, const Action& action) {
       return Send(stretch.places.StageOf(action.peer, k), PipelineKind::kActivation, action.peer, k,
                   compute.outputs(part, k));
     case ActionKind::kSendGradient: {
-      const LayerFlow tensors = compute.TakeInputGradients(part, k);
+      LayerFlow tensors = compute.TakeInputGradients(part, k);
       if (tensors.empty()) {
         return absl::InvalidArgumentError(
             absl::StrCat("part ", part, " of the model gives no gradient of its input, which part ",
                          action.peer, " needs: cut the model elsewhere (pipeline.cut_before)"));
       }
       return Send(stretch.places.StageOf(action.peer, k), PipelineKind::kGradient, action.peer, k,
-                  tensors);
+                  std::move(tensors));
     }
   }
   return absl::InternalError("an action of no known kind");

@@ -71,10 +71,10 @@ class Stage {
   absl::Status EvaluateVersion(const PipelineWork& work);
   absl::Status EvaluateBatch(uint32_t part, uint32_t batch);
 
-  // Tensors that another process sends; one at least.
+  // Tensors that another process sends, where the parts compute; one at least.
   absl::StatusOr<LayerFlow> Receive(PipelineKind kind, uint32_t part, uint32_t microbatch);
   absl::Status Send(uint32_t stage, PipelineKind kind, uint32_t part, uint32_t microbatch,
-                    const LayerFlow& tensors);
+                    LayerFlow tensors);
   absl::Status TellWorker(PipelineKind kind, uint32_t part, uint32_t microbatch,
                           std::vector<double> numbers);
   absl::Status TellDone(uint32_t step);  // of the unit, from 0

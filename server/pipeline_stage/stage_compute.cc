@@ -13,6 +13,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/job/job_file.h"
+#include "server/pipeline_stage/device_stage_binding.h"
+#include "server/pipeline_stage/host_stage_binding.h"
 #include "worker/loss.h"
 #include "worker/models/layers.h"
 
@@ -34,6 +37,19 @@ std::string In(const char* what, uint32_t part, uint32_t microbatch) {
   return absl::StrCat(what, " of microbatch ", microbatch, " in part ", part, " of the model");
 }
 
+// Adds the time of its own life.
+class BusyTime {
+ public:
+  explicit BusyTime(absl::Duration& sum) : sum_(sum), begin_(absl::Now()) {}
+  ~BusyTime() { sum_ += absl::Now() - begin_; }
+  BusyTime(const BusyTime&) = delete;
+  BusyTime& operator=(const BusyTime&) = delete;
+
+ private:
+  absl::Duration& sum_;
+  const absl::Time begin_;
+};
+
 }  // namespace
 
 uint64_t BytesOf(const LayerFlow& flow) {
@@ -44,14 +60,28 @@ uint64_t BytesOf(const LayerFlow& flow) {
 
 absl::StatusOr<std::unique_ptr<StageCompute>> StageCompute::Make(const JobConfig& job,
                                                                  const PipelineModel& model,
-                                                                 uint32_t stage) {
+                                                                 uint32_t stage,
+                                                                 ComputeDevice* device) {
   std::unique_ptr<StageCompute> compute = absl::WrapUnique(new StageCompute(job, model));
   compute->parts_ = PartsOfStage(job, stage);
-  if (absl::Status made = compute->MakeParts(stage); !made.ok()) return made;
+  if (absl::Status made = compute->MakeParts(stage, device); !made.ok()) return made;
   return compute;
 }
 
-absl::Status StageCompute::MakeParts(uint32_t stage) {
+std::vector<NamedTensor> StageCompute::Tensors() const {
+  std::vector<NamedTensor> parameters, buffers;
+  for (const auto& [part, network] : networks_) {
+    for (NamedTensor& tensor : network->Tensors()) {
+      (tensor.buffer ? buffers : parameters).push_back(std::move(tensor));
+    }
+  }
+  parameters.insert(parameters.end(), std::make_move_iterator(buffers.begin()),
+                    std::make_move_iterator(buffers.end()));
+  return WithoutRepetitions(std::move(parameters));
+}
+
+absl::Status StageCompute::MakeParts(uint32_t stage, ComputeDevice* device) {
+  std::vector<NamedTensor> parts_tensors;
   absl::Status made = CatchTorch(absl::StrCat("making stage ", stage, " of the model"), [&] {
     // One for all parts: two that share a tensor have one.
     LayerSet tensors(job_.seed());
@@ -63,19 +93,12 @@ absl::Status StageCompute::MakeParts(uint32_t stage) {
       networks_[part] =
           std::make_unique<LayeredNetwork>(std::move(layers), model_.first_layers[part]);
     }
+    parts_tensors = Tensors();
   });
   if (!made.ok()) return made;
-  auto binding = ModuleBinding::Create([this] {
-    std::vector<NamedTensor> parameters, buffers;
-    for (const auto& [part, network] : networks_) {
-      for (NamedTensor& tensor : network->Tensors()) {
-        (tensor.buffer ? buffers : parameters).push_back(std::move(tensor));
-      }
-    }
-    parameters.insert(parameters.end(), std::make_move_iterator(buffers.begin()),
-                      std::make_move_iterator(buffers.end()));
-    return WithoutRepetitions(std::move(parameters));
-  });
+  auto binding = device == nullptr ? HostStageBinding::Make(std::move(parts_tensors))
+                                   : DeviceStageBinding::Make(std::move(parts_tensors), *device,
+                                                              StallTimeout(job_));
   if (!binding.ok()) return binding.status();
   binding_ = *std::move(binding);
   std::map<std::string, size_t> index;
@@ -96,10 +119,17 @@ absl::Status StageCompute::Attach(Session& session, uint64_t training_samples,
 }
 
 absl::Status StageCompute::Timed(const std::string& what, absl::FunctionRef<void()> compute) {
-  const absl::Time begin = absl::Now();
-  absl::Status status = CatchTorch(what, [&] { compute(); });
-  busy_ += absl::Now() - begin;
-  return status;
+  const BusyTime busy(busy_);
+  return CatchTorch(what, [&] { compute(); });
+}
+
+absl::StatusOr<LayerFlow> StageCompute::FromHost(LayerFlow flow) {
+  return binding_->FromHost(std::move(flow));
+}
+
+absl::StatusOr<LayerFlow> StageCompute::ToHost(LayerFlow flow) {
+  const BusyTime busy(busy_);
+  return binding_->ToHost(std::move(flow));
 }
 
 void StageCompute::Begin() {
@@ -123,7 +153,7 @@ LayerFlow StageCompute::Run(uint32_t part, Live& live) {
   if (!is_last(part)) return outputs;
   const Target& target = live.target;
   at::Tensor loss = ComputeLoss(LossOf(job_), outputs.at(0), target.y);
-  live.loss_sum = loss.item().toDouble() * static_cast<double>(target.samples);
+  live.loss = loss.detach();
   // The mean over the step's samples is the microbatches' means, each times its share of them.
   if (target.samples != target.of) {
     loss = loss.mul(static_cast<double>(target.samples) / static_cast<double>(target.of));
@@ -139,7 +169,8 @@ absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const Lay
   }
   live.seed = seed;
   if (target != nullptr) live.target = *target;
-  const absl::Status status = Timed(In("forward", part, microbatch), [&] {
+  const std::string what = In("forward", part, microbatch);
+  absl::Status status = Timed(what, [&] {
     for (const at::Tensor& input : inputs) {
       at::Tensor& own = live.inputs.emplace_back(input.detach());
       // The data have no gradient, and tokens cannot have one.
@@ -149,9 +180,24 @@ absl::Status StageCompute::Forward(uint32_t part, uint32_t microbatch, const Lay
     c10::AutoGradMode grad_mode(keeps);
     live.outputs = Run(part, live);
   });
+  if (status.ok() && is_last(part)) status = ReadLoss(what, live);
   if (!status.ok()) return status;
   live_[{part, microbatch}] = std::move(live);
   return absl::OkStatus();
+}
+
+absl::Status StageCompute::Settle() {
+  const BusyTime busy(busy_);
+  return binding_->Settle();
+}
+
+absl::Status StageCompute::ReadLoss(const std::string& what, Live& live) {
+  // LibTorch's copy waits without a deadline.
+  if (absl::Status status = Settle(); !status.ok()) return status;
+  return CatchTorch(what, [&] {
+    live.loss_sum = live.loss.item().toDouble() * static_cast<double>(live.target.samples);
+    live.loss.reset();
+  });
 }
 
 LayerFlow StageCompute::outputs(uint32_t part, uint32_t microbatch) const {
@@ -199,10 +245,8 @@ void StageCompute::RunBackward(uint32_t part, Live& live, const LayerFlow& gradi
 }
 
 absl::Status StageCompute::Gather(absl::FunctionRef<void()> backward) {
-  const absl::Time begin = absl::Now();
-  absl::Status status = binding_->GatherGradients(backward);
-  busy_ += absl::Now() - begin;
-  return status;
+  const BusyTime busy(busy_);
+  return binding_->GatherGradients(backward);
 }
 
 absl::Status StageCompute::Backward(uint32_t part, uint32_t microbatch,
@@ -266,6 +310,8 @@ absl::Status StageCompute::Update(uint32_t part) {
   for (const size_t tensor : trained_[part]) {
     if (open.count(tensor) == 0) complete.push_back(tensor);
   }
+  // So that it counts as computing.
+  if (absl::Status computed = Settle(); !computed.ok()) return computed;
   return binding_->PushGathered(complete);
 }
 
@@ -279,13 +325,21 @@ absl::Status StageCompute::UpdateRest() {
 absl::StatusOr<LayerFlow> StageCompute::Evaluate(uint32_t part, const LayerFlow& inputs,
                                                  const at::Tensor& y, Evaluation& evaluation) {
   LayerFlow outputs;
-  const absl::Status status = Timed(absl::StrCat("evaluation in part ", part), [&] {
+  const std::string what = absl::StrCat("evaluation in part ", part);
+  absl::Status status = Timed(what, [&] {
     const c10::NoGradGuard no_grad;
     network(part).SetTraining(false);
     outputs = network(part).Run(inputs);
-    if (is_last(part)) AddToEvaluation(LossOf(job_), outputs.at(0), y, evaluation);
     network(part).SetTraining(true);
   });
+  if (status.ok() && is_last(part)) {
+    status = Settle();
+    if (!status.ok()) return status;
+    status = Timed(what, [&] {
+      const c10::NoGradGuard no_grad;
+      AddToEvaluation(LossOf(job_), outputs.at(0), y, evaluation);
+    });
+  }
   if (!status.ok()) return status;
   return outputs;
 }

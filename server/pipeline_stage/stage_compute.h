@@ -16,9 +16,10 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/session.h"
-#include "client/torch/module_binding.h"
 #include "proto/coordinator.pb.h"
 #include "proto/job.pb.h"
+#include "server/pipeline_stage/stage_binding.h"
+#include "worker/device/device.h"
 #include "worker/models/deferred_weights.h"
 #include "worker/models/layered_network.h"
 #include "worker/models/pipeline_model.h"
@@ -28,21 +29,29 @@ namespace parley {
 uint64_t BytesOf(const LayerFlow& flow);
 
 // The parts of a model that one stage has, and what it keeps of the microbatches that are under way
-// in them: no messages, no schedule. Errors: InvalidArgument for what LibTorch throws. Used by the
-// training thread.
+// in them: no messages, no schedule. On the CPU, or on a device; there what goes in and comes out
+// lies on the device, too. Errors: InvalidArgument for what LibTorch throws, ResourceExhausted
+// where a device has no memory for it, and what the device says. Used by the training thread.
 class StageCompute {
  public:
-  // Makes the layers of the stage's parts, and no others. `job` and `model` must outlive it.
+  // Makes the layers of the stage's parts, and no others. device: where they compute; null: on the
+  // CPU. All of these must outlive it.
   static absl::StatusOr<std::unique_ptr<StageCompute>> Make(const JobConfig& job,
                                                             const PipelineModel& model,
-                                                            uint32_t stage);
+                                                            uint32_t stage,
+                                                            ComputeDevice* device = nullptr);
 
   // Of all its parts. The session must outlive this.
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples);
-  ModuleBinding& binding() { return *binding_; }
+  StageBinding& binding() { return *binding_; }
 
   const std::vector<uint32_t>& parts() const { return parts_; }
   bool is_last(uint32_t part) const { return part + 1 == model_.parts(); }
+
+  // What has come from another process, where the parts compute; and what goes to one, in the
+  // host's memory. That is where a device is waited for, and counts as its time.
+  absl::StatusOr<LayerFlow> FromHost(LayerFlow flow);
+  absl::StatusOr<LayerFlow> ToHost(LayerFlow flow);
 
   // A step begins: nothing is kept of an earlier one.
   void Begin();
@@ -95,6 +104,7 @@ class StageCompute {
     LayerFlow inputs, outputs, input_gradients;  // the last part's output is the loss
     uint64_t seed = 0;
     Target target;
+    at::Tensor loss;  // the mean over the microbatch's samples
     double loss_sum = 0;
     bool weights_done = false;
   };
@@ -102,13 +112,18 @@ class StageCompute {
 
   StageCompute(const JobConfig& job, const PipelineModel& model) : job_(job), model_(model) {}
 
-  absl::Status MakeParts(uint32_t stage);
+  absl::Status MakeParts(uint32_t stage, ComputeDevice* device);
+  // Of all parts, parameters first, each once.
+  std::vector<NamedTensor> Tensors() const;
   LayeredNetwork& network(uint32_t part) { return *networks_.at(part); }
   absl::StatusOr<Live*> Find(uint32_t part, uint32_t microbatch);
   // Runs the part on live.inputs; its outputs, or the loss.
   LayerFlow Run(uint32_t part, Live& live);
   // The same once more, for who keeps inputs only; buffers stay as they are.
   void RunAgain(uint32_t part, Live& live);
+  // As StageBinding's; counts as computing.
+  absl::Status Settle();
+  absl::Status ReadLoss(const std::string& what, Live& live);
   // Backward to input and parameters. Without deferred weights it is all of it.
   void RunBackward(uint32_t part, Live& live, const LayerFlow& gradients);
   void AddDeferred(Live& live);
@@ -121,7 +136,7 @@ class StageCompute {
   std::vector<uint32_t> parts_;
   std::map<uint32_t, std::unique_ptr<LayeredNetwork>> networks_;  // by part
   std::map<uint32_t, std::vector<size_t>> trained_;  // by part: parameters, by index in the binding
-  std::unique_ptr<ModuleBinding> binding_;
+  std::unique_ptr<StageBinding> binding_;
   std::map<Key, Live> live_;
   std::set<uint32_t> updated_;  // parts, in this step
   absl::Duration busy_;

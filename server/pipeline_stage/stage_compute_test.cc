@@ -5,6 +5,7 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,9 +13,12 @@
 
 #include "client/torch/testing/fake_session.h"
 #include "server/pipeline_stage/stages_for_test.h"
+#include "worker/device/fake_device.h"
 
 namespace parley {
 namespace {
+
+using ::testing::IsEmpty;
 
 constexpr uint32_t kMicrobatches = 3;
 
@@ -74,6 +78,41 @@ TEST_F(StageComputeTest, TwoPartsGiveTheGradientsAndStatisticsOfTheWholeBitForBi
   for (const bool recompute : {false, true}) {
     ExpectSame(in_parts(Job(recompute, ZERO_BUBBLE), /*halves=*/true), expected, "halves");
   }
+}
+
+// Whoever forgets to wait, or to copy, is found: by what the device says of the order, or the bits.
+TEST_F(StageComputeTest, OnDevicesTheyGiveTheSame) {
+  const MicrobatchesForTest data = Data();
+  const StepForTest expected = InOneProcess(Job(false), Images(), data);
+  for (const PipelineSchedule schedule : {ONE_F_ONE_B, ZERO_BUBBLE}) {
+    for (const bool recompute : {false, true}) {
+      FakeDevice first({.for_tensors_of_the_cpu = true});
+      FakeDevice second({.index = 1, .for_tensors_of_the_cpu = true});
+      ExpectSame(StagesForTest(Job(recompute, schedule), Images(), {&first, &second})
+                     .Run(data, schedule == ZERO_BUBBLE),
+                 expected, "on devices");
+      EXPECT_THAT(first.violations(), IsEmpty());
+      EXPECT_THAT(second.violations(), IsEmpty());
+    }
+  }
+}
+
+TEST_F(StageComputeTest, ADeviceThatHangsEndsTheForwardOfTheLastPart) {
+  const MicrobatchesForTest data = Data();
+  const JobConfig job = Job(false);
+  const PipelineModel model = *PlanPipeline(job, Images());
+  FakeDevice device({.for_tensors_of_the_cpu = true});
+  FakeSession session({}, 1.0);
+  const auto stage = *StageCompute::Make(job, model, 1, &device);
+  ASSERT_TRUE(stage->Attach(session, data.samples(), 0).ok());
+  const auto before = *StageCompute::Make(job, model, 0);
+  ASSERT_TRUE(before->Forward(0, 0, {data.x[0]}, 0, nullptr).ok());
+  device.Stall(StreamId::kCompute);
+  const StageCompute::Target target = {data.y[0], 3, 3};
+  const auto inputs = stage->FromHost(before->outputs(0, 0));
+  ASSERT_TRUE(inputs.ok()) << inputs.status();
+  const absl::Status status = stage->Forward(1, 0, *inputs, 0, &target);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
 
 // What a stage's input gradient is waited for by others; this half must not do what nobody waits

@@ -39,7 +39,7 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
     y = target->front();
   }
   Evaluation evaluation;
-  const absl::StatusOr<LayerFlow> outputs = parts_.compute.Evaluate(part, *inputs, y, evaluation);
+  absl::StatusOr<LayerFlow> outputs = parts_.compute.Evaluate(part, *inputs, y, evaluation);
   if (!outputs.ok()) return outputs.status();
   if (parts_.compute.is_last(part)) {
     return TellWorker(
@@ -53,7 +53,7 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
     activations_[{part + 1, batch}] = *outputs;
     return absl::OkStatus();
   }
-  return Send(next, PipelineKind::kActivation, part + 1, batch, *outputs);
+  return Send(next, PipelineKind::kActivation, part + 1, batch, *std::move(outputs));
 }
 
 }  // namespace parley

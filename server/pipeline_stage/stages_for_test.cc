@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <utility>
 
 #include "client/torch/dtype.h"
 #include "worker/loss.h"
@@ -13,6 +14,19 @@ namespace parley {
 namespace {
 
 constexpr uint64_t kAnySamples = 64;
+
+// As they come from another stage.
+LayerFlow FromHost(StageCompute& stage, LayerFlow flow) {
+  absl::StatusOr<LayerFlow> there = stage.FromHost(std::move(flow));
+  EXPECT_TRUE(there.ok()) << there.status();
+  return *std::move(there);
+}
+
+LayerFlow ToHost(StageCompute& stage, LayerFlow flow) {
+  absl::StatusOr<LayerFlow> here = stage.ToHost(std::move(flow));
+  EXPECT_TRUE(here.ok()) << here.status();
+  return *std::move(here);
+}
 
 void Backward(StageCompute& stage, uint32_t part, uint32_t k, const LayerFlow& gradients,
               bool halves) {
@@ -60,11 +74,13 @@ StepForTest InOneProcess(const JobConfig& job, const SampleLayout& layout,
   return step;
 }
 
-StagesForTest::StagesForTest(const JobConfig& job, const SampleLayout& layout)
+StagesForTest::StagesForTest(const JobConfig& job, const SampleLayout& layout,
+                             const std::vector<ComputeDevice*>& on)
     : job_(job), model_(*PlanPipeline(job_, layout)) {
   for (uint32_t stage = 0; stage < job_.cluster().stages(); ++stage) {
     sessions_.push_back(std::make_unique<FakeSession>(std::vector<StepPlan>{OneStep()}, 1.0));
-    stages_.push_back(*StageCompute::Make(job_, model_, stage));
+    ComputeDevice* const device = on.empty() ? nullptr : on[stage];
+    stages_.push_back(*StageCompute::Make(job_, model_, stage, device));
     EXPECT_TRUE(stages_.back()->Attach(*sessions_.back(), kAnySamples, 0).ok());
     EXPECT_TRUE(sessions_.back()->NextStep().has_value());
     stages_.back()->Begin();
@@ -74,21 +90,21 @@ StagesForTest::StagesForTest(const JobConfig& job, const SampleLayout& layout)
 StepForTest StagesForTest::Run(const MicrobatchesForTest& data, bool halves) {
   const auto last = static_cast<uint32_t>(stages_.size() - 1);
   for (uint32_t k = 0; k < data.x.size(); ++k) {
-    const StageCompute::Target target = {data.y[k], static_cast<uint64_t>(data.x[k].size(0)),
-                                         data.samples()};
+    const StageCompute::Target target = {FromHost(*stages_[last], {data.y[k]}).at(0),
+                                         static_cast<uint64_t>(data.x[k].size(0)), data.samples()};
     LayerFlow flow = {data.x[k]};
     for (uint32_t part = 0; part <= last; ++part) {
-      const absl::Status forward =
-          stages_[part]->Forward(part, k, flow, k, part == last ? &target : nullptr);
+      const absl::Status forward = stages_[part]->Forward(part, k, FromHost(*stages_[part], flow),
+                                                          k, part == last ? &target : nullptr);
       EXPECT_TRUE(forward.ok()) << forward;
-      flow = stages_[part]->outputs(part, k);
+      flow = ToHost(*stages_[part], stages_[part]->outputs(part, k));
     }
   }
   for (uint32_t k = 0; k < data.x.size(); ++k) {
     LayerFlow gradients;
     for (uint32_t part = last + 1; part-- > 0;) {
-      Backward(*stages_[part], part, k, gradients, halves);
-      gradients = stages_[part]->TakeInputGradients(part, k);
+      Backward(*stages_[part], part, k, FromHost(*stages_[part], gradients), halves);
+      gradients = ToHost(*stages_[part], stages_[part]->TakeInputGradients(part, k));
       EXPECT_EQ(gradients.empty(), part == 0);
     }
   }

@@ -35,7 +35,9 @@ StepForTest InOneProcess(const JobConfig& job, const SampleLayout& layout,
 // then every backward.
 class StagesForTest {
  public:
-  StagesForTest(const JobConfig& job, const SampleLayout& layout);
+  // on: where they compute, a device for each stage; empty: on the CPU.
+  StagesForTest(const JobConfig& job, const SampleLayout& layout,
+                const std::vector<ComputeDevice*>& on = {});
 
   // Once. halves: input and weight gradients one after the other.
   StepForTest Run(const MicrobatchesForTest& data, bool halves);

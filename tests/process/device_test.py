@@ -130,6 +130,81 @@ def trains_through_a_device_to_the_same_bits_as_on_the_cpu(where, runs):
     assert_same_bits(outcomes["AUTO"], outcomes["CPU"], "AUTO and the CPU")
 
 
+def pipeline_job(where, name, schedule, device, stages=2, model="", extra=""):
+    """Evaluations, dropout, an uneven last microbatch; the sums of one pipeline are in one order, on devices too."""
+    folder = where / name
+    folder.mkdir()
+    (folder / "book.txt").write_text(" ".join(f"the {word} of a loom was bright" for word in "warp weft light thread shade".split()) * 40)
+    path = folder / "job.textproto"
+    path.write_text(
+        f"""
+        name: "pipeline"
+        seed: 5
+        model {{ {model or "transformer { width: 32 heads: 2 hidden: 48 layers: 3 dropout: 0.2 }"} }}
+        data {{ {f'idx {{ directory: "{where}/data" }}' if model else 'text { train: "book.txt" test_share: 0.2 length: 12 columns: 4 }'} batch: 3 }}
+        optimizer {{ adam {{ rate: 0.002 }} clip_norm: 0.5 }}
+        cluster {{ workers: 1 shards: 2 stages: {stages} }}
+        accumulate: 4
+        threads: 1
+        liveness: "10s"
+        steps: 8
+        device: {device}
+        pipeline {{ schedule: {schedule} {extra} }}
+        """
+    )
+    return path
+
+
+def stages_compute_on_devices_to_the_same_bits_as_on_the_cpu(where, runs):
+    """By the fake plugin, as above: whatever nothing has put in an order ends the stage. The worker takes no device."""
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    data.write_idx(where / "data")
+
+    def end(name, *arguments, **options):
+        run = Run(pipeline_job(where, name, *arguments, **options))
+        runs.append(run)
+        assert run.wait(240) == 0, name
+        logs = run.logs()
+        devices = sorted(re.findall(r"computes on a GPU device=(\S+) shared=(\w+)", logs["stage-0"] + logs["stage-1"]))
+        assert devices == ([] if "CPU" in arguments else [("fake:0", "no"), ("fake:1", "no")]), devices
+        assert "GPU" not in logs["worker-0"], logs["worker-0"]
+        return exported(run.out)
+
+    expected = end("cpu", "ONE_F_ONE_B", "CPU")
+    for schedule in ("ONE_F_ONE_B", "INTERLEAVED", "ZERO_BUBBLE"):
+        assert_same_bits(end(schedule, schedule, "CUDA"), expected, f"{schedule} on devices and on the CPU")
+    assert_same_bits(end("AUTO", "GPIPE", "AUTO", extra="recompute: true"), expected, "AUTO, with forwards computed again, and the CPU")
+    # Batch normalisation: buffers go both ways.
+    resnet = "resnet { depth: 18 }"
+    assert_same_bits(
+        end("resnet", "ONE_F_ONE_B", "CUDA", model=resnet), end("resnet-cpu", "ONE_F_ONE_B", "CPU", model=resnet), "a residual network"
+    )
+
+
+def stages_say_what_is_missing_for_their_device(where, runs):
+    what, has, words = MACHINES[-1]
+    machine(where, **has)
+    job = pipeline_job(where, "cuda", "ONE_F_ONE_B", "CUDA")
+    commands = {
+        "run": [program("parley"), "run", str(job), "--out", str(where / "out")],
+        "stage": [program("parley-stage"), f"--job={job}", "--coordinator=127.0.0.1:1", "--join_timeout=1s"],
+    }
+    for name, command in commands.items():
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        line = last_line(done.stderr)
+        print(f"{what} ({name}): exit {done.returncode}: {line}")
+        assert done.returncode == 2, done.stderr
+        assert line.startswith("device: CUDA cannot be had: ") and all(word in line for word in words), done.stderr
+    assert not (where / "out").exists()
+    run = Run(pipeline_job(where, "auto", "ONE_F_ONE_B", "AUTO"))
+    runs.append(run)
+    assert run.wait(120) == 0
+    for name, log in run.logs().items():
+        said = [line for line in log.splitlines() if "device: AUTO runs on the CPU" in line]
+        assert len(said) == name.startswith("stage"), (name, said)
+        assert all(word in line for word in words for line in said), said
+
+
 def workers_share_out_the_gpus_of_their_machine(where, runs):
     """Three of them, two GPUs; then one alone, while another process has the first one."""
     machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
@@ -209,4 +284,4 @@ def a_rank_that_is_killed_changes_nothing(where, runs):
     assert_same_bits(ends[1], ends[0], "with lost ranks and without")
 
 
-main(the_gpu_has_metrics, a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host, a_rank_that_is_killed_changes_nothing, trains_through_a_device_to_the_same_bits_as_on_the_cpu, workers_share_out_the_gpus_of_their_machine, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)
+main(stages_compute_on_devices_to_the_same_bits_as_on_the_cpu, stages_say_what_is_missing_for_their_device, the_gpu_has_metrics, a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host, a_rank_that_is_killed_changes_nothing, trains_through_a_device_to_the_same_bits_as_on_the_cpu, workers_share_out_the_gpus_of_their_machine, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)

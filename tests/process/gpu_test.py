@@ -112,6 +112,28 @@ def learns_as_on_the_cpu(name):
     return test
 
 
+def a_pipeline_learns_as_on_the_cpu(where, runs):
+    """Two stages, which share a GPU where there is one only."""
+    for device in ("CPU", "CUDA"):
+        job = job_of(where, "transformer", device)
+        text = job.read_text().replace("shards: 1", "shards: 1 stages: 2").replace("accumulate: 2", "accumulate: 4")
+        job.write_text(text + "pipeline { schedule: ONE_F_ONE_B }\n")
+        run = Run(job)
+        runs.append(run)
+        assert run.wait(280) == 0, device
+        for stage in ("stage-0", "stage-1"):
+            assert ("computes on a GPU device=" in run.logs()[stage]) == (device == "CUDA"), run.logs()[stage]
+    on_cpu, on_gpu = runs
+    expected, losses = curve(on_cpu), curve(on_gpu)
+    steps = sorted(set(expected) & set(losses))
+    assert max(steps) == 40, steps
+    worst = max(abs(losses[step] - expected[step]) / expected[step] for step in steps)
+    parameters, found = (safetensors.torch.load(exported(run.out)[0]) for run in runs)
+    far = max(((found[key] - value).abs().max() / value.abs().max()).item() for key, value in parameters.items() if value.is_floating_point())
+    print(f"pipeline: losses of {len(steps)} steps within {worst:.3g} of the CPU's, parameters within {far:.3g}")
+    assert worst <= LOSS_TOLERANCE and far <= PARAMETER_TOLERANCE, (worst, far)
+
+
 def workers_share_the_gpus(where, runs):
     for cluster in ("workers: 2 shards: 2", "workers: 2 group: 2 group_reduction: ON_HOST shards: 1"):
         job = small_job(where, epochs=2, extra="device: CUDA\n")
@@ -153,4 +175,4 @@ def half_precision_learns_too(where, runs):
     assert all(abs(accuracy - accuracies["FLOAT32"]) <= 0.02 for accuracy in accuracies.values()), accuracies
 
 
-main(*(learns_as_on_the_cpu(name) for name in NETWORKS), workers_share_the_gpus, a_node_group_adds_up_on_its_gpus, half_precision_learns_too)
+main(*(learns_as_on_the_cpu(name) for name in NETWORKS), a_pipeline_learns_as_on_the_cpu, workers_share_the_gpus, a_node_group_adds_up_on_its_gpus, half_precision_learns_too)

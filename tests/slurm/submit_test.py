@@ -139,6 +139,10 @@ def submit_says_what_it_does(where, runs):
     wait_for("an empty queue", lambda: CLUSTER.queue() == [], 60)
     bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), str(job), "--set", "data.batch=0", check=False)
     assert bad.returncode == 2 and "data.batch" in bad.stderr, bad
+    # A GPU for each process that computes.
+    for shape, role in ((WORKERS, "worker"), (PIPELINE, "stage")):
+        said = Submitted(job_file(where, shape=shape), where, "--dry-run", "--set", "cluster.slurm.worker_gpus=2").said.splitlines()
+        assert [re.search(r"/slurm/(\w+) ", line).group(1) for line in said if "--gpus-per-task=2" in line] == [role], said
     # More workers for what runs there.
     more = Submitted(None, where, "--workers=2", "--dry-run", "--", "--comment=x", out=dry.out).said.splitlines()
     assert len(more) == 1 and "--array=0-1" in more[0] and "--cpus-per-task=2" in more[0] and "--time=30" in more[0], more

@@ -64,7 +64,7 @@ absl::StatusOr<const DevicePlugin*> LoadDevicePlugin(const std::string& path) {
   const DevicePlugin* const offered = function();
   if (offered->version != DevicePlugin::kVersion || std::string(offered->compiler) != __VERSION__) {
     return absl::FailedPreconditionError(
-        absl::StrCat(path, " is of another build than parley-worker: deploy/build --cuda"));
+        absl::StrCat(path, " is of another build than this program: deploy/build --cuda"));
   }
   return offered;
 }

@@ -1,0 +1,207 @@
+#include "server/pipeline_stage/device_stage_binding.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/torch/torch_status.h"
+
+namespace parley {
+namespace {
+
+const std::byte* From(const at::Tensor& tensor) {
+  return static_cast<const std::byte*>(tensor.const_data_ptr());
+}
+std::byte* To(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.mutable_data_ptr());
+}
+
+PinnedCopies::In In(const at::Tensor& on_host, const at::Tensor& on_device) {
+  return {From(on_host), To(on_device), on_host.nbytes()};
+}
+PinnedCopies::Out Out(const at::Tensor& on_device, const at::Tensor& on_host) {
+  return {From(on_device), To(on_host), on_device.nbytes()};
+}
+
+at::Tensor EmptyLike(const at::Tensor& tensor, at::Device device) {
+  return at::empty(tensor.sizes(), tensor.options().device(device));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StageBinding>> DeviceStageBinding::Make(
+    std::vector<NamedTensor> tensors, ComputeDevice& device, absl::Duration patience) {
+  auto binding = absl::WrapUnique(new DeviceStageBinding(std::move(tensors), device, patience));
+  if (absl::Status status = binding->Start(); !status.ok()) return status;
+  return binding;
+}
+
+DeviceStageBinding::DeviceStageBinding(std::vector<NamedTensor> tensors, ComputeDevice& device,
+                                       absl::Duration patience)
+    : tensors_(std::move(tensors)),
+      device_(device),
+      patience_(patience),
+      where_(device.torch_device()) {}
+
+absl::Time DeviceStageBinding::Deadline() const { return absl::Now() + patience_; }
+
+absl::Status DeviceStageBinding::Start() {
+  absl::Status status = CatchTorch("copying the stage's tensors", [&] {
+    const c10::NoGradGuard no_grad;
+    for (const NamedTensor& named : tensors_) {
+      at::Tensor shadow = named.tensor.detach().clone(at::MemoryFormat::Contiguous);
+      shadow.set_requires_grad(named.tensor.requires_grad());
+      shadows_.push_back({named.name, std::move(shadow), named.buffer});
+    }
+  });
+  if (!status.ok()) return status;
+  auto binding = ModuleBinding::Create(ModuleBinding::Lister([this] { return shadows_; }));
+  if (!binding.ok()) return binding.status();
+  binding_ = *std::move(binding);
+  auto copies = PinnedCopies::Make(device_, {});
+  if (!copies.ok()) return copies.status();
+  copies_ = *std::move(copies);
+  auto computed = device_.MakeEvent();
+  if (!computed.ok()) return computed.status();
+  computed_ = *std::move(computed);
+  return CatchTorch(absl::StrCat("moving the stage to ", device_.name()), [&] {
+    const c10::NoGradGuard no_grad;
+    for (const NamedTensor& named : tensors_) {
+      at::Tensor tensor = named.tensor;  // the parts' own handle
+      tensor.set_data(tensor.to(where_).contiguous());
+    }
+  });
+}
+
+absl::Status DeviceStageBinding::AttachPart(Session& session, const std::vector<TensorSpec>& model,
+                                            uint64_t training_samples, uint64_t test_samples) {
+  session_ = &session;
+  absl::Status status = binding_->AttachPart(session, model, training_samples, test_samples);
+  return status.ok() ? BringValues() : status;
+}
+
+absl::Status DeviceStageBinding::BringValues() {
+  std::vector<PinnedCopies::In> copies;
+  absl::Status status = CatchTorch("reading the stage's values", [&] {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      copies.push_back(In(shadows_[i].tensor, tensors_[i].tensor));
+    }
+  });
+  return status.ok() ? copies_->ToDevice(copies, Deadline()) : status;
+}
+
+absl::Status DeviceStageBinding::FetchBuffers() {
+  std::vector<PinnedCopies::Out> copies;
+  absl::Status status = CatchTorch("reading the buffers", [&] {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!specs()[i].buffer()) continue;
+      copies.push_back(Out(tensors_[i].tensor, shadows_[i].tensor));
+    }
+  });
+  return status.ok() ? copies_->ToHost(copies, Deadline()) : status;
+}
+
+absl::Status DeviceStageBinding::GatherGradients(absl::FunctionRef<void()> backward) {
+  had_backward_ = true;
+  return binding_->GatherGradients(backward);
+}
+
+void DeviceStageBinding::AddGradient(const at::Tensor& parameter, const at::Tensor& gradient) {
+  if (!gradient.defined()) return;
+  const at::Tensor& sum = parameter.grad();
+  if (sum.defined()) {
+    sum.add_(gradient);
+  } else {
+    parameter.mutable_grad() = gradient;
+  }
+}
+
+absl::Status DeviceStageBinding::PushGathered(absl::Span<const size_t> tensors) {
+  LayerFlow gradients;  // until they are copied
+  std::vector<size_t> gathered;
+  std::vector<PinnedCopies::Out> copies;
+  absl::Status status = CatchTorch("reading the gradients", [&] {
+    const c10::NoGradGuard no_grad;
+    for (const size_t i : tensors) {
+      at::Tensor gradient = std::exchange(tensors_[i].tensor.mutable_grad(), at::Tensor());
+      if (!gradient.defined()) continue;
+      TORCH_CHECK(gradient.layout() == c10::kStrided, tensors_[i].name,
+                  " has a sparse gradient; only dense ones can be sent");
+      gradient = gradient.contiguous();
+      copies.push_back({From(gradient), session_->gradient(i).data(), gradient.nbytes()});
+      gathered.push_back(i);
+      gradients.push_back(std::move(gradient));
+    }
+  });
+  if (status.ok()) status = copies_->ToHost(copies, Deadline());
+  for (size_t k = 0; k < gathered.size() && status.ok(); ++k) {
+    status = binding_->PushFilled(gathered[k]);
+  }
+  return status;
+}
+
+void DeviceStageBinding::DropGradients() {
+  had_backward_ = false;
+  binding_->DropGradients();
+  for (const NamedTensor& named : tensors_) {
+    if (named.tensor.requires_grad()) named.tensor.mutable_grad() = at::Tensor();
+  }
+}
+
+absl::StatusOr<Verdict> DeviceStageBinding::Complete(double loss_sum) {
+  if (std::exchange(had_backward_, false)) {
+    if (absl::Status status = FetchBuffers(); !status.ok()) return status;
+  }
+  return binding_->Complete(loss_sum);
+}
+
+absl::Status DeviceStageBinding::PullAhead() {
+  absl::Status status = binding_->Pull();
+  return status.ok() ? BringValues() : status;
+}
+
+absl::Status DeviceStageBinding::PullVersion(uint64_t version) {
+  absl::Status status = binding_->PullVersion(version);
+  return status.ok() ? BringValues() : status;
+}
+
+absl::Status DeviceStageBinding::Settle() {
+  absl::Status status = device_.Record(*computed_, StreamId::kCompute);
+  return status.ok() ? device_.Await(*computed_, Deadline()) : status;
+}
+
+absl::StatusOr<LayerFlow> DeviceStageBinding::FromHost(LayerFlow flow) {
+  LayerFlow there;
+  std::vector<PinnedCopies::In> copies;
+  absl::Status status = CatchTorch(absl::StrCat("tensors for ", device_.name()), [&] {
+    for (at::Tensor& tensor : flow) {
+      tensor = tensor.contiguous();
+      there.push_back(EmptyLike(tensor, where_));
+      copies.push_back(In(tensor, there.back()));
+    }
+  });
+  if (status.ok()) status = copies_->ToDevice(copies, Deadline());
+  if (!status.ok()) return status;
+  return there;
+}
+
+absl::StatusOr<LayerFlow> DeviceStageBinding::ToHost(LayerFlow flow) {
+  LayerFlow here;
+  std::vector<PinnedCopies::Out> copies;
+  absl::Status status = CatchTorch(absl::StrCat("tensors of ", device_.name()), [&] {
+    for (at::Tensor& tensor : flow) {
+      tensor = tensor.contiguous();
+      here.push_back(EmptyLike(tensor, at::kCPU));
+      copies.push_back(Out(tensor, here.back()));
+    }
+  });
+  if (status.ok()) status = copies_->ToHost(copies, Deadline());
+  if (!status.ok()) return status;
+  return here;
+}
+
+}  // namespace parley

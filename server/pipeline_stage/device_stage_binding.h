@@ -1,0 +1,68 @@
+#ifndef PARLEY_SERVER_PIPELINE_STAGE_DEVICE_STAGE_BINDING_H_
+#define PARLEY_SERVER_PIPELINE_STAGE_DEVICE_STAGE_BINDING_H_
+
+#include <memory>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/pipeline_stage/stage_binding.h"
+#include "worker/device/device.h"
+#include "worker/device/pinned_copies.h"
+
+namespace parley {
+
+// On a device: the parts' tensors lie there, and a ModuleBinding ties their *shadows*, tensors of
+// the same names on the CPU, to the session. Pulled values go from the shadows to the device.
+// Gradients of the microbatches are added up on the device, in `.grad` of the parameters, and come
+// to the host when they are pushed; buffers when the step is complete. All of it, and the
+// activations too, by PinnedCopies: a stage waits for each message that it gets or sends, so there
+// is little to copy beside.
+//
+// It owns the shadows and the pinned memory. The device must outlive it and the parts' tensors,
+// which stay there.
+class DeviceStageBinding final : public StageBinding {
+ public:
+  // Moves the tensors to the device. patience: with the device, the job's stall_timeout.
+  static absl::StatusOr<std::unique_ptr<StageBinding>> Make(std::vector<NamedTensor> tensors,
+                                                            ComputeDevice& device,
+                                                            absl::Duration patience);
+
+  ModuleBinding& module() override { return *binding_; }
+  absl::Status AttachPart(Session& session, const std::vector<TensorSpec>& model,
+                          uint64_t training_samples, uint64_t test_samples) override;
+  absl::Status GatherGradients(absl::FunctionRef<void()> backward) override;
+  void AddGradient(const at::Tensor& parameter, const at::Tensor& gradient) override;
+  absl::Status PushGathered(absl::Span<const size_t> tensors) override;
+  void DropGradients() override;
+  absl::StatusOr<Verdict> Complete(double loss_sum) override;
+  absl::Status PullAhead() override;
+  absl::Status PullVersion(uint64_t version) override;
+  absl::Status Settle() override;
+  absl::StatusOr<LayerFlow> FromHost(LayerFlow flow) override;
+  absl::StatusOr<LayerFlow> ToHost(LayerFlow flow) override;
+
+ private:
+  DeviceStageBinding(std::vector<NamedTensor> tensors, ComputeDevice& device,
+                     absl::Duration patience);
+  absl::Status Start();
+  absl::Time Deadline() const;
+  // From the shadows, all of them.
+  absl::Status BringValues();
+  absl::Status FetchBuffers();
+
+  const std::vector<NamedTensor> tensors_;  // on the device
+  ComputeDevice& device_;
+  const absl::Duration patience_;
+  const at::Device where_;
+
+  std::vector<NamedTensor> shadows_;  // in the order of tensors_
+  std::unique_ptr<ModuleBinding> binding_;
+  std::unique_ptr<PinnedCopies> copies_;
+  std::unique_ptr<DeviceEvent> computed_;
+  Session* session_ = nullptr;  // set by AttachPart
+  bool had_backward_ = false;   // in this step
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PIPELINE_STAGE_DEVICE_STAGE_BINDING_H_

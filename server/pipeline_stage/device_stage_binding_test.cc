@@ -1,0 +1,170 @@
+#include "server/pipeline_stage/device_stage_binding.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "client/torch/testing/fake_session.h"
+#include "worker/device/fake_device.h"
+
+namespace parley {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+std::vector<StepPlan> Plans(size_t count) {
+  std::vector<StepPlan> plans(count);
+  for (size_t i = 0; i < count; ++i) {
+    plans[i].step = i + 1;
+    plans[i].samples = {0, 1, 2, 3};
+    plans[i].weight = 1;
+  }
+  return plans;
+}
+
+// Two parameters, of which a backward may use both or one, and a buffer that counts.
+class DeviceStageBindingTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    binding_ = *DeviceStageBinding::Make(Listed(), device_, absl::Seconds(10));
+    ASSERT_TRUE(binding_->AttachPart(session_, ModelSpecs(), 4, 0).ok());
+    ASSERT_TRUE(session_.NextStep().has_value());
+  }
+  void TearDown() override {
+    binding_.reset();
+    EXPECT_THAT(device_.violations(), IsEmpty());
+  }
+
+  std::vector<NamedTensor> Listed() const {
+    return {{"first", first_}, {"second", second_}, {"count", count_, /*buffer=*/true}};
+  }
+  std::vector<TensorSpec> ModelSpecs() const { return binding_->specs(); }
+
+  // The gradient of `first` is `factor` everywhere.
+  absl::Status Backward(double factor) {
+    return binding_->GatherGradients([&] {
+      first_.mul(factor).sum().backward();
+      const c10::NoGradGuard no_grad;
+      count_.add_(1);
+    });
+  }
+  template <class T>
+  T Gradient(size_t tensor) {
+    T value;
+    std::memcpy(&value, session_.gradient(tensor).data(), sizeof value);
+    return value;
+  }
+
+  FakeDevice device_{{.for_tensors_of_the_cpu = true}};
+  at::Tensor first_ = at::ones({6}).requires_grad_();
+  at::Tensor second_ = at::ones({2, 3}).requires_grad_();
+  at::Tensor count_ = at::zeros({}, at::kLong);
+  FakeSession session_{Plans(3), 1.0};
+  std::unique_ptr<StageBinding> binding_;
+};
+
+TEST_F(DeviceStageBindingTest, ComputesInMemoryOfItsOwn) {
+  EXPECT_NE(first_.const_data_ptr(), session_.parameter(0).data());
+  EXPECT_TRUE(at::equal(first_, at::ones({6})));
+}
+
+TEST_F(DeviceStageBindingTest, TheSumOfTheMicrobatchesIsPushedOnceWithTheBuffers) {
+  ASSERT_TRUE(Backward(2).ok());
+  ASSERT_TRUE(Backward(3).ok());
+  EXPECT_THAT(session_.PushedNames(), IsEmpty());
+  ASSERT_TRUE(binding_->PushGathered({0, 1}).ok());
+  EXPECT_THAT(session_.PushedNames(), ElementsAre("first")) << "second has no gradient";
+  EXPECT_EQ(Gradient<float>(0), 5);
+  ASSERT_TRUE(binding_->PushGathered({0, 1}).ok());
+  ASSERT_TRUE(binding_->Complete(0).ok());
+  EXPECT_THAT(session_.PushedNames(), ElementsAre("first", "count"));
+  EXPECT_EQ(Gradient<int64_t>(2), 2);
+}
+
+TEST_F(DeviceStageBindingTest, AGradientThatWasComputedInAnotherWayIsAdded) {
+  for (const double factor : {1.0, 2.0}) {
+    const absl::Status gathered = binding_->GatherGradients([&] {
+      const c10::NoGradGuard no_grad;
+      binding_->AddGradient(second_, at::full_like(second_, factor));
+      binding_->AddGradient(second_, at::Tensor());
+    });
+    ASSERT_TRUE(gathered.ok());
+  }
+  ASSERT_TRUE(binding_->PushGathered({0, 1}).ok());
+  EXPECT_EQ(Gradient<float>(1), 3);
+}
+
+TEST_F(DeviceStageBindingTest, WhatAPullBringsIsOnTheDevice) {
+  ASSERT_TRUE(Backward(2).ok());
+  ASSERT_TRUE(binding_->PushGathered({0}).ok());
+  ASSERT_TRUE(binding_->Complete(0).ok());
+  EXPECT_TRUE(at::equal(first_, at::ones({6}))) << "until it is pulled";
+  ASSERT_TRUE(binding_->PullAhead().ok());
+  EXPECT_TRUE(at::equal(first_, at::full({6}, -1.0)));
+  EXPECT_EQ(count_.item().toLong(), 1);
+}
+
+TEST_F(DeviceStageBindingTest, WhatWasGatheredOfAStepThatIsGivenUpIsDropped) {
+  ASSERT_TRUE(Backward(2).ok());
+  binding_->DropGradients();
+  ASSERT_TRUE(binding_->PushGathered({0, 1}).ok());
+  ASSERT_TRUE(binding_->Complete(0).ok());
+  EXPECT_THAT(session_.PushedNames(), IsEmpty());
+}
+
+TEST_F(DeviceStageBindingTest, TensorsOfAnyTypeAndLayoutGoThereAndBack) {
+  const LayerFlow flow = {at::rand({4, 5}).t(), at::arange(7), at::arange(3).to(at::kByte),
+                          at::ones({0, 2})};
+  const auto there = binding_->FromHost(flow);
+  ASSERT_TRUE(there.ok()) << there.status();
+  const auto here = binding_->ToHost({there->at(0).t(), there->at(1), there->at(2), there->at(3)});
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_TRUE(at::equal(here->at(0), flow[0].t()));
+  EXPECT_TRUE(here->at(0).is_contiguous());
+  for (size_t i = 1; i < flow.size(); ++i) EXPECT_TRUE(at::equal(here->at(i), flow[i])) << i;
+}
+
+TEST(SilentDevice, EndsEachWait) {
+  FakeDevice device({.for_tensors_of_the_cpu = true});
+  const at::Tensor weight = at::ones({6}).requires_grad_();
+  const at::Tensor mean = at::zeros({6});
+  FakeSession session(Plans(1), 1.0);
+  const auto binding = *DeviceStageBinding::Make({{"weight", weight}, {"mean", mean, true}}, device,
+                                                 absl::Seconds(10));
+  ASSERT_TRUE(binding->AttachPart(session, binding->specs(), 4, 0).ok());
+  ASSERT_TRUE(binding->GatherGradients([&] { weight.sum().backward(); }).ok());
+  device.Stall(StreamId::kCompute);
+  ASSERT_TRUE(binding->FromHost({at::ones({6})}).ok()) << "nobody waits for that";
+  const auto hangs = [](const absl::Status& status) {
+    return status.code() == absl::StatusCode::kDeadlineExceeded;
+  };
+  EXPECT_TRUE(hangs(binding->Settle()));
+  EXPECT_TRUE(hangs(binding->ToHost({weight.detach()}).status()));
+  EXPECT_TRUE(hangs(binding->PushGathered({0})));
+  EXPECT_TRUE(hangs(binding->Complete(0).status()));
+  EXPECT_THAT(session.PushedNames(), IsEmpty());
+}
+
+TEST_F(DeviceStageBindingTest, NoRoomForPinnedMemoryIsSaidBeforeItTrains) {
+  FakeDevice small({.memory_bytes = 100, .for_tensors_of_the_cpu = true});
+  const auto binding = DeviceStageBinding::Make(Listed(), small, absl::Seconds(10));
+  EXPECT_EQ(binding.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(binding.status().message()), HasSubstr("tensors on their way"));
+}
+
+}  // namespace
+}  // namespace parley
