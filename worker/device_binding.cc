@@ -68,7 +68,7 @@ absl::Status DeviceBinding::Start() {
   }
   plan_ = PlanBuckets(elements, options_.bucket_elements);
   for (uint64_t& count : elements) {
-    if (count >= options_.direct_elements) count = 0;
+    if (count >= options_.direct_values) count = 0;
   }
   values_plan_ = PlanBuckets(elements, options_.bucket_elements);
   sources_.resize(elements.size());
@@ -220,7 +220,7 @@ void DeviceBinding::BeginBackward(bool last) {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     undelivered_[i] = plan_.buckets_of[i].size();
     is_direct_[i] = pinned_gradients_.size() > 0 && IsTrained(i) &&
-                    session_->gradient(i).size() / sizeof(float) >= options_.direct_elements;
+                    session_->gradient(i).size() / sizeof(float) >= options_.direct_gradient;
   }
   absl::MutexLock lock(&mu_);
   last_ = last;
@@ -323,6 +323,8 @@ absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
 }
 
 absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> values) {
+  // They were sent before the first of these, by the same stream.
+  if (absl::Status status = ReceiveBuffers(/*push=*/true); !status.ok()) return status;
   if (bucket >= plan_.buckets.size()) {
     const size_t tensor = bucket - plan_.buckets.size();
     on_their_way_[tensor] = at::Tensor();
@@ -481,14 +483,13 @@ absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
   if (absl::Status lost = std::exchange(lost_, absl::OkStatus()); !lost.ok()) {
     had_backward_ = false;
     binding_->DropGradients();
-    if (!fetched_.empty()) {
-      if (absl::Status status = ReceiveBuffers(); !status.ok()) return status;
-    }
+    if (absl::Status status = ReceiveBuffers(/*push=*/false); !status.ok()) return status;
     return session_->Abandon(lost);
   }
   if (std::exchange(had_backward_, false)) {
     if (absl::Status status = Settle(); !status.ok()) return status;
-    if (absl::Status status = ReceiveBuffers(); !status.ok()) return status;
+    // Where no gradient has brought them.
+    if (absl::Status status = ReceiveBuffers(/*push=*/true); !status.ok()) return status;
   }
   return binding_->Complete(loss_sum);
 }
@@ -516,8 +517,7 @@ std::vector<BufferPath::Place> DeviceBinding::PlacesOf(
     const std::vector<at::Tensor>& buffers) const {
   std::vector<BufferPath::Place> places;
   for (const at::Tensor& buffer : buffers) {
-    places.push_back({static_cast<std::byte*>(buffer.mutable_data_ptr()), buffer.nbytes(),
-                      buffer.scalar_type() == c10::kFloat});
+    places.push_back({static_cast<std::byte*>(buffer.mutable_data_ptr()), buffer.nbytes()});
   }
   return places;
 }
@@ -530,19 +530,18 @@ absl::Status DeviceBinding::FetchBuffers() {
   return buffers_path_->Fetch(PlacesOf(fetched_));
 }
 
-absl::Status DeviceBinding::ReceiveBuffers() {
-  if (buffers_.empty()) return absl::OkStatus();
-  absl::Status status;
-  const absl::Status caught = CatchTorch("taking the buffers", [&] {
-    const c10::NoGradGuard no_grad;
-    status = buffers_path_->Receive(Deadline(), [&](size_t k, absl::Span<const std::byte> values) {
-      const at::Tensor& shadow = shadows_[buffers_[k]].tensor;
-      std::memcpy(shadow.mutable_data_ptr(), values.data(), values.size());
-      on_device_[k].assign(values.begin(), values.end());
-    });
-  });
+absl::Status DeviceBinding::ReceiveBuffers(bool push) {
+  if (fetched_.empty()) return absl::OkStatus();
+  absl::Status status =
+      buffers_path_->Receive(Deadline(), [&](size_t k, absl::Span<const std::byte> values) {
+        on_device_[k].assign(values.begin(), values.end());
+        std::memcpy(session_->gradient(buffers_[k]).data(), values.data(), values.size());
+      });
   fetched_.clear();
-  return status.ok() ? caught : status;
+  for (size_t k = 0; k < buffers_.size() && push && status.ok(); ++k) {
+    status = binding_->PushFilled(buffers_[k]);
+  }
+  return status;
 }
 
 absl::Status DeviceBinding::BringBuffers() {

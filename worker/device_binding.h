@@ -47,7 +47,11 @@ class DeviceBinding final : public TrainingBinding {
  public:
   struct Options {
     uint64_t bucket_elements = 1 << 20;  // float32: 4 MiB
-    uint64_t direct_elements = 1 << 16;  // gradients of so many go where the session has them
+    // Gradients of so many go from where they are to where the session has them, values of so many
+    // from where a shard shows them. (To give such a copy to the streams takes the host as long as
+    // to pack and copy many small ones.)
+    uint64_t direct_gradient = 1 << 18;
+    uint64_t direct_values = 1 << 16;
     absl::Duration patience = absl::Minutes(10);  // with the device: the job's stall_timeout
     // In a node group: adds up its gradients among the GPUs; nullptr: on the host.
     GpuGroup* group = nullptr;
@@ -110,7 +114,9 @@ class DeviceBinding final : public TrainingBinding {
   bool FindSources(size_t tensor);
   // Buffers, from the network to the shadows and back.
   absl::Status FetchBuffers();
-  absl::Status ReceiveBuffers();
+  // Those that were fetched go into the session's memory, if they are not there. On the delivery's
+  // thread, or where that has nothing to do.
+  absl::Status ReceiveBuffers(bool push);
   absl::Status BringBuffers();
   // Those of the network now, by index; a scripted module may have put others in their places.
   absl::StatusOr<std::vector<at::Tensor>> Buffers() const;

@@ -99,7 +99,8 @@ class DeviceBindingTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<TrainingBinding>> Bind(const Network& network) {
     DeviceBinding::Options options;
     options.bucket_elements = 5;  // first.weight has 12
-    options.direct_elements = 4;
+    options.direct_gradient = 4;
+    options.direct_values = 4;
     options.patience = absl::Seconds(10);
     return DeviceBinding::Make(network, device_, options);
   }
@@ -142,7 +143,7 @@ TEST_F(DeviceBindingTest, GradientsThatCannotBePinnedAreCopied) {
   FakeSession session(Plans(2), 0.1);
   FakeDevice device({.for_tensors_of_the_cpu = true, .pins = false});
   DeviceBinding::Options options;
-  options.direct_elements = 1;
+  options.direct_gradient = 1;
   Train(**DeviceBinding::Make(network_, device, options), network_, session,
         {torch::randn({4, 3})});
   EXPECT_THAT(device.violations(), IsEmpty());

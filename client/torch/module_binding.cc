@@ -366,9 +366,15 @@ absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
   if (std::exchange(had_backward_, false)) {
     absl::Status status = CatchTorch("reading the buffers", [&] {
       const c10::NoGradGuard no_grad;
-      ListBuffers();
-      for (size_t i = 0; i < specs_.size(); ++i) {
-        if (!specs_[i].buffer()) continue;
+      std::vector<size_t> buffers;  // that are not pushed (PushFilled)
+      {
+        absl::MutexLock lock(&mu_);
+        for (size_t i = 0; i < specs_.size(); ++i) {
+          if (specs_[i].buffer() && state_[i] == Gradient::kNone) buffers.push_back(i);
+        }
+      }
+      if (!buffers.empty()) ListBuffers();
+      for (const size_t i : buffers) {
         gradients_[i].copy_(tensors_[i].tensor);
         Push(i);
       }

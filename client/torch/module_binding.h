@@ -86,8 +86,9 @@ class ModuleBinding {
   // In `backward`: a gradient of one of the parameters that was computed in another way than by
   // LibTorch's backward. Others' are left out.
   void AddGradient(const at::Tensor& parameter, const at::Tensor& gradient);
-  // The same for who writes a gradient into the session's memory by itself (a parameter's, by index
-  // in specs()): it is there now, whole. Sends it. After a GatherGradients of the step.
+  // The same for who writes a gradient, or a buffer's value after the step, into the session's
+  // memory by itself (by index in specs()): it is there now, whole. Sends it. After a
+  // GatherGradients of the step; any thread, one at a time.
   absl::Status PushFilled(size_t tensor);
   // Sends what these tensors have gathered, if anything.
   absl::Status PushGathered(absl::Span<const size_t> tensors);

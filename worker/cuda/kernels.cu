@@ -39,7 +39,8 @@ __device__ void ForMyValues(const Pieces& pieces, Move move) {
 template <class Value>
 __global__ void PackKernel(const __grid_constant__ Pieces pieces, float scale, Value* bucket) {
   ForMyValues(pieces, [&](const Piece& piece, uint64_t i) {
-    ToBucket(piece.tensor[i] * scale, bucket + piece.offset + i);
+    const float value = piece.tensor[i];
+    ToBucket(scale == 1 ? value : value * scale, bucket + piece.offset + i);
   });
 }
 

@@ -46,13 +46,13 @@ size_t BufferPath::Lay(absl::Span<const Place> places) {
   offsets_.assign(places.size(), 0);
   size_t end = 0;
   for (size_t i = 0; i < places.size(); ++i) {
-    if (!places[i].is_float) continue;
+    if (!places[i].is_packed()) continue;
     offsets_[i] = end;
     end += places[i].bytes;
   }
   const size_t packed = end;
   for (size_t i = 0; i < places.size(); ++i) {
-    if (places[i].is_float) continue;
+    if (places[i].is_packed()) continue;
     offsets_[i] = Aligned(end);
     end = offsets_[i] + places[i].bytes;
   }
@@ -62,7 +62,7 @@ size_t BufferPath::Lay(absl::Span<const Place> places) {
 std::vector<Piece> BufferPath::Pieces(absl::Span<const Place> places) const {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < places.size(); ++i) {
-    if (!places[i].is_float || places[i].bytes == 0) continue;
+    if (!places[i].is_packed() || places[i].bytes == 0) continue;
     pieces.push_back({reinterpret_cast<float*>(places[i].device), offsets_[i] / sizeof(float),
                       places[i].bytes / sizeof(float)});
   }
@@ -85,7 +85,7 @@ absl::Status BufferPath::Fetch(absl::Span<const Place> places) {
     status = device_.CopyToHost(StreamId::kToHost, fetched_.data(), on_device_.data(), packed);
   }
   for (size_t i = 0; i < places.size() && status.ok(); ++i) {
-    if (places[i].is_float || places[i].bytes == 0) continue;
+    if (places[i].is_packed() || places[i].bytes == 0) continue;
     status = device_.CopyToHost(StreamId::kToHost, fetched_.data() + offsets_[i], places[i].device,
                                 places[i].bytes);
   }
@@ -126,7 +126,7 @@ absl::Status BufferPath::Bring(absl::Span<const Place> places, absl::Time deadli
     status = device_.CopyToDevice(StreamId::kToDevice, on_device_.data(), brought_.data(), packed);
   }
   for (size_t i = 0; i < places.size() && status.ok(); ++i) {
-    if (places[i].is_float || places[i].bytes == 0) continue;
+    if (places[i].is_packed() || places[i].bytes == 0) continue;
     status = device_.CopyToDevice(StreamId::kToDevice, places[i].device,
                                   brought_.data() + offsets_[i], places[i].bytes);
   }

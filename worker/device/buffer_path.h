@@ -15,9 +15,9 @@
 namespace parley {
 
 // How a network's buffers (running means, counts) go between a device and the host: many small
-// tensors, for which a copy and a wait each would cost more than forward does. What is float32 goes
-// packed, by one copy; others by one each. Forward alone changes them, so they come to the host
-// while backward goes on:
+// tensors, for which a copy and a wait each would cost more than forward does. They go packed, by
+// one copy, as words of 4 bytes of whatever type; those that are none by one each. Forward alone
+// changes them, so they come to the host while backward goes on:
 //
 //   compute:  forward | pack | backward ...
 //                          \ event
@@ -31,7 +31,8 @@ class BufferPath {
   struct Place {
     std::byte* device = nullptr;
     size_t bytes = 0;
-    bool is_float = false;  // float32
+
+    bool is_packed() const { return bytes % 4 == 0; }
   };
 
   // The device outlives it. Room for so many bytes in so many places.

@@ -76,7 +76,8 @@ class ComputeDevice {
 
   // Bytes of the device become 0.
   virtual absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) = 0;
-  // bucket[offset + i] = tensor[i] * scale, rounded to the nearest where it is bfloat16.
+  // bucket[offset + i] = tensor[i] * scale, rounded to the nearest where it is bfloat16. With scale
+  // 1 as float32 bit by bit, and so are words of other types.
   virtual absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale,
                             BucketType type, std::byte* bucket) = 0;
   // tensor[i] = bucket[offset + i].

@@ -27,7 +27,7 @@ void PackReference(absl::Span<const Piece> pieces, float scale, BucketType type,
   for (const Piece& piece : pieces) {
     std::byte* to = bucket + piece.offset * BucketElementBytes(type);
     for (uint64_t i = 0; i < piece.count; ++i, to += BucketElementBytes(type)) {
-      const float value = piece.tensor[i] * scale;
+      const float value = scale == 1 ? piece.tensor[i] : piece.tensor[i] * scale;
       if (type == BucketType::kFloat32) {
         std::memcpy(to, &value, sizeof value);
       } else {

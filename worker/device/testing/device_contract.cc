@@ -161,10 +161,10 @@ TEST_F(DeviceContract, SharedMemoryIsPinnedWhereItIs) {
     const std::vector<float> values = Values(bytes / sizeof(float));
     const DeviceBuffer from = OnDevice(values);
     ASSERT_TRUE(device_->CopyToHost(kCompute, own->data(), from.data(), bytes).ok());
-    Finish();
+    Finish(kCompute);
     const DeviceBuffer to = OnDevice(std::vector<float>(values.size()));
     ASSERT_TRUE(device_->CopyToDevice(kCompute, to.data(), peers->data(), bytes).ok());
-    Finish();
+    Finish(kCompute);
     ExpectSame(ToHost<float>(to.data(), values.size()), values);
   }
   // Again, now that it is not any more.
