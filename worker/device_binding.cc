@@ -67,12 +67,6 @@ absl::Status DeviceBinding::Start() {
     elements.push_back(spec.buffer() ? 0 : static_cast<uint64_t>(shadows_[i].tensor.numel()));
   }
   plan_ = PlanBuckets(elements, options_.bucket_elements);
-  for (uint64_t& count : elements) {
-    if (count >= options_.direct_values) count = 0;
-  }
-  values_plan_ = PlanBuckets(elements, options_.bucket_elements);
-  sources_.resize(elements.size());
-  failed_pins_.resize(elements.size());
 
   const size_t bytes = plan_.largest * sizeof(float);
   if (options_.group == nullptr) {
@@ -88,23 +82,17 @@ absl::Status DeviceBinding::Start() {
     if (!among.ok()) return among.status();
     among_ = *std::move(among);
   }
-  auto in = ParameterPath::Make(device_, {bytes, 2, 4});
-  if (!in.ok()) return in.status();
-  in_ = *std::move(in);
-  size_t buffer_bytes = 0;
-  for (size_t i = 0; i < binding_->specs().size(); ++i) {
-    if (!binding_->specs()[i].buffer()) continue;
-    buffers_.push_back(i);
-    buffer_bytes += shadows_[i].tensor.nbytes();
-  }
-  auto buffers = BufferPath::Make(device_, buffer_bytes, buffers_.size());
+  auto values =
+      DeviceValues::Make(device_, binding_->specs(),
+                         {options_.bucket_elements, options_.direct_values, options_.patience});
+  if (!values.ok()) return values.status();
+  values_ = *std::move(values);
+  auto buffers = DeviceBuffers::Make(device_, network_, shadows_, options_.patience);
   if (!buffers.ok()) return buffers.status();
-  buffers_path_ = *std::move(buffers);
+  buffers_ = *std::move(buffers);
   auto bad = device_.Allocate("unscaling", sizeof(uint32_t));
   if (!bad.ok()) return bad.status();
   bad_ = *std::move(bad);
-  on_device_.resize(buffers_.size());
-  brought_.assign(values_plan_.buckets.size(), true);
   auto computed = device_.MakeEvent();
   if (!computed.ok()) return computed.status();
   computed_ = *std::move(computed);
@@ -130,10 +118,8 @@ void DeviceBinding::MoveToDevice() {
 }
 
 DeviceBinding::~DeviceBinding() {
-  watch_.reset();
+  values_.reset();
   delivery_.reset();
-  // A device that does not answer within a minute is lost, and nobody reads its copies.
-  if (session_ != nullptr) AwaitDevice(absl::Now() + absl::Minutes(1)).IgnoreError();
   CatchTorch("taking the hooks off the parameters", [&] {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (!tensors_[i].defined() || !IsTrained(i)) continue;
@@ -148,7 +134,9 @@ absl::Status DeviceBinding::Attach(Session& session, uint64_t training_samples,
   absl::Status status = binding_->Attach(session, training_samples, test_samples);
   if (!status.ok()) return status;
   PinGradients();
-  return BringParameters();
+  values_->Attach(session, tensors_);
+  buffers_->Attach(session, *binding_);
+  return BringPulled();
 }
 
 absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples& batch) {
@@ -324,7 +312,7 @@ absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
 
 absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> values) {
   // They were sent before the first of these, by the same stream.
-  if (absl::Status status = ReceiveBuffers(/*push=*/true); !status.ok()) return status;
+  if (absl::Status status = buffers_->Receive(/*push=*/true); !status.ok()) return status;
   if (bucket >= plan_.buckets.size()) {
     const size_t tensor = bucket - plan_.buckets.size();
     on_their_way_[tensor] = at::Tensor();
@@ -340,14 +328,12 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
 }
 
 absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
-  // Else another microbatch may use what this one has not.
-  if (watch_.has_value() && watch_->unused() == 0) watch_.reset();
-  if (!bring_error_.ok()) return bring_error_;
+  if (absl::Status status = values_->EndForward(); !status.ok()) return status;
   if (absl::Status status = FollowGroup(); !status.ok()) return status;
   if (last) {
     // The step has gradients, whoever has brought them; buffers go with it.
     if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
-    if (absl::Status status = FetchBuffers(); !status.ok()) return status;
+    if (absl::Status status = buffers_->Fetch(); !status.ok()) return status;
     if (pinned_memory_ != session_->gradient_memory()) PinGradients();
   }
   BeginBackward(last);
@@ -381,13 +367,9 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
   return absl::OkStatus();
 }
 
-absl::Status DeviceBinding::AwaitDevice(absl::Time deadline) {
-  absl::Status status = device_.Record(*computed_, StreamId::kCompute);
-  return status.ok() ? device_.Await(*computed_, deadline) : status;
-}
-
 absl::Status DeviceBinding::Settle() {
-  absl::Status status = AwaitDevice(Deadline());
+  absl::Status status = device_.Record(*computed_, StreamId::kCompute);
+  if (status.ok()) status = device_.Await(*computed_, Deadline());
   if (status.ok() && delivery_ != nullptr) status = delivery_->AwaitAll();
   return status;
 }
@@ -483,206 +465,29 @@ absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
   if (absl::Status lost = std::exchange(lost_, absl::OkStatus()); !lost.ok()) {
     had_backward_ = false;
     binding_->DropGradients();
-    if (absl::Status status = ReceiveBuffers(/*push=*/false); !status.ok()) return status;
+    if (absl::Status status = buffers_->Receive(/*push=*/false); !status.ok()) return status;
     return session_->Abandon(lost);
   }
   if (std::exchange(had_backward_, false)) {
     if (absl::Status status = Settle(); !status.ok()) return status;
     // Where no gradient has brought them.
-    if (absl::Status status = ReceiveBuffers(/*push=*/true); !status.ok()) return status;
+    if (absl::Status status = buffers_->Receive(/*push=*/true); !status.ok()) return status;
   }
   return binding_->Complete(loss_sum);
 }
 
-absl::StatusOr<std::vector<at::Tensor>> DeviceBinding::Buffers() const {
-  std::vector<at::Tensor> buffers;
-  absl::Status status = CatchTorch("listing the buffers", [&] {
-    const std::vector<NamedTensor> listed = network_.Tensors();
-    TORCH_CHECK(listed.size() == shadows_.size(),
-                "the module's list of tensors has changed while it was trained");
-    for (const size_t i : buffers_) {
-      const at::Tensor& buffer = listed[i].tensor;
-      TORCH_CHECK(buffer.sizes() == shadows_[i].tensor.sizes() &&
-                      buffer.scalar_type() == shadows_[i].tensor.scalar_type() &&
-                      buffer.device() == where_ && buffer.is_contiguous(),
-                  "the buffer ", listed[i].name, " is another tensor than it was");
-      buffers.push_back(buffer.detach());
-    }
-  });
-  if (!status.ok()) return status;
-  return buffers;
-}
-
-std::vector<BufferPath::Place> DeviceBinding::PlacesOf(
-    const std::vector<at::Tensor>& buffers) const {
-  std::vector<BufferPath::Place> places;
-  for (const at::Tensor& buffer : buffers) {
-    places.push_back({static_cast<std::byte*>(buffer.mutable_data_ptr()), buffer.nbytes()});
-  }
-  return places;
-}
-
-absl::Status DeviceBinding::FetchBuffers() {
-  if (buffers_.empty()) return absl::OkStatus();
-  auto buffers = Buffers();
-  if (!buffers.ok()) return buffers.status();
-  fetched_ = *std::move(buffers);
-  return buffers_path_->Fetch(PlacesOf(fetched_));
-}
-
-absl::Status DeviceBinding::ReceiveBuffers(bool push) {
-  if (fetched_.empty()) return absl::OkStatus();
-  absl::Status status =
-      buffers_path_->Receive(Deadline(), [&](size_t k, absl::Span<const std::byte> values) {
-        on_device_[k].assign(values.begin(), values.end());
-        std::memcpy(session_->gradient(buffers_[k]).data(), values.data(), values.size());
-      });
-  fetched_.clear();
-  for (size_t k = 0; k < buffers_.size() && push && status.ok(); ++k) {
-    status = binding_->PushFilled(buffers_[k]);
-  }
-  return status;
-}
-
-absl::Status DeviceBinding::BringBuffers() {
-  auto buffers = Buffers();
-  if (!buffers.ok()) return buffers.status();
-  // Most are what they were, in a job with one worker all.
-  std::vector<size_t> others;
-  std::vector<at::Tensor> to;
-  for (size_t k = 0; k < buffers_.size(); ++k) {
-    const at::Tensor& shadow = shadows_[buffers_[k]].tensor;
-    std::vector<std::byte>& known = on_device_[k];
-    const bool is_same = known.size() == shadow.nbytes() &&
-                         std::memcmp(known.data(), shadow.const_data_ptr(), known.size()) == 0;
-    known.clear();  // what forward makes of it, until that has come to the host
-    if (is_same) continue;
-    others.push_back(k);
-    to.push_back((*buffers)[k]);
-  }
-  if (others.empty()) return absl::OkStatus();
-  return buffers_path_->Bring(PlacesOf(to), Deadline(),
-                              [&](size_t k, absl::Span<std::byte> values) {
-                                const at::Tensor& shadow = shadows_[buffers_[others[k]]].tensor;
-                                std::memcpy(values.data(), shadow.const_data_ptr(), values.size());
-                              });
-}
-
-absl::Status DeviceBinding::BringStaged(absl::Span<const BucketPlan::Part> parts) {
-  std::vector<Piece> pieces;
-  for (const BucketPlan::Part& part : parts) {
-    pieces.push_back(
-        {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
-  }
-  const auto fill = [&](absl::Span<std::byte> values) {
-    for (const BucketPlan::Part& part : parts) {
-      std::memcpy(values.data() + part.offset * sizeof(float),
-                  session_->parameter(part.tensor).data() + part.begin * sizeof(float),
-                  part.count * sizeof(float));
-    }
-    return absl::OkStatus();
-  };
-  return in_->Bring(pieces, BucketType::kFloat32, BucketPlan::Size(parts) * sizeof(float),
-                    Deadline(), fill);
-}
-
-absl::Status DeviceBinding::BringBucket(size_t bucket) {
-  if (brought_[bucket]) return absl::OkStatus();
-  brought_[bucket] = true;
-  for (const BucketPlan::Part& part : values_plan_.buckets[bucket]) {
-    // Where it does not come, Complete says what has become of the step.
-    session_->AwaitParameter(part.tensor).IgnoreError();
-  }
-  return BringStaged(values_plan_.buckets[bucket]);
-}
-
-bool DeviceBinding::FindSources(size_t tensor) {
-  std::vector<Source>& sources = sources_[tensor];
-  std::vector<Session::ShownPart> parts = session_->ShownParts(tensor);
-  size_t end = 0;
-  for (const Session::ShownPart& part : parts) {
-    if (part.begin != end) break;
-    end += part.bytes.size();
-  }
-  if (end != session_->parameter(tensor).size()) {
-    sources.clear();
-    return false;
-  }
-  const auto is_same = [](const Source& source, const Session::ShownPart& part) {
-    return source.part.begin == part.begin && source.part.bytes.data() == part.bytes.data() &&
-           source.part.bytes.size() == part.bytes.size() && source.part.owner == part.owner;
-  };
-  if (std::equal(sources.begin(), sources.end(), parts.begin(), parts.end(), is_same)) return true;
-  if (!sources.empty()) {
-    // Its copies from there. (An error of the device shows with what it is given next.)
-    AwaitDevice(Deadline()).IgnoreError();
-    sources.clear();
-  }
-  constexpr uint32_t kTries = 10;
-  if (failed_pins_[tensor] >= kTries) return false;
-  for (Session::ShownPart& part : parts) {
-    auto pin = device_.Pin(binding_->specs()[tensor].name(), part.bytes, /*read_only=*/true);
-    if (!pin.ok()) {
-      ++failed_pins_[tensor];
-      sources.clear();
-      return false;
-    }
-    sources.push_back({std::move(part), *std::move(pin)});
-  }
-  return true;
-}
-
-absl::Status DeviceBinding::BringLarge(size_t tensor) {
-  session_->AwaitParameter(tensor).IgnoreError();  // as in BringBucket
-  auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
-  if (FindSources(tensor)) {
-    for (const Source& source : sources_[tensor]) {
-      absl::Status status = in_->BringDirect(to + source.part.begin, source.part.bytes);
-      if (!status.ok()) return status;
-    }
-    return absl::OkStatus();
-  }
-  const auto count = static_cast<uint64_t>(tensors_[tensor].numel());
-  for (uint64_t begin = 0; begin < count; begin += options_.bucket_elements) {
-    const BucketPlan::Part part = {tensor, begin, std::min(options_.bucket_elements, count - begin),
-                                   0};
-    if (absl::Status status = BringStaged({part}); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DeviceBinding::BringFor(size_t tensor) {
-  if (!tensors_[tensor].defined() || tensors_[tensor].numel() == 0) return absl::OkStatus();
-  const std::vector<size_t>& buckets = values_plan_.buckets_of[tensor];
-  if (buckets.empty()) return BringLarge(tensor);
-  for (const size_t bucket : buckets) {
-    if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status DeviceBinding::BringParameters() {
-  watch_.reset();
-  brought_.assign(values_plan_.buckets.size(), false);
-  absl::Status status = in_->Begin();
-  for (size_t i = 0; i < tensors_.size() && status.ok(); ++i) status = BringFor(i);
-  return status.ok() ? BringBuffers() : status;
+absl::Status DeviceBinding::BringPulled() {
+  absl::Status status = values_->BringAll();
+  return status.ok() ? buffers_->Bring() : status;
 }
 
 absl::Status DeviceBinding::Pull(bool ahead) {
-  watch_.reset();
-  if (!ahead) {
-    absl::Status status = binding_->Pull();
-    return status.ok() ? BringParameters() : status;
-  }
-  if (absl::Status status = binding_->PullBuffers(); !status.ok()) return status;
-  brought_.assign(values_plan_.buckets.size(), false);
-  absl::Status status = in_->Begin();
-  if (status.ok()) status = BringBuffers();
+  values_->Stop();
+  absl::Status status = ahead ? binding_->PullBuffers() : binding_->Pull();
   if (!status.ok()) return status;
-  return CatchTorch("watching the parameters", [&] {
-    watch_.emplace(tensors_, [this](size_t tensor) { bring_error_.Update(BringFor(tensor)); });
-  });
+  if (!ahead) return BringPulled();
+  status = values_->BringAsUsed();
+  return status.ok() ? buffers_->Bring() : status;
 }
 
 absl::StatusOr<std::optional<Session::PendingEvaluation>> DeviceBinding::PullEvaluation() {
@@ -693,7 +498,7 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> DeviceBinding::PullEva
   if (!due->has_value() && session_->version() == version && session_->epochs().job == job_epoch) {
     return due;  // nothing was pulled
   }
-  if (absl::Status status = BringParameters(); !status.ok()) return status;
+  if (absl::Status status = BringPulled(); !status.ok()) return status;
   return due;
 }
 

@@ -12,15 +12,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/torch/module_binding.h"
-#include "client/torch/use_watch.h"
 #include "worker/device/bucket_plan.h"
-#include "worker/device/buffer_path.h"
 #include "worker/device/device.h"
 #include "worker/device/gradient_delivery.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/group_gradient_path.h"
-#include "worker/device/parameter_path.h"
 #include "worker/device/sample_path.h"
+#include "worker/device_buffers.h"
+#include "worker/device_values.h"
 #include "worker/gpu_group.h"
 #include "worker/models/network.h"
 #include "worker/training_binding.h"
@@ -28,13 +27,12 @@
 namespace parley {
 
 // On a device: the network's tensors lie there, and a ModuleBinding ties their *shadows*, tensors
-// of the same names on the CPU, to the session. Pulled values go from the session to the device in
-// buckets (ParameterPath), after PullAhead each when forward is about to use it; a bucket of
-// gradients goes to the host as soon as backward has the last one of it (GradientPath), large
-// gradients into the session's own memory, and is pushed when it is there, by a thread of its own
-// (GradientDelivery). The training thread waits for the device at the end of a step only (Settle).
-// Buffers go to the host while backward goes on (BufferPath), and to the device where they are not
-// what it has. Samples come while the device computes with those before (SamplePath).
+// of the same names on the CPU, to the session. Pulled values go from the session to the device
+// (DeviceValues), buffers both ways (DeviceBuffers). A bucket of gradients goes to the host as soon
+// as backward has the last one of it (GradientPath), large gradients into the session's own memory,
+// and is pushed when it is there, by a thread of its own (GradientDelivery). The training thread
+// waits for the device at the end of a step only (Settle). Samples come while the device computes
+// with those before (SamplePath).
 //
 // In a node group with GPUs that reduce (GpuGroup) a bucket goes to the other ranks' devices first,
 // and what comes to the host are the sums that this rank owns. Such a step ends for all ranks or
@@ -81,9 +79,6 @@ class DeviceBinding final : public TrainingBinding {
   bool IsTrained(size_t tensor) const;
   absl::Time Deadline() const;
 
-  // Until the compute stream has done all that it was given, and what that waits for.
-  absl::Status AwaitDevice(absl::Time deadline);
-
   void BeginBackward(bool last);
   void GradientArrived(size_t tensor);  // a thread of backward
   // What the bucket has; once a step.
@@ -101,26 +96,8 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
   // Pins the session's gradients, where they are not pinned as they are now.
   void PinGradients();
-  // All of them.
-  absl::Status BringParameters();
-  // Forward is about to use this one, or Pull wants it now.
-  absl::Status BringFor(size_t tensor);
-  // Small ones, all of a bucket.
-  absl::Status BringBucket(size_t bucket);
-  // A large one: from where a shard shows it, or by pinned memory as the others.
-  absl::Status BringLarge(size_t tensor);
-  absl::Status BringStaged(absl::Span<const BucketPlan::Part> parts);
-  // Whether all of the tensor is in pinned memory of a shard: sources_ are what it is.
-  bool FindSources(size_t tensor);
-  // Buffers, from the network to the shadows and back.
-  absl::Status FetchBuffers();
-  // Those that were fetched go into the session's memory, if they are not there. On the delivery's
-  // thread, or where that has nothing to do.
-  absl::Status ReceiveBuffers(bool push);
-  absl::Status BringBuffers();
-  // Those of the network now, by index; a scripted module may have put others in their places.
-  absl::StatusOr<std::vector<at::Tensor>> Buffers() const;
-  std::vector<BufferPath::Place> PlacesOf(const std::vector<at::Tensor>& buffers) const;
+  // Values and buffers, all of them.
+  absl::Status BringPulled();
 
   const Network& network_;
   ComputeDevice& device_;
@@ -135,23 +112,8 @@ class DeviceBinding final : public TrainingBinding {
   uint64_t pinned_memory_ = 0;     // Session::gradient_memory of it
   std::unique_ptr<GradientPath> out_;
   std::unique_ptr<GradientDelivery> delivery_;  // of out_
-  std::unique_ptr<ParameterPath> in_;
-  std::unique_ptr<BufferPath> buffers_path_;
-  std::vector<size_t> buffers_;      // by index
-  std::vector<at::Tensor> fetched_;  // the network's, of which values are on their way
-  // By index in buffers_: what the network has there, if that is known.
-  std::vector<std::vector<std::byte>> on_device_;
-  std::optional<UseWatch> watch_;  // after PullAhead
-  BucketPlan values_plan_;         // of the parameters that are not large
-  std::vector<bool> brought_;      // its buckets, since the last pull
-  // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be.
-  struct Source {
-    Session::ShownPart part;
-    DeviceBuffer pin;
-  };
-  std::vector<std::vector<Source>> sources_;
-  std::vector<uint32_t> failed_pins_;
-  absl::Status bring_error_;             // in the watch
+  std::unique_ptr<DeviceValues> values_;
+  std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<SamplePath> samples_;  // from the first batch on
   std::unique_ptr<DeviceEvent> computed_;
   DeviceBuffer bad_;                          // a word for Unscale

@@ -57,7 +57,7 @@ JOB_FILES = [
     ("a minimum that is never reached", "shards: 2", "shards: 2 min_workers: 3", ["min_workers", "job.textproto:7"]),
     ("an option of another mode", None, "consistency { async {} } learning_rate { linear_scaling: true }", ["linear_scaling", "async"]),
     ("a loss scale of another precision", None, "precision: BFLOAT16_AUTOCAST loss_scale { initial: 2 }", ["loss_scale", "FLOAT16_AUTOCAST"]),
-    ("stages on GPUs", "shards: 2", "shards: 2 stages: 2 } device: CUDA pipeline {", ["device", "cluster.stages"]),
+    ("steps that overlap on GPUs", "shards: 2", "shards: 2 stages: 2 } device: CUDA pipeline { schedule: PIPEDREAM", ["device", "PIPEDREAM"]),
 ]
 
 

@@ -1,0 +1,171 @@
+#include "worker/device_values.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/memory/memory.h"
+#include "absl/time/clock.h"
+#include "client/torch/torch_status.h"
+#include "common/tensor.h"
+
+namespace parley {
+
+absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
+    ComputeDevice& device, absl::Span<const TensorSpec> tensors, const Options& options) {
+  auto values = absl::WrapUnique(new DeviceValues(device, options));
+  std::vector<uint64_t> small;
+  for (const TensorSpec& spec : tensors) {
+    const uint64_t count = spec.buffer() ? 0 : ElementCount(spec);
+    values->names_.push_back(spec.name());
+    small.push_back(count >= options.direct ? 0 : count);
+  }
+  values->plan_ = PlanBuckets(small, options.bucket_elements);
+  values->brought_.assign(values->plan_.buckets.size(), true);
+  values->sources_.resize(tensors.size());
+  values->failed_pins_.resize(tensors.size());
+  auto path = ParameterPath::Make(device, {options.bucket_elements * sizeof(float), 2, 4});
+  if (!path.ok()) return path.status();
+  values->path_ = *std::move(path);
+  auto event = device.MakeEvent();
+  if (!event.ok()) return event.status();
+  values->computed_ = *std::move(event);
+  return values;
+}
+
+DeviceValues::~DeviceValues() {
+  // A device that does not answer within a minute is lost, and nobody reads its copies.
+  if (session_ != nullptr) AwaitDevice(absl::Now() + absl::Minutes(1)).IgnoreError();
+}
+
+void DeviceValues::Attach(Session& session, std::vector<at::Tensor> tensors) {
+  session_ = &session;
+  tensors_ = std::move(tensors);
+}
+
+absl::Time DeviceValues::Deadline() const { return absl::Now() + options_.patience; }
+
+absl::Status DeviceValues::AwaitDevice(absl::Time deadline) {
+  absl::Status status = device_.Record(*computed_, StreamId::kCompute);
+  return status.ok() ? device_.Await(*computed_, deadline) : status;
+}
+
+absl::Status DeviceValues::Begin() {
+  watch_.reset();
+  brought_.assign(plan_.buckets.size(), false);
+  return path_->Begin();
+}
+
+absl::Status DeviceValues::BringAll() {
+  absl::Status status = Begin();
+  for (size_t i = 0; i < tensors_.size() && status.ok(); ++i) status = BringFor(i);
+  return status;
+}
+
+absl::Status DeviceValues::BringAsUsed() {
+  if (absl::Status status = Begin(); !status.ok()) return status;
+  return CatchTorch("watching the parameters", [&] {
+    watch_.emplace(tensors_, [this](size_t tensor) { error_.Update(BringFor(tensor)); });
+  });
+}
+
+absl::Status DeviceValues::EndForward() {
+  // Else another microbatch may use what this one has not.
+  if (watch_.has_value() && watch_->unused() == 0) watch_.reset();
+  return error_;
+}
+
+absl::Status DeviceValues::BringStaged(absl::Span<const BucketPlan::Part> parts) {
+  std::vector<Piece> pieces;
+  for (const BucketPlan::Part& part : parts) {
+    pieces.push_back(
+        {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
+  }
+  const auto fill = [&](absl::Span<std::byte> values) {
+    for (const BucketPlan::Part& part : parts) {
+      std::memcpy(values.data() + part.offset * sizeof(float),
+                  session_->parameter(part.tensor).data() + part.begin * sizeof(float),
+                  part.count * sizeof(float));
+    }
+    return absl::OkStatus();
+  };
+  return path_->Bring(pieces, BucketType::kFloat32, BucketPlan::Size(parts) * sizeof(float),
+                      Deadline(), fill);
+}
+
+absl::Status DeviceValues::BringBucket(size_t bucket) {
+  if (brought_[bucket]) return absl::OkStatus();
+  brought_[bucket] = true;
+  for (const BucketPlan::Part& part : plan_.buckets[bucket]) {
+    // Where it does not come, Complete says what has become of the step.
+    session_->AwaitParameter(part.tensor).IgnoreError();
+  }
+  return BringStaged(plan_.buckets[bucket]);
+}
+
+bool DeviceValues::FindSources(size_t tensor) {
+  std::vector<Source>& sources = sources_[tensor];
+  std::vector<Session::ShownPart> parts = session_->ShownParts(tensor);
+  size_t end = 0;
+  for (const Session::ShownPart& part : parts) {
+    if (part.begin != end) break;
+    end += part.bytes.size();
+  }
+  if (end != session_->parameter(tensor).size()) {
+    sources.clear();
+    return false;
+  }
+  const auto is_same = [](const Source& source, const Session::ShownPart& part) {
+    return source.part.begin == part.begin && source.part.bytes.data() == part.bytes.data() &&
+           source.part.bytes.size() == part.bytes.size() && source.part.owner == part.owner;
+  };
+  if (std::equal(sources.begin(), sources.end(), parts.begin(), parts.end(), is_same)) return true;
+  if (!sources.empty()) {
+    // Its copies from there. (An error of the device shows with what it is given next.)
+    AwaitDevice(Deadline()).IgnoreError();
+    sources.clear();
+  }
+  constexpr uint32_t kTries = 10;
+  if (failed_pins_[tensor] >= kTries) return false;
+  for (Session::ShownPart& part : parts) {
+    auto pin = device_.Pin(names_[tensor], part.bytes, /*read_only=*/true);
+    if (!pin.ok()) {
+      ++failed_pins_[tensor];
+      sources.clear();
+      return false;
+    }
+    sources.push_back({std::move(part), *std::move(pin)});
+  }
+  return true;
+}
+
+absl::Status DeviceValues::BringLarge(size_t tensor) {
+  session_->AwaitParameter(tensor).IgnoreError();  // as in BringBucket
+  auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
+  if (FindSources(tensor)) {
+    for (const Source& source : sources_[tensor]) {
+      absl::Status status = path_->BringDirect(to + source.part.begin, source.part.bytes);
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  const auto count = static_cast<uint64_t>(tensors_[tensor].numel());
+  for (uint64_t begin = 0; begin < count; begin += options_.bucket_elements) {
+    const BucketPlan::Part part = {tensor, begin, std::min(options_.bucket_elements, count - begin),
+                                   0};
+    if (absl::Status status = BringStaged({part}); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValues::BringFor(size_t tensor) {
+  if (!tensors_[tensor].defined() || tensors_[tensor].numel() == 0) return absl::OkStatus();
+  const std::vector<size_t>& buckets = plan_.buckets_of[tensor];
+  if (buckets.empty()) return BringLarge(tensor);
+  for (const size_t bucket : buckets) {
+    if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace parley

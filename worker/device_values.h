@@ -1,0 +1,95 @@
+#ifndef PARLEY_WORKER_DEVICE_VALUES_H_
+#define PARLEY_WORKER_DEVICE_VALUES_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "client/session.h"
+#include "client/torch/use_watch.h"
+#include "proto/types.pb.h"
+#include "worker/device/bucket_plan.h"
+#include "worker/device/device.h"
+#include "worker/device/parameter_path.h"
+
+namespace parley {
+
+// How the values of a network's parameters come from the session to a device. Large ones that a
+// shard on this machine shows are copied from its memory, which is pinned to be read; all others by
+// pinned blocks, small ones many at a time. Either all at once, or each when forward is about to
+// use it, so that it begins while the last layers' values are on their way.
+//
+// DeviceBinding's; the training thread's. The device must outlive it, and the session.
+class DeviceValues {
+ public:
+  struct Options {
+    uint64_t bucket_elements = 1 << 20;  // float32: 4 MiB
+    uint64_t direct = 1 << 16;           // values of so many are large
+    absl::Duration patience;             // with the device
+  };
+  // tensors: as the session has them; parameters are float32.
+  static absl::StatusOr<std::unique_ptr<DeviceValues>> Make(ComputeDevice& device,
+                                                            absl::Span<const TensorSpec> tensors,
+                                                            const Options& options);
+  ~DeviceValues();
+
+  // tensors: on the device, by the session's index; of buffers undefined.
+  void Attach(Session& session, std::vector<at::Tensor> tensors);
+
+  // Those that were pulled: what the compute stream is given from now on has them.
+  absl::Status BringAll();
+  // After PullAhead: what forward is given from now on has each that it uses. Where one does not
+  // come, Complete says what has become of the step.
+  absl::Status BringAsUsed();
+  // A forward is over: what has gone wrong in it with the device.
+  absl::Status EndForward();
+  // Nothing is brought any more.
+  void Stop() { watch_.reset(); }
+
+ private:
+  DeviceValues(ComputeDevice& device, const Options& options)
+      : device_(device), options_(options) {}
+  absl::Time Deadline() const;
+  absl::Status AwaitDevice(absl::Time deadline);
+  absl::Status Begin();
+  absl::Status BringFor(size_t tensor);
+  // Small ones, all of a bucket.
+  absl::Status BringBucket(size_t bucket);
+  // A large one: from where a shard shows it, or by pinned blocks.
+  absl::Status BringLarge(size_t tensor);
+  absl::Status BringStaged(absl::Span<const BucketPlan::Part> parts);
+  // Whether all of the tensor is in pinned memory of a shard: sources_ are what it is.
+  bool FindSources(size_t tensor);
+
+  ComputeDevice& device_;
+  const Options options_;
+  std::vector<std::string> names_;
+  BucketPlan plan_;  // of those that are not large
+  std::unique_ptr<ParameterPath> path_;
+  std::unique_ptr<DeviceEvent> computed_;
+  Session* session_ = nullptr;  // set by Attach
+  std::vector<at::Tensor> tensors_;
+
+  std::vector<bool> brought_;  // buckets, since the last pull
+  // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be.
+  struct Source {
+    Session::ShownPart part;
+    DeviceBuffer pin;
+  };
+  std::vector<std::vector<Source>> sources_;
+  std::vector<uint32_t> failed_pins_;
+  std::optional<UseWatch> watch_;  // of BringAsUsed
+  absl::Status error_;             // in it
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_VALUES_H_
