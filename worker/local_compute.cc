@@ -79,12 +79,7 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
     if (!status.ok()) return status;
   }
   double loss_sum = 0;
-  absl::Status status;
-  {
-    const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
-    if (status = binding_->Settle(); !status.ok()) return status;
-  }
-  status = CatchTorch(absl::StrCat("the loss of step ", plan.step), [&] {
+  absl::Status status = CatchTorch(absl::StrCat("the loss of step ", plan.step), [&] {
     for (const auto& [loss, samples] : losses_) {
       loss_sum += loss.item().toDouble() * static_cast<double>(samples);
     }
@@ -132,6 +127,10 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
     if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
     // Long ago, by now.
     if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;
+    // The losses are read next.
+    if (last) {
+      if (absl::Status status = binding_->Settle(); !status.ok()) return status;
+    }
   }
   batches_.Recycle(*std::move(batch));
   return absl::OkStatus();
