@@ -167,6 +167,16 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+TEST_F(DeviceBindingTest, MemoryThatIsShownNoMoreIsLetGoOfWhenItsCopiesAreDone) {
+  FakeSession session(Plans(1), 0.1);
+  session.shows = true;
+  const auto binding = *Bind(network_);
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  session.shows = false;
+  ASSERT_TRUE(binding->Pull(/*ahead=*/false).ok());
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST_F(DeviceBindingTest, MemoryOfGradientsThatIsAnotherIsPinnedAnew) {
   FakeSession session(Plans(4), 0.1);
   const auto binding = *Bind(network_);

@@ -111,22 +111,21 @@ bool DeviceValues::FindSources(size_t tensor) {
     if (part.begin != end) break;
     end += part.bytes.size();
   }
-  if (end != session_->parameter(tensor).size()) {
-    sources.clear();
-    return false;
-  }
+  if (end != session_->parameter(tensor).size()) parts.clear();
   const auto is_same = [](const Source& source, const Session::ShownPart& part) {
     return source.part.begin == part.begin && source.part.bytes.data() == part.bytes.data() &&
            source.part.bytes.size() == part.bytes.size() && source.part.owner == part.owner;
   };
-  if (std::equal(sources.begin(), sources.end(), parts.begin(), parts.end(), is_same)) return true;
+  if (std::equal(sources.begin(), sources.end(), parts.begin(), parts.end(), is_same)) {
+    return !sources.empty();
+  }
   if (!sources.empty()) {
     // Its copies from there. (An error of the device shows with what it is given next.)
     AwaitDevice(Deadline()).IgnoreError();
     sources.clear();
   }
   constexpr uint32_t kTries = 10;
-  if (failed_pins_[tensor] >= kTries) return false;
+  if (parts.empty() || failed_pins_[tensor] >= kTries) return false;
   for (Session::ShownPart& part : parts) {
     auto pin = device_.Pin(names_[tensor], part.bytes, /*read_only=*/true);
     if (!pin.ok()) {
