@@ -288,8 +288,14 @@ absl::Status DeviceBinding::Send(size_t bucket) {
     return among_->Send(bucket, pieces, present, weight * factor_);
   }
   if (pieces.empty()) return absl::OkStatus();
-  absl::Status status = out_->Send(bucket, pieces, factor_, BucketType::kFloat32,
-                                   BucketPlan::Size(sent_[bucket]) * sizeof(float), Deadline());
+  // Close together: what goes directly, or has no gradient, would be copied too.
+  uint64_t end = 0;
+  for (size_t k = 0; k < pieces.size(); ++k) {
+    sent_[bucket][k].offset = pieces[k].offset = end;
+    end += pieces[k].count;
+  }
+  absl::Status status =
+      out_->Send(bucket, pieces, factor_, BucketType::kFloat32, end * sizeof(float), Deadline());
   if (status.ok()) delivery_->Sent();
   return status;
 }
