@@ -167,6 +167,18 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+TEST_F(DeviceBindingTest, EachGradientAndBufferIsCopiedToTheHostOnce) {
+  FakeSession session(Plans(3), 0.1);
+  const auto binding = *Bind(network_);
+  std::vector<size_t> copied;
+  session.on_complete = [&](uint64_t) { copied.push_back(device_.copied_to_host()); };
+  Train(*binding, network_, session, {torch::randn({4, 3})});
+  ASSERT_EQ(copied.size(), 3);
+  // 30 values have a gradient; of the buffers 8 are float32, and one is int64.
+  EXPECT_EQ(copied[0], 30 * 4 + 8 * 4 + 8);
+  EXPECT_EQ(copied[2], 3 * copied[0]);
+}
+
 TEST_F(DeviceBindingTest, MemoryThatIsShownNoMoreIsLetGoOfWhenItsCopiesAreDone) {
   FakeSession session(Plans(1), 0.1);
   session.shows = true;

@@ -117,6 +117,10 @@ absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
 
 absl::Status FakeDevice::CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
                                     size_t bytes) {
+  {
+    absl::MutexLock lock(&mu_);
+    copied_to_host_ += bytes;
+  }
   return Do(stream, "copying to the host", {Bytes(device, bytes)}, {Bytes(host, bytes)},
             [=] { std::memcpy(host, device, bytes); });
 }
@@ -249,6 +253,11 @@ size_t FakeDevice::awaits() const {
 size_t FakeDevice::allocations() const {
   absl::MutexLock lock(&mu_);
   return allocations_;
+}
+
+size_t FakeDevice::copied_to_host() const {
+  absl::MutexLock lock(&mu_);
+  return copied_to_host_;
 }
 
 size_t FakeDevice::pinned() const {

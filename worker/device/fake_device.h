@@ -74,6 +74,8 @@ class FakeDevice : public ComputeDevice {
   size_t allocations() const;
   // How often memory was pinned where it is.
   size_t pinned() const;
+  // Bytes of all copies to the host that were asked for.
+  size_t copied_to_host() const;
   // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once.
   void Stall(StreamId stream);
 
@@ -112,6 +114,7 @@ class FakeDevice : public ComputeDevice {
   size_t awaits_ ABSL_GUARDED_BY(mu_) = 0;
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace parley
