@@ -267,8 +267,15 @@ FAULTS = [
 ]
 
 
+def is_sanitized():
+    """Sanitizers reserve terabytes of addresses before a program's main."""
+    text = pathlib.Path(program("parley")).read_bytes()
+    return any(name in text for name in (b"__asan_init", b"__tsan_init"))
+
+
 def each_fault_is_named_with_its_remedy(where, runs):
-    for number, (plant, check, found, remedies) in enumerate(FAULTS):
+    faults = [fault for fault in FAULTS if fault[0] is not few_addresses or not is_sanitized()]
+    for number, (plant, check, found, remedies) in enumerate(faults):
         place = where / str(number)
         place.mkdir()
         checks, code = examine(place, plant)
@@ -281,7 +288,7 @@ def each_fault_is_named_with_its_remedy(where, runs):
         for word in remedies:
             assert word in failed[0]["remedy"], f"{plant.__name__}: {word!r} is not in {failed[0]['remedy']!r}"
         shutil.rmtree(place)
-    print(f"{len(FAULTS)} faults, each found by its check alone")
+    print(f"{len(faults)} faults, each found by its check alone")
 
 
 def a_healthy_machine_has_none(where, runs):
