@@ -47,6 +47,12 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Make(const What& wha
 
 void ParameterPuller::Divide(bool from_ranks, Progress& progress) const {
   progress.slices = layout_.by_shard();
+  for (std::vector<PlacedSlice>& slices : progress.slices) {
+    // A worker that pulls ahead waits for the buffers before all else, and shards make them first.
+    std::stable_partition(slices.begin(), slices.end(), [this](const PlacedSlice& slice) {
+      return tensors_[slice.tensor].buffer();
+    });
+  }
   if (reducer_ == nullptr || !from_ranks) return;
   for (uint32_t shard = 0; shard < progress.slices.size(); ++shard) {
     // What a shard here shows moves no bytes.

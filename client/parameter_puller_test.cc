@@ -43,6 +43,23 @@ TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
   EXPECT_EQ(puller.TakePulledBytes(), 40 * 400u);
 }
 
+TEST(ParameterPuller, BuffersAreAskedForFirst) {
+  HeldShards shards(1, 5, 100, /*slices_of_each=*/1, /*buffers=*/2);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/1);
+  std::vector<uint32_t> order;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (shards.held(0).empty()) return false;
+      for (const uint32_t slice : shards.AnswerFirst(0)) order.push_back(slice);
+      return false;
+    });
+  };
+  ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
+  EXPECT_EQ(order, (std::vector<uint32_t>{3, 4, 0, 1, 2}));
+}
+
 TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {
   HeldShards shards(1, 10, 100);
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),

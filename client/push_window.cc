@@ -191,7 +191,7 @@ TensorSlice PushWindow::EncodeSlice(const Item& item, double weight, bool copy, 
   if (weight == 1 && !copy && !narrow) {
     slice.bytes = gradient;
     slice.owner = gradients_.owner();
-    if (way == Way::kLent) slice.loan = gradients_.Lend();
+    if (way == Way::kLent) slice.loan = gradients_.Lend(item.tensor);
     return slice;
   }
   const auto made = std::make_shared<std::string>();

@@ -125,7 +125,9 @@ class Session {
   virtual std::shared_ptr<const void> parameter_memory() const = 0;
 
   // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the
-  // tensor's dtype and shape. For a buffer: its value after the step.
+  // tensor's dtype and shape. For a buffer: its value after the step. Shards on this machine read
+  // it there: between Push and the end of Complete it must not be written; by one who uses
+  // PullAhead, until AwaitParameter of that tensor, or Pull, has brought the next values.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
   // Rises where there is other memory at the addresses of gradient(...): since shards may have to

@@ -28,11 +28,11 @@ StepExchange::~StepExchange() {
   window_->Abandon();
 }
 
-void StepExchange::Open(uint64_t step, uint32_t attempt, double weight) {
+void StepExchange::Open(uint64_t step, uint32_t attempt, double weight, bool is_read) {
   step_ = step;
   attempt_ = attempt;
   weight_ = weight;
-  if (gradients_.lends()) gradients_.Recall();
+  if (gradients_.lends() && !is_read) gradients_.Recall();
   Begin();
   pushed_.Open(step, weight != 0 || options_.sum);
   sent_.Open(step, /*counts=*/true);
@@ -111,7 +111,8 @@ absl::Status StepExchange::AwaitPushes(const AnswerQueue::Wait& wait) {
 
 absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait,
                                                    const Share& share, uint64_t data_epoch,
-                                                   absl::Span<const uint32_t> pulled) {
+                                                   absl::Span<const uint32_t> pulled,
+                                                   bool at_once) {
   auto request = std::make_shared<CompleteRequest>();
   request->set_step(step_);
   request->set_attempt(attempt_);
@@ -122,6 +123,7 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   request->set_data_epoch(data_epoch);
   for (SliceData& slice : std::exchange(rest_, {})) *request->add_pushed() = std::move(slice);
   request->mutable_pulled()->Add(pulled.begin(), pulled.end());
+  request->set_at_once(at_once);
   // The leader's answers to pushes may be on their way yet.
   const auto wait_for = [&](const std::function<bool()>& done) {
     absl::Status status = wait([&] { return done() || !window_->error().ok(); });

@@ -59,8 +59,9 @@ class StepExchange : private Reducer::Listener {
   uint32_t step_leader() const { return options_.step_leader; }
   Reducer::Listener* listener() { return this; }
 
-  // The gradients may be written from here on.
-  void Open(uint64_t step, uint32_t attempt, double weight);
+  // The gradients may be written from here on, unless shards may still read some of them
+  // (is_read): then the caller recalls each before it is written.
+  void Open(uint64_t step, uint32_t attempt, double weight, bool is_read = false);
 
   // InvalidArgument for no tensor, FailedPrecondition where no step is open or the tensor was
   // pushed already.
@@ -72,15 +73,19 @@ class StepExchange : private Reducer::Listener {
   absl::Status AwaitPushes(const AnswerQueue::Wait& wait);
   // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest.
   // pulled: slices of the step leader whose values are wanted with it. On RETRY all is pushed
-  // again, as the next attempt: call AwaitPushes and this once more.
+  // again, as the next attempt: call AwaitPushes and this once more. at_once: as in
+  // CompleteRequest; then the step leader may still read the gradients, too.
   absl::StatusOr<Verdict> AwaitVerdict(const AnswerQueue::Wait& wait, const Share& share,
-                                       uint64_t data_epoch, absl::Span<const uint32_t> pulled = {});
+                                       uint64_t data_epoch, absl::Span<const uint32_t> pulled = {},
+                                       bool at_once = false);
   // What was wanted, if it has come with the last verdict; once.
   std::optional<TensorPull> TakePulled() { return std::exchange(pulled_, std::nullopt); }
 
   // After a verdict that decides the step: waits until every shard that was lent gradients has
   // carried it out too. Until then they must not be written.
   absl::Status AwaitReaders(const AnswerQueue::Wait& wait);
+  // Instead: the caller writes each only when it has the tensor's next values.
+  void LeaveReaders() { (void)window_->TakeBorrowers(); }
 
   // Bytes pushed since the last call.
   uint64_t TakePushedBytes() { return window_->TakeSentBytes(); }

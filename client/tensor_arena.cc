@@ -1,5 +1,6 @@
 #include "client/tensor_arena.h"
 
+#include <algorithm>
 #include <cstring>
 #include <new>
 
@@ -28,7 +29,9 @@ MemoryBlock OwnMemory(size_t bytes) {
 
 TensorArena::TensorArena(const std::vector<TensorSpec>& tensors, MemorySource* source)
     : source_(source) {
-  size_t bytes = RoundUp(sizeof(std::atomic<uint64_t>));
+  const size_t counts =
+      RoundUp(std::max<size_t>(tensors.size(), 1) * sizeof(std::atomic<uint64_t>));
+  size_t bytes = counts;
   for (const TensorSpec& tensor : tensors) bytes += RoundUp(ByteCount(tensor));
   if (source_ != nullptr) {
     absl::StatusOr<MemoryBlock> block = source_->Allocate(bytes);
@@ -39,8 +42,9 @@ TensorArena::TensorArena(const std::vector<TensorSpec>& tensors, MemorySource* s
     }
   }
   if (source_ == nullptr) block_ = OwnMemory(bytes);
-  count_ = new (block_.data) std::atomic<uint64_t>(1);
-  std::byte* next = block_.data + RoundUp(sizeof(std::atomic<uint64_t>));
+  counts_ = reinterpret_cast<std::atomic<uint64_t>*>(block_.data);
+  for (size_t i = 0; i < tensors.size(); ++i) new (counts_ + i) std::atomic<uint64_t>(1);
+  std::byte* next = block_.data + counts;
   for (const TensorSpec& tensor : tensors) {
     tensors_.emplace_back(next, ByteCount(tensor));
     next += RoundUp(ByteCount(tensor));
@@ -52,10 +56,17 @@ std::optional<MemoryPlace> TensorArena::PlaceOf(size_t i) const {
   return source_->Find(tensors_[i].data(), tensors_[i].size());
 }
 
+void TensorArena::Recall() {
+  for (size_t i = 0; i < tensors_.size(); ++i) Recall(i);
+}
+
 absl::Status TensorArena::LeaveToReaders() {
-  const uint64_t count = count_->load(std::memory_order_relaxed);
+  std::vector<uint64_t> counts;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    counts.push_back(counts_[i].load(std::memory_order_relaxed));
+  }
   if (absl::Status renewed = source_->Renew(block_); !renewed.ok()) return renewed;
-  new (count_) std::atomic<uint64_t>(count + 1);
+  for (size_t i = 0; i < counts.size(); ++i) new (counts_ + i) std::atomic<uint64_t>(counts[i] + 1);
   return absl::OkStatus();
 }
 

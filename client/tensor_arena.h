@@ -35,10 +35,11 @@ class TensorArena {
 
   // Whether others can be let read its memory where it lies.
   bool lends() const { return source_ != nullptr; }
-  // For all that is lent from now on, until the next Recall.
-  Loan Lend() const { return {count_, count_->load(std::memory_order_relaxed)}; }
-  // What was lent is going to be written.
-  void Recall() { count_->fetch_add(1); }
+  // Of tensor i, for what is lent from now on, until the next Recall of it.
+  Loan Lend(size_t i) const { return {counts_ + i, counts_[i].load(std::memory_order_relaxed)}; }
+  // What was lent of it, or of all, is going to be written.
+  void Recall(size_t i) { counts_[i].fetch_add(1); }
+  void Recall();
   // The same, where somebody may still have to read what was lent: they keep it, and this arena has
   // other memory, zeroed, at the same addresses. Of one that lends.
   absl::Status LeaveToReaders();
@@ -46,7 +47,7 @@ class TensorArena {
  private:
   MemorySource* source_;  // nullptr: it does not lend
   MemoryBlock block_;
-  std::atomic<uint64_t>* count_;  // at its beginning
+  std::atomic<uint64_t>* counts_;  // at its beginning, one for each tensor
   std::vector<absl::Span<std::byte>> tensors_;
 };
 

@@ -31,6 +31,18 @@ TEST(TensorArena, TensorsAreAlignedApartAndZero) {
   }
 }
 
+TEST(TensorArena, EachTensorIsRecalledByItselfOrAllAre) {
+  TensorArena arena({Spec(F32, {3}), Spec(F32, {5})});
+  const Loan first = arena.Lend(0);
+  const Loan second = arena.Lend(1);
+  arena.Recall(1);
+  EXPECT_TRUE(first.Stands());
+  EXPECT_FALSE(second.Stands());
+  EXPECT_TRUE(arena.Lend(1).Stands());
+  arena.Recall();
+  EXPECT_FALSE(first.Stands());
+}
+
 TEST(TensorArena, AddressesStayWhenItMoves) {
   TensorArena arena({Spec(F32, {3})});
   const std::byte* before = arena.tensor(0).data();

@@ -77,6 +77,15 @@ void WorkerSession::DropCalls() {
   clock_exchange_.reset();
   puller_.reset();
   calls_.reset();
+  LeaveGradients();
+  activity_->ForgetCalls();
+  held_.reset();
+  ahead_.reset();
+  LoseTrack();
+}
+
+void WorkerSession::LeaveGradients() {
+  is_read_.clear();
   // Shards may have to read yet what was lent to them: it may count.
   if (gradients_.has_value() && gradients_->lends()) {
     if (gradients_->LeaveToReaders().ok()) {
@@ -85,10 +94,6 @@ void WorkerSession::DropCalls() {
       gradients_->Recall();  // then at least they find out that it is gone
     }
   }
-  activity_->ForgetCalls();
-  held_.reset();
-  ahead_.reset();
-  LoseTrack();
 }
 
 absl::Status WorkerSession::JoinJob() {

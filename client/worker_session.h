@@ -1,6 +1,7 @@
 #ifndef PARLEY_CLIENT_WORKER_SESSION_H_
 #define PARLEY_CLIENT_WORKER_SESSION_H_
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -128,6 +129,8 @@ class WorkerSession final : public Session {
   void MakeCalls();
   // No call is open any more, no answer comes, and nobody reads the gradients.
   void DropCalls();
+  // Shards keep what was lent to them, and the session has other memory at the same addresses.
+  void LeaveGradients();
   absl::Status TakePlace();  // of the membership that JoinJob has made
   absl::Status RegisterModel();
   absl::Status FollowView();  // as soon as it names this worker
@@ -180,6 +183,14 @@ class WorkerSession final : public Session {
   // Of what PullAhead has begun: waits for one tensor, or for all that is on its way. After an
   // error the step is void, until the next pull.
   absl::Status AwaitPulled(std::optional<size_t> tensor);
+  // Whether a verdict need not wait for the shards to carry it out, since values will be awaited
+  // before gradients are written. The ranks of a node group add up in each other's time.
+  bool VerdictAtOnce() const { return pulls_ahead_ && reducer_ == nullptr; }
+  // The tensor's, or all, values have come: its gradient is going to be written.
+  void TakeBack(std::optional<size_t> tensor);
+  bool IsRead() const {
+    return std::find(is_read_.begin(), is_read_.end(), true) != is_read_.end();
+  }
   ParameterPuller::Wait AwaitingPull(const ParameterPuller::What& what);
   std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
@@ -236,7 +247,11 @@ class WorkerSession final : public Session {
   bool entered_ = false;             // data_ says where the job is
   Pipeline pipeline_;                // as AdoptView has seen it
   bool has_pulled_ = false;
-  std::optional<uint64_t> held_;   // the version in the parameters, whole
+  std::optional<uint64_t> held_;  // the version in the parameters, whole
+  bool pulls_ahead_ = false;      // the last time, and so the next one, as it seems
+  // Gradients that shards may still read, since the verdict came at once: those whose tensors'
+  // values, which come after that, are not here yet.
+  std::vector<bool> is_read_;
   std::optional<uint64_t> ahead_;  // the version that PullAhead has begun to bring
   absl::Status pull_error_;        // of what it had begun
   // The same, for Push: gradients of such values are not sent.

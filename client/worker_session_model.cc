@@ -140,6 +140,7 @@ absl::Status WorkerSession::PullFully(bool ahead) {
   // The first time all shards must have initial values before this worker can forget its own.
   ahead = ahead && has_pulled_ && !leases_.has_value() &&
           options_.job.consistency().sync().backup() == 0;
+  pulls_ahead_ = ahead;
   const absl::Time started = runtime_->Now();
   for (int rounds = 1;; ++rounds) {
     absl::Status status = PullOnce(ahead);
@@ -201,8 +202,9 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool a
   if (pulled.ok()) {
     if (ahead) {
       ahead_ = what.version;
-    } else if (!what.newest) {
-      held_ = what.version;
+    } else {
+      TakeBack(std::nullopt);
+      if (!what.newest) held_ = what.version;
     }
     Progress();
     activity_->Work("its own work between two steps (evaluation, say)", version());
@@ -211,6 +213,16 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool a
   traffic_.pulled_bytes += puller_->TakePulledBytes();
   traffic_.pull_seconds += absl::ToDoubleSeconds(runtime_->Now() - started);
   return pulled;
+}
+
+void WorkerSession::TakeBack(std::optional<size_t> tensor) {
+  const auto take = [this](size_t i) {
+    if (is_read_[i]) gradients_->Recall(i);
+    is_read_[i] = false;
+  };
+  if (is_read_.empty()) return;
+  if (tensor.has_value()) return take(*tensor);
+  for (size_t i = 0; i < is_read_.size(); ++i) take(i);
 }
 
 absl::Status WorkerSession::AwaitPulled(std::optional<size_t> tensor) {
@@ -224,8 +236,13 @@ absl::Status WorkerSession::AwaitPulled(std::optional<size_t> tensor) {
     ahead_.reset();
     pull_error_ = pulled;
     is_void_ = true;
+    // What it computes all the same it writes there.
+    if (IsRead()) LeaveGradients();
   } else if (!puller_->pulling()) {
     held_ = std::exchange(ahead_, std::nullopt);
+    TakeBack(std::nullopt);
+  } else {
+    TakeBack(tensor);
   }
   absl::MutexLock lock(&traffic_mu_);
   traffic_.pulled_bytes += puller_->TakePulledBytes();

@@ -20,7 +20,9 @@ std::optional<StepPlan> WorkerSession::NextStep() {
   if (leases_.has_value()) return NextClock();
   plan_ = data_->Next();
   if (plan_.has_value()) {
-    exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight);
+    // It has not pulled, and may write all of them now.
+    if (IsRead() && ahead_ != version()) LeaveGradients();
+    exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight, IsRead());
     Progress();
     activity_->Work(absl::StrCat("forward and backward of step ", plan_->step), plan_->step);
   }
@@ -110,12 +112,16 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
         [&](const std::function<bool()>& done) {
           return AwaitPeers(absl::StrCat("waiting for the verdict of step ", plan_->step), done);
         },
-        share, plan_->data_epoch, pulled);
+        share, plan_->data_epoch, pulled, VerdictAtOnce());
     if (std::optional<TensorPull> values = exchange_->TakePulled(); values.has_value()) {
       puller_->Give(plan_->step, exchange_->step_leader(), *std::move(values));
     }
-    if (verdict.ok() &&
-        (verdict->outcome() == Verdict::APPLY || verdict->outcome() == Verdict::SKIP)) {
+    const bool is_decided = verdict.ok() && (verdict->outcome() == Verdict::APPLY ||
+                                             verdict->outcome() == Verdict::SKIP);
+    if (is_decided && VerdictAtOnce()) {
+      exchange_->LeaveReaders();
+      is_read_.assign(tensors_.size(), true);
+    } else if (is_decided) {
       absl::Status read = exchange_->AwaitReaders([&](const std::function<bool()>& done) {
         return AwaitPeers(absl::StrCat("waiting for all shards to carry out step ", plan_->step),
                           done);

@@ -35,9 +35,10 @@ class HeldShards {
     std::function<void(absl::Status)> answer;  // OK: with what was asked for
   };
 
-  // elements: of a slice.
-  HeldShards(uint32_t shards, size_t tensors, int64_t elements, size_t slices_of_each = 1)
-      : tensors_(MakeTensors(tensors, elements * static_cast<int64_t>(slices_of_each))),
+  // elements: of a slice. buffers: of the tensors the last ones.
+  HeldShards(uint32_t shards, size_t tensors, int64_t elements, size_t slices_of_each = 1,
+             size_t buffers = 0)
+      : tensors_(MakeTensors(tensors, elements * static_cast<int64_t>(slices_of_each), buffers)),
         arena_(tensors_) {
     ClusterView view;
     view.mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
@@ -180,12 +181,13 @@ class HeldShards {
     std::vector<std::shared_ptr<Shard>> shards;
   };
 
-  static std::vector<TensorSpec> MakeTensors(size_t count, int64_t elements) {
+  static std::vector<TensorSpec> MakeTensors(size_t count, int64_t elements, size_t buffers) {
     std::vector<TensorSpec> tensors(count);
     for (size_t i = 0; i < count; ++i) {
       tensors[i].set_name("t" + std::to_string(i));
       tensors[i].set_dtype(F32);
       tensors[i].add_shape(elements);
+      tensors[i].set_buffer(i + buffers >= count);
     }
     return tensors;
   }

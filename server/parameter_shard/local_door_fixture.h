@@ -100,7 +100,7 @@ class LocalWorker {
     *push.head.mutable_header() = HeaderOf(view_, 1);
     push.head.set_step(step);
     push.slices.push_back(
-        {0, F32, TensorBytes::Piece(arena_->tensor(0)), arena_->owner(), arena_->Lend()});
+        {0, F32, TensorBytes::Piece(arena_->tensor(0)), arena_->owner(), arena_->Lend(0)});
     return push;
   }
   absl::StatusOr<PushReply> Push(const TensorPush& push) const {

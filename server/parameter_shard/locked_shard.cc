@@ -32,16 +32,22 @@ void LockedShard::Start(uint32_t ordinal) {
   if (shard_ == nullptr) shard_ = std::make_unique<Shard>(job_, ordinal, resources_);
 }
 
+LockedShard::~LockedShard() {
+  absl::MutexLock lock(&mu_, absl::Condition(this, &LockedShard::IsIdle));
+}
+
 template <class Call>
-void LockedShard::With(Call call) {
+void LockedShard::With(Call call, When when) {
   bool news = false;
   bool urgent = false;
   bool decided = false;
   bool copied = false;
   absl::Duration spent;
+  std::shared_ptr<StepWork> work;
   {
     Replies replies;  // run first of all: workers wait for them
     absl::MutexLock lock(&mu_);
+    if (when == When::kIdle) mu_.Await(absl::Condition(this, &LockedShard::IsIdle));
     if (shard_ == nullptr) {
       call(nullptr, replies);
     } else {
@@ -56,7 +62,13 @@ void LockedShard::With(Call call) {
       copied = copied_before != shard_->counts().copied_bytes;
       urgent = urgent_before != UrgentMark(*shard_) || shard_->has_requests();
       news = urgent || before != Mark(*shard_) || shard_->has_outgoing();
+      work = shard_->TakeWork();
+      works_ = works_ || work != nullptr;
     }
+  }
+  if (work != nullptr) {
+    decided = false;  // not yet
+    resources_.later([this, work] { Work(*work); });
   }
   if (decided && listener_.on_phase) {
     listener_.on_phase(copied ? Phase::kApplyCopying : Phase::kApply, spent);
@@ -64,12 +76,35 @@ void LockedShard::With(Call call) {
   if (news && listener_.on_news) listener_.on_news(urgent);
 }
 
-template <class Reply, class Call>
-void LockedShard::Answer(Done<Reply> done, Call call) {
-  With([&](Shard* shard, Replies& replies) {
-    if (shard == nullptr) return replies.Add<Reply>(std::move(done), NotJoined());
-    call(*shard, replies, std::move(done));
+void LockedShard::Work(StepWork& work) {
+  const absl::Time begin = absl::Now();
+  uint64_t copied = 0;
+  bool failed = false;
+  RunInParallel(resources_.parallel, work.pieces(), [&](size_t piece) {
+    const absl::Status status = work.Run(piece);
+    Replies replies;
+    absl::MutexLock lock(&mu_);
+    const uint64_t before = shard_->counts().copied_bytes;
+    shard_->OnUpdated(piece, status, replies);
+    copied += shard_->counts().copied_bytes - before;
+    failed = failed || shard_->error().has_value();
   });
+  if (listener_.on_phase) {
+    listener_.on_phase(copied > 0 ? Phase::kApplyCopying : Phase::kApply, absl::Now() - begin);
+  }
+  if (listener_.on_news) listener_.on_news(failed);
+  absl::MutexLock lock(&mu_);
+  works_ = false;  // from here on it may be gone
+}
+
+template <class Reply, class Call>
+void LockedShard::Answer(Done<Reply> done, Call call, When when) {
+  With(
+      [&](Shard* shard, Replies& replies) {
+        if (shard == nullptr) return replies.Add<Reply>(std::move(done), NotJoined());
+        call(*shard, replies, std::move(done));
+      },
+      when);
 }
 
 void LockedShard::Initialize(const InitializeRequest& request, CallTime time,
@@ -123,9 +158,12 @@ void LockedShard::Advance(const AdvanceRequest& request, CallTime time, Done<Adv
 }
 
 void LockedShard::Pull(const PullRequest& request, CallTime time, Done<PulledVersion> done) {
-  Answer<PulledVersion>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
-    shard.Pull(request, time, replies, std::move(answer));
-  });
+  Answer<PulledVersion>(
+      std::move(done),
+      [&](Shard& shard, Replies& replies, auto answer) {
+        shard.Pull(request, time, replies, std::move(answer));
+      },
+      When::kAlways);
 }
 
 void LockedShard::WhyFailed(const WhyFailedRequest& request, CallTime time,
@@ -189,13 +227,13 @@ void LockedShard::OnAdvanceReply(uint32_t shard, const AdvanceRequest& request, 
 }
 
 absl::StatusOr<std::vector<SliceSnapshot>> LockedShard::Snapshot(uint64_t version) {
-  absl::MutexLock lock(&mu_);
+  absl::MutexLock lock(&mu_, absl::Condition(this, &LockedShard::IsIdle));
   if (shard_ == nullptr) return NotJoined();
   return shard_->Snapshot(version);
 }
 
 void LockedShard::TellWaits(absl::Time now, WaitsReply& reply) {
-  absl::MutexLock lock(&mu_);
+  absl::MutexLock lock(&mu_, absl::Condition(this, &LockedShard::IsIdle));
   if (shard_ == nullptr) return;
   reply.set_step(shard_->version());
   for (Wait& wait : shard_->Waits(now)) *reply.add_waits() = std::move(wait);

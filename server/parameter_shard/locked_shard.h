@@ -35,9 +35,11 @@ class LockedShard {
     std::function<void(Phase, absl::Duration)> on_phase;
   };
 
-  // What the resources name must outlive this.
+  // What the resources name must outlive this; `later` runs its tasks on other threads than those
+  // that call this.
   LockedShard(JobConfig job, Listener listener, ShardResources resources = {})
       : job_(std::move(job)), listener_(std::move(listener)), resources_(std::move(resources)) {}
+  ~LockedShard();
 
   // The process has joined as this shard.
   void Start(uint32_t ordinal);
@@ -89,24 +91,30 @@ class LockedShard {
   // GiB.
   bool busy() const {
     if (!mu_.TryLock()) return true;
+    const bool works = works_;
     mu_.Unlock();
-    return false;
+    return works;
   }
 
   // Looks at the shard under the lock: `look(shard)`, with null before Start. It must not call
   // back.
   template <class Look>
   auto Read(Look look) const {
-    absl::MutexLock lock(&mu_);
+    absl::MutexLock lock(&mu_, absl::Condition(this, &LockedShard::IsIdle));
     return look(static_cast<const Shard*>(shard_.get()));
   }
 
  private:
-  // Runs `call` on the shard, and then, without the lock, the answers and the listener.
+  // Runs `call` on the shard, and then, without the lock, the answers, the listener, and what a
+  // decided step leaves to be done later. Only a Pull need not wait for that of the step before.
+  enum class When { kIdle, kAlways };
   template <class Call>
-  void With(Call call);
+  void With(Call call, When when = When::kIdle);
+  // On a thread of resources_.later.
+  void Work(StepWork& work);
+  bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !works_; }
   template <class Reply, class Call>
-  void Answer(Done<Reply> done, Call call);
+  void Answer(Done<Reply> done, Call call, When when = When::kIdle);
   static absl::Status NotJoined();
 
   const JobConfig job_;
@@ -114,6 +122,7 @@ class LockedShard {
   const ShardResources resources_;
   mutable absl::Mutex mu_;
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mu_);
+  bool works_ ABSL_GUARDED_BY(mu_) = false;  // a decided step is being carried out without the lock
 };
 
 }  // namespace parley

@@ -94,8 +94,9 @@ TableSlice* ParameterTable::Find(uint32_t slice) {
 }
 
 bool ParameterTable::ready() const {
-  return std::all_of(slices_.begin(), slices_.end(),
-                     [](const auto& entry) { return entry.second.set(); });
+  ready_ = ready_ || std::all_of(slices_.begin(), slices_.end(),
+                                 [](const auto& entry) { return entry.second.set(); });
+  return ready_;
 }
 
 std::function<void()> ParameterTable::ReservationForCheckpoints() const {
@@ -180,25 +181,25 @@ float ParameterTable::Divisor(const Counted& counted) const {
   return sum_ ? 1.0f : static_cast<float>(counted.total_weight);
 }
 
-void ParameterTable::ForEach(absl::Span<TableSlice* const> slices,
+void ParameterTable::ForEach(uint64_t elements, size_t parts,
                              const std::function<void(size_t)>& body) const {
-  uint64_t elements = 0;
-  for (const TableSlice* const slice : slices) elements += slice->elements();
-  RunInParallel(elements < kParallelElements ? ParallelFor() : parallel_, slices.size(), body);
+  RunInParallel(elements < kParallelElements ? ParallelFor() : parallel_, parts, body);
 }
 
 absl::StatusOr<CloseReply> ParameterTable::Reduce(uint64_t step, const Counted& counted,
                                                   OpenRoutings routings) {
   std::vector<TableSlice*> slices;
+  uint64_t elements = 0;
   CloseReply reply;
   for (auto& [id, slice] : slices_) {
     if (slice.buffer() || Untouched(id, slice, step, counted, routings)) continue;
     slices.push_back(&slice);
+    elements += slice.elements();
     reply.add_norms();
   }
   std::vector<char> finite(slices.size(), 1);
   std::vector<absl::Status> results(slices.size());
-  ForEach(slices, [&](size_t i) {
+  ForEach(elements, slices.size(), [&](size_t i) {
     bool is_finite = true;
     results[i] = slices[i]->Reduce(counted.contributors, Divisor(counted),
                                    *reply.mutable_norms(static_cast<int>(i)), is_finite);
@@ -209,8 +210,8 @@ absl::StatusOr<CloseReply> ParameterTable::Reduce(uint64_t step, const Counted& 
   return reply;
 }
 
-absl::Status ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
-                                    OpenRoutings routings, double rate_factor) {
+StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
+                                OpenRoutings routings, double rate_factor) {
   std::vector<uint32_t> with_weight;
   for (const uint32_t contributor : counted.contributors) {
     if (counted.without_weight.count(contributor) == 0) with_weight.push_back(contributor);
@@ -220,25 +221,27 @@ absl::Status ParameterTable::Decide(const Verdict& verdict, const Counted& count
   update.divisor = Divisor(counted);
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
-  std::vector<TableSlice*> slices;
-  for (auto& [id, slice] : slices_) {
-    // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
-    if (verdict.outcome() == Verdict::SKIP ||
-        Untouched(id, slice, verdict.step(), counted, routings)) {
-      slice.Raise(verdict.step());
-      continue;
+  StepWork work(update, counted.contributors, std::move(with_weight));
+  // Whoever pulls ahead waits for the buffers before all else (Session::PullAhead).
+  for (const bool buffers : {true, false}) {
+    for (auto& [id, slice] : slices_) {
+      if (slice.buffer() != buffers) continue;
+      // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
+      if (verdict.outcome() == Verdict::SKIP ||
+          Untouched(id, slice, verdict.step(), counted, routings)) {
+        slice.Raise(verdict.step());
+        continue;
+      }
+      work.Add(id, slice);
     }
-    slices.push_back(&slice);
   }
-  std::vector<absl::Status> results(slices.size());
-  ForEach(slices, [&](size_t i) {
-    SliceUpdate own = update;
-    own.contributors = slices[i]->buffer() ? with_weight : counted.contributors;
-    results[i] = slices[i]->Update(own);
-  });
-  if (absl::Status error = FirstError(results); !error.ok()) return error;
-  Drop();
-  return absl::OkStatus();
+  return work;
+}
+
+absl::Status ParameterTable::CarryOut(StepWork& work) const {
+  std::vector<absl::Status> results(work.pieces());
+  ForEach(work.elements(), work.pieces(), [&](size_t piece) { results[piece] = work.Run(piece); });
+  return FirstError(results);
 }
 
 void ParameterTable::Drop() {

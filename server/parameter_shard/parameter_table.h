@@ -18,6 +18,7 @@
 #include "proto/types.pb.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/routing.h"
+#include "server/parameter_shard/step_work.h"
 #include "server/parameter_shard/table_slice.h"
 
 namespace parley {
@@ -39,6 +40,11 @@ struct Counted {
 struct ShardResources {
   ParallelFor parallel;            // for what a verdict does to large slices
   MemorySource* memory = nullptr;  // for the values; nullptr: nobody else can be shown them
+  // Runs a task soon, on a thread of its own. Where it is there, what a verdict does to many MiB is
+  // done by it, and each slice can be pulled as soon as it is done.
+  std::function<void(std::function<void()> task)> later = nullptr;
+  // From so many elements on (16 MiB of float32), which take longer than to wake another thread.
+  uint64_t later_from = 4 << 20;
 };
 
 // Views that say which parts the contributors of the open step send. The first that has a
@@ -57,7 +63,7 @@ class ParameterTable {
   TableSlice* Find(uint32_t slice);
   const std::map<uint32_t, TableSlice>& slices() const { return slices_; }
 
-  // All slices have their start values.
+  // All slices have their start values. Once true it does not look at them again.
   bool ready() const;
   std::vector<uint32_t> NotSet() const;
   // What gives a job that writes checkpoints while it trains the memory for what they keep
@@ -73,9 +79,13 @@ class ParameterTable {
   // Fixes the reduced gradient of `step`. After Verify. Aborted as GradientAccumulator::Sum.
   absl::StatusOr<CloseReply> Reduce(uint64_t step, const Counted& counted, OpenRoutings routings);
 
-  // Carries out APPLY or SKIP. After Verify. rate_factor: of the learning rate in this step.
-  absl::Status Decide(const Verdict& verdict, const Counted& counted, OpenRoutings routings,
-                      double rate_factor);
+  // What APPLY or SKIP does to the slices that it changes; to the others it is done. After Verify.
+  // rate_factor: of the learning rate in this step. The table must outlive it, and Drop comes when
+  // it has ended.
+  StepWork Decide(const Verdict& verdict, const Counted& counted, OpenRoutings routings,
+                  double rate_factor);
+  // All of it, here and now.
+  absl::Status CarryOut(StepWork& work) const;
 
   // Drops what has come for the open attempt.
   void Drop();
@@ -90,8 +100,8 @@ class ParameterTable {
   bool Untouched(uint32_t id, const TableSlice& slice, uint64_t step, const Counted& counted,
                  OpenRoutings routings) const;
   float Divisor(const Counted& counted) const;
-  // Runs body(i) for each of these slices; all at once where that pays.
-  void ForEach(absl::Span<TableSlice* const> slices, const std::function<void(size_t)>& body) const;
+  // Runs body(i) for each of so many parts of a task; all at once where that pays.
+  void ForEach(uint64_t elements, size_t parts, const std::function<void(size_t)>& body) const;
 
   const bool apart_;
   const bool sum_;  // reduction: SUM
@@ -100,6 +110,7 @@ class ParameterTable {
   BufferPool value_pool_;  // before slices_, which use it
   BufferPool pool_;        // this one too
   std::map<uint32_t, TableSlice> slices_;
+  mutable bool ready_ = false;
 };
 
 }  // namespace parley

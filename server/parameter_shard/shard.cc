@@ -66,7 +66,7 @@ void Shard::OnSliceStarted(absl::Time now, Replies& replies) {
 }
 
 std::function<void()> Shard::TakeReservation() {
-  if (reserved_ || !ready()) return nullptr;
+  if (reserved_ || !ready() || work_ != nullptr) return nullptr;
   if (clocked_ == nullptr && version_ == routing_->view().start_version()) return nullptr;
   reserved_ = true;
   return table_->ReservationForCheckpoints();
@@ -134,7 +134,9 @@ absl::Status Shard::Failed() const {
 
 void Shard::SetError(const absl::Status& status, Replies& replies) {
   if (error_.has_value()) return;
-  error_ = absl::StrCat("step ", version_ + 1, " cannot be decided: ", status.message());
+  error_ = work_ == nullptr
+               ? absl::StrCat("step ", version_ + 1, " cannot be decided: ", status.message())
+               : absl::StrCat("step ", version_, " cannot be carried out: ", status.message());
   RefuseParked(Failed(), replies);
 }
 

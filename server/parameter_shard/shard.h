@@ -30,6 +30,7 @@
 #include "server/parameter_shard/pulled_version.h"
 #include "server/parameter_shard/routing.h"
 #include "server/parameter_shard/step_gate.h"
+#include "server/parameter_shard/step_work.h"
 
 namespace parley {
 
@@ -139,6 +140,13 @@ class Shard {
   bool has_outgoing() const { return !outbox_.empty() || !to_report_.empty(); }
   bool has_requests() const { return !outbox_.empty(); }  // of these: to other shards
 
+  // What a decided step has to do yet, where it is much and the resources can do it later; once. To
+  // be run, each piece once, without the shard's lock, and OnUpdated to be told of each. Until it
+  // has ended nothing of the shard may be called but OnUpdated, Pull, and what neither changes the
+  // shard nor looks at slices: TakeOutbox, TakeVerdicts, Progress, and the plain state.
+  std::shared_ptr<StepWork> TakeWork();
+  void OnUpdated(size_t piece, const absl::Status& status, Replies& replies);
+
   // What this shard waits for, for `parley why-stuck` (shard_waits.cc).
   std::vector<Wait> Waits(absl::Time now) const;
 
@@ -198,6 +206,7 @@ class Shard {
   struct ParkedComplete : Parked<CompleteReply> {
     uint32_t contributor = 0;
     uint64_t composition = 0;
+    bool at_once = false;
     std::vector<uint32_t> pulled;
   };
   struct ParkedEnter : Parked<EnterReply> {
@@ -280,6 +289,8 @@ class Shard {
   absl::Status CheckPush(const PushRequest& request, absl::Span<const TensorSlice> slices) const;
   // Of which slices it asks.
   absl::Status CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const;
+  // Whether these slices have got there; all of the shard, where they are none.
+  bool IsCarriedOut(uint64_t version, absl::Span<const uint32_t> slices) const;
   absl::StatusOr<PulledVersion> PinSlices(uint64_t version, absl::Span<const uint32_t> slices);
   void AnswerPulls(Replies& replies);
 
@@ -293,6 +304,8 @@ class Shard {
   bool MarkForCheckpoint(uint64_t version);  // on the step leader
   void KeepForCheckpoint();
   absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);
+  void EndStep(const Verdict& verdict);  // all of it is carried out
+  void AnswerCompletes(const Verdict& verdict, Replies& replies);
   std::string WhatIsMissing(absl::Time now) const;
 
   // shard_clocked.cc: bounded and async, who may go on.
@@ -341,6 +354,10 @@ class Shard {
 
   uint64_t version_ = 0;
   uint32_t attempt_ = 0;
+  // Of step version_: what is left of it, and the verdict; nullptr where all is done.
+  std::shared_ptr<StepWork> work_;
+  bool work_taken_ = false;
+  Verdict at_work_;
   bool closed_ = false;        // the open attempt's contributors are fixed
   std::string close_request_;  // what was closed, and its answer: for repetitions
   CloseReply close_reply_;

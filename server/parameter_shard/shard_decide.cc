@@ -128,6 +128,7 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
   ParkedComplete parked;
   parked.contributor = contributor;
   parked.composition = request.composition();
+  parked.at_once = request.at_once();
   parked.member = request.header().member();
   parked.step = request.step();
   parked.attempt = request.attempt();
@@ -217,8 +218,15 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
   verdicts_.push_back(verdict);
   if (verdicts_.size() > kVerdictsKept) verdicts_.pop_front();
 
+  AnswerCompletes(verdict, replies);
+  AnswerEnters(replies);
+}
+
+void Shard::AnswerCompletes(const Verdict& verdict, Replies& replies) {
   for (auto it = completes_.begin(); it != completes_.end();) {
-    if (it->step != verdict.step() || it->attempt != verdict.attempt()) {
+    // What was lent is read until the work has ended.
+    const bool must_wait = work_ != nullptr && !it->at_once;
+    if (must_wait || it->step != verdict.step() || it->attempt != verdict.attempt()) {
       ++it;
       continue;
     }
@@ -226,7 +234,29 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
                                AnswerTo(it->contributor, it->composition, verdict, it->pulled));
     it = completes_.erase(it);
   }
-  AnswerEnters(replies);
+}
+
+std::shared_ptr<StepWork> Shard::TakeWork() {
+  return std::exchange(work_taken_, true) ? nullptr : work_;
+}
+
+void Shard::OnUpdated(size_t piece, const absl::Status& status, Replies& replies) {
+  work_->End(piece, status);
+  if (work_->HasEnded()) {
+    counts_.copied_bytes += table_->TakeCopied();
+    if (!work_->error().ok()) SetError(work_->error(), replies);
+    work_.reset();
+    if (error_.has_value()) return;
+    EndStep(at_work_);
+    AnswerCompletes(at_work_, replies);
+  }
+  AnswerPulls(replies);
+}
+
+void Shard::EndStep(const Verdict& verdict) {
+  table_->Drop();
+  if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());
+  if (verdict.checkpoint()) KeepForCheckpoint();
 }
 
 void Shard::OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const {
@@ -353,13 +383,22 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   }
   const double rate_factor =
       LearningRateFactor(job_, verdict.step(), routing_->view().total_steps());
-  const absl::Status carried_out = table_->Decide(verdict, counted, open_routings(), rate_factor);
-  counts_.copied_bytes += table_->TakeCopied();
-  if (!carried_out.ok()) return carried_out;
+  StepWork work = table_->Decide(verdict, counted, open_routings(), rate_factor);
+  const bool later = resources_.later != nullptr && work.elements() >= resources_.later_from;
+  if (!later) {
+    const absl::Status carried_out = table_->CarryOut(work);
+    counts_.copied_bytes += table_->TakeCopied();
+    if (!carried_out.ok()) return carried_out;
+  }
   ++(verdict.outcome() == Verdict::APPLY ? counts_.verdicts_apply : counts_.verdicts_skip);
   version_ = verdict.step();
-  if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());
-  if (verdict.checkpoint()) KeepForCheckpoint();
+  if (later) {
+    work_ = std::make_shared<StepWork>(std::move(work));
+    work_taken_ = false;
+    at_work_ = verdict;
+  } else {
+    EndStep(verdict);
+  }
   OpenStep(verdict.view_epoch(), now);
   AnswerPulls(replies);
   return absl::OkStatus();

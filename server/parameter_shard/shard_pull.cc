@@ -1,4 +1,5 @@
 // Shard: what members read.
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,7 +24,7 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
   if (!status.ok()) return replies.Add<PulledVersion>(std::move(done), status);
 
   std::vector<uint32_t> slices(request.slices().begin(), request.slices().end());
-  if (ready() && request.version() <= version_) {
+  if (ready() && IsCarriedOut(request.version(), slices)) {
     return replies.Add(std::move(done), PinSlices(request.version(), slices));
   }
   status = RoomForPull(request.header().member());
@@ -36,6 +37,13 @@ void Shard::Pull(const PullRequest& request, CallTime time, Replies& replies,
   parked.done = std::move(done);
   parked.slices = std::move(slices);
   pulls_.push_back(std::move(parked));
+}
+
+bool Shard::IsCarriedOut(uint64_t version, absl::Span<const uint32_t> slices) const {
+  if (version > version_ || work_ == nullptr) return version <= version_;
+  // Of no slices: when nothing is read any more of what was lent for the step.
+  return !slices.empty() && std::none_of(slices.begin(), slices.end(),
+                                         [&](uint32_t slice) { return work_->IsAtWork(slice); });
 }
 
 absl::Status Shard::CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const {
@@ -55,6 +63,9 @@ absl::StatusOr<PulledVersion> Shard::PinSlices(uint64_t version,
   PulledVersion pulled;
   pulled.version = version;
   uint64_t bytes = 0;
+  if (!IsCarriedOut(version, slices)) {
+    return absl::UnavailableError(absl::StrCat("step ", version_, " is being carried out"));
+  }
   for (const uint32_t id : slices) {
     TableSlice* const slice = table_->Find(id);
     PinnedBuffer values = slice == nullptr ? nullptr : slice->PinVersion(version);
@@ -72,7 +83,7 @@ absl::StatusOr<PulledVersion> Shard::PinSlices(uint64_t version,
 
 void Shard::AnswerPulls(Replies& replies) {
   for (auto it = pulls_.begin(); it != pulls_.end();) {
-    if (it->step > version_) {
+    if (!IsCarriedOut(it->step, it->slices)) {
       ++it;
       continue;
     }

@@ -49,8 +49,17 @@ TestShard::TestShard(const JobConfig& job, Connector& connector, Checkpoint chec
       caller_(timers_, 1),
       shard_(job,
              {[this](bool) { timers_->RunAt(absl::InfinitePast(), [this] { OnNews(); }); }, {}},
-             {nullptr, memory}),
+             ResourcesOf(memory)),
       outgoing_(MakeOutgoing(&shard_, &connector, timers_.get())) {}
+
+ShardResources TestShard::ResourcesOf(MemorySource* memory) {
+  ShardResources resources;
+  resources.memory = memory;
+  if (memory == nullptr) return resources;
+  resources.later = [this](std::function<void()> task) { later_.Run(std::move(task)); };
+  resources.later_from = 1;
+  return resources;
+}
 
 TestShard::~TestShard() { Stop(); }
 

@@ -13,6 +13,7 @@
 #include "client/membership.h"
 #include "client/retrying_caller.h"
 #include "client/timer_thread.h"
+#include "common/worker_threads.h"
 #include "proto/job.pb.h"
 #include "server/parameter_shard/locked_shard.h"
 #include "server/parameter_shard/outgoing.h"
@@ -28,7 +29,7 @@ class TestShard {
                                                const Slice& slice)>;
 
   // incarnation: with which it joins; 0 for a random one. memory: for its values, as
-  // ShardResources.
+  // ShardResources; where it is there, steps are carried out later, as large ones are.
   TestShard(const JobConfig& job, Connector& connector, Checkpoint checkpoint,
             uint64_t incarnation = 0, MemorySource* memory = nullptr);
   ~TestShard();
@@ -48,6 +49,7 @@ class TestShard {
   std::string AwaitEnd();
 
  private:
+  ShardResources ResourcesOf(MemorySource* memory);
   std::shared_ptr<Outgoing> outgoing();
   void OnNews();
   void OnState(const WatchReply& state);
@@ -62,6 +64,7 @@ class TestShard {
   const uint64_t incarnation_;
   const std::shared_ptr<TimerThread> timers_ = std::make_shared<TimerThread>();
   RetryingCaller caller_;
+  WorkerThreads later_{1};
   LockedShard shard_;
   std::unique_ptr<Membership> membership_;  // until Stop
 

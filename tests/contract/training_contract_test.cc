@@ -26,15 +26,26 @@ float IntegerGradient(uint32_t contributor, uint64_t step, size_t tensor, size_t
 }
 
 // Trains to the end with integer gradients under SGD with rate 1, where each version must be
-// exactly minus the sum of all gradients so far.
-void TrainExactly(Session& session, uint32_t workers) {
+// exactly minus the sum of all gradients so far. ahead: by PullAhead, with each tensor's values
+// awaited when its next gradient is made.
+void TrainExactly(Session& session, uint32_t workers, bool ahead = false) {
   StartTraining(session, 4000);
   if (testing::Test::HasFatalFailure()) return;
   std::vector<std::vector<float>> expected(2);
   expected[0].resize(kBigRows * 800);
   expected[1].resize(7);
+  const auto check = [&](size_t tensor) {
+    const absl::Span<const float> values = As<float>(session.parameter(tensor));
+    EXPECT_TRUE(std::equal(values.begin(), values.end(), expected[tensor].begin()))
+        << "version " << session.version() << " tensor " << tensor;
+  };
   while (const auto plan = session.NextStep()) {
     for (size_t tensor : {1, 0}) {
+      if (ahead) {
+        const absl::Status here = session.AwaitParameter(tensor);
+        ASSERT_TRUE(here.ok()) << here;
+        check(tensor);
+      }
       const absl::Span<float> gradient = As<float>(session.gradient(tensor));
       for (size_t i = 0; i < gradient.size(); ++i) {
         gradient[i] = IntegerGradient(session.ordinal(), plan->step, tensor, i);
@@ -54,13 +65,10 @@ void TrainExactly(Session& session, uint32_t workers) {
     EXPECT_EQ(verdict->step(), plan->step);
     EXPECT_EQ(verdict->outcome(), Verdict::APPLY);
     EXPECT_EQ(verdict->shares_size(), static_cast<int>(workers));
-    const absl::Status pulled = session.Pull();
+    const absl::Status pulled = ahead ? session.PullAhead() : session.Pull();
     ASSERT_TRUE(pulled.ok()) << pulled;
-    for (size_t tensor : {0, 1}) {
-      const absl::Span<const float> values = As<float>(session.parameter(tensor));
-      ASSERT_TRUE(std::equal(values.begin(), values.end(), expected[tensor].begin()))
-          << "step " << plan->step << " tensor " << tensor;
-    }
+    for (size_t tensor = 0; tensor < 2 && !ahead; ++tensor) check(tensor);
+    ASSERT_FALSE(testing::Test::HasFailure());
     EXPECT_EQ(As<int64_t>(session.parameter(2))[0],
               static_cast<int64_t>((uint64_t{1} << 60) + plan->step * 10));
   }
@@ -70,6 +78,12 @@ void TrainExactly(Session& session, uint32_t workers) {
 TEST_P(TrainingContract, IntegerGradientsOfTwoContributorsSumExactly) {
   auto cluster = MakeCluster(2, 2, kSum);
   cluster->RunWorkers(2, [](Session& session) { TrainExactly(session, 2); });
+  for (uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
+}
+
+TEST_P(TrainingContract, WhoPullsAheadMakesEachGradientWhenTheTensorsValuesAreHere) {
+  auto cluster = MakeCluster(2, 2, "steps: 40 consistency { sync { reduction: SUM } }");
+  cluster->RunWorkers(2, [](Session& session) { TrainExactly(session, 2, /*ahead=*/true); });
   for (uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
 }
 

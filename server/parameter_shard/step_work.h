@@ -1,0 +1,63 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_STEP_WORK_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_STEP_WORK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/parameter_shard/table_slice.h"
+
+namespace parley {
+
+// What a decided step does to the slices of a shard that it changes, in pieces of about 1 MiB:
+// buffers, then the others by their ids, which is the order in which a model's forward uses them.
+// Made by ParameterTable under the shard's lock. Run may be called without it, for different pieces
+// at the same time: until a piece has ended, nobody else may look at its slices.
+class StepWork {
+ public:
+  // contributors: whose gradients count, ascending; with_weight: those of them whose buffers may be
+  // taken.
+  StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
+           std::vector<uint32_t> with_weight)
+      : update_(update),
+        contributors_(std::move(contributors)),
+        with_weight_(std::move(with_weight)) {}
+
+  void Add(uint32_t id, TableSlice& slice);
+
+  uint64_t step() const { return update_.step; }
+  uint64_t elements() const { return elements_; }
+  size_t pieces() const { return pieces_.size(); }
+  // As TableSlice::Update.
+  absl::Status Run(size_t piece) const;
+
+  // Under the lock: that a piece has been run, with what result, and what is left.
+  void End(size_t piece, const absl::Status& status);
+  bool HasEnded() const { return ended_ == pieces_.size(); }
+  const absl::Status& error() const { return error_; }  // the first one
+  // Whether the slice is not what the step makes of it (yet).
+  bool IsAtWork(uint32_t slice) const;
+
+ private:
+  struct Piece {
+    std::vector<TableSlice*> slices;
+    uint64_t elements = 0;
+    bool is_done = false;
+  };
+
+  const SliceUpdate update_;
+  const std::vector<uint32_t> contributors_;
+  const std::vector<uint32_t> with_weight_;
+  std::vector<Piece> pieces_;
+  std::map<uint32_t, size_t> piece_of_;  // by slice
+  uint64_t elements_ = 0;
+  size_t ended_ = 0;
+  absl::Status error_;
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_STEP_WORK_H_
