@@ -196,10 +196,10 @@ def processes_that_are_killed_change_nothing(where, runs):
         run.wait_for_step(step)
         role, ordinal = chance.choice([("STAGE", 0), ("STAGE", 1), ("STAGE", 2), ("STAGE", 3), ("WORKER", 1)])
         os.kill(pid_of(run, role, ordinal), signal.SIGKILL)
-        brake.release()
         began = time.monotonic()
         # The one that is decided may be the last that it has taken part in.
         run.wait_for_step(int(run.wait_for_step(step)["step"]) + 2)
+        brake.release()
         print(f"killed {role.lower()} {ordinal} after step {step}; going on after {time.monotonic() - began:.1f} s")
     assert run.wait() == 0
     assert_same_bits(exported(run.out), expected, "after processes were killed")
