@@ -74,8 +74,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     uint64_t refused = 0;
   };
   Outcomes outcomes() const;
-  // Shards to which something was lent since the last call: they may read it until the step is
-  // decided.
+  // Shards to which something was lent since the last call: they may read it until they have
+  // carried out the step.
   std::vector<uint32_t> TakeBorrowers();
   // Bytes of gradients and buffers that were sent, or lent, since the last call.
   uint64_t TakeSentBytes();

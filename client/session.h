@@ -47,7 +47,8 @@ namespace parley {
 // no shares: a shard refused it as too stale, or it had no samples).
 //
 // Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and
-// Push(i) and must not be touched from Push(i) until Complete returns; parameter(i) is read-only
+// Push(i) and must not be touched from Push(i) until Complete returns, or after PullAhead until
+// AwaitParameter(i) has; parameter(i) is read-only
 // (it can be a shard's own memory: to write there ends the process) and changes only inside
 // Complete, Pull and PullEvaluation: from a call of Complete to the next Pull it says nothing. Both
 // keep their address from Register to the end of the session. They are 64-byte aligned.
@@ -131,8 +132,9 @@ class Session {
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
   // Rises where there is other memory at the addresses of gradient(...): since shards may have to
-  // read yet what was lent to them, when this worker takes part in the job anew. For who has pinned
-  // that memory for a device, which goes on with the pages that were there.
+  // read yet what was lent to them, when this worker takes part in the job anew, values do not come
+  // that were pulled ahead, or a step begins without a pull. For who has pinned that memory for a
+  // device, which goes on with the pages that were there.
   virtual uint64_t gradient_memory() const { return 0; }
 
   // The last decided step, as far as this worker is: the version that Pull brings. It falls where

@@ -87,6 +87,9 @@ class StepExchange : private Reducer::Listener {
   // Instead: the caller writes each only when it has the tensor's next values.
   void LeaveReaders() { (void)window_->TakeBorrowers(); }
 
+  // The step is given up: no thread of ours reads the gradients any more when it returns.
+  void Abandon() { window_->Abandon(); }
+
   // Bytes pushed since the last call.
   uint64_t TakePushedBytes() { return window_->TakeSentBytes(); }
 

@@ -185,7 +185,7 @@ class WorkerSession final : public Session {
   absl::Status AwaitPulled(std::optional<size_t> tensor);
   // Whether a verdict need not wait for the shards to carry it out, since values will be awaited
   // before gradients are written. The ranks of a node group add up in each other's time.
-  bool VerdictAtOnce() const { return pulls_ahead_ && reducer_ == nullptr; }
+  bool VerdictAtOnce() const { return pulls_ahead_ && !skips_pulls_ && reducer_ == nullptr; }
   // The tensor's, or all, values have come: its gradient is going to be written.
   void TakeBack(std::optional<size_t> tensor);
   bool IsRead() const {
@@ -249,6 +249,7 @@ class WorkerSession final : public Session {
   bool has_pulled_ = false;
   std::optional<uint64_t> held_;  // the version in the parameters, whole
   bool pulls_ahead_ = false;      // the last time, and so the next one, as it seems
+  bool skips_pulls_ = false;      // it has begun a step without one
   // Gradients that shards may still read, since the verdict came at once: those whose tensors'
   // values, which come after that, are not here yet.
   std::vector<bool> is_read_;

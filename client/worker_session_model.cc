@@ -203,7 +203,8 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool a
     if (ahead) {
       ahead_ = what.version;
     } else {
-      TakeBack(std::nullopt);
+      // Of an older version, for an evaluation, nothing follows.
+      if (what.newest || what.version >= version()) TakeBack(std::nullopt);
       if (!what.newest) held_ = what.version;
     }
     Progress();
@@ -237,7 +238,10 @@ absl::Status WorkerSession::AwaitPulled(std::optional<size_t> tensor) {
     pull_error_ = pulled;
     is_void_ = true;
     // What it computes all the same it writes there.
-    if (IsRead()) LeaveGradients();
+    if (IsRead()) {
+      if (exchange_ != nullptr) exchange_->Abandon();
+      LeaveGradients();
+    }
   } else if (!puller_->pulling()) {
     held_ = std::exchange(ahead_, std::nullopt);
     TakeBack(std::nullopt);

@@ -20,8 +20,11 @@ std::optional<StepPlan> WorkerSession::NextStep() {
   if (leases_.has_value()) return NextClock();
   plan_ = data_->Next();
   if (plan_.has_value()) {
-    // It has not pulled, and may write all of them now.
-    if (IsRead() && ahead_ != version()) LeaveGradients();
+    // It has not pulled, and may write all of them now. It may do so again: from now on it waits.
+    if (IsRead() && ahead_ != version()) {
+      skips_pulls_ = true;
+      LeaveGradients();
+    }
     exchange_->Open(plan_->step, std::exchange(attempt_, 0), plan_->weight, IsRead());
     Progress();
     activity_->Work(absl::StrCat("forward and backward of step ", plan_->step), plan_->step);

@@ -24,7 +24,7 @@ using PartIdentity = std::pair<uint32_t, uint32_t>;
 // The gradient of one trained slice in the open attempt of the open step. Added up as it arrives,
 // in one float32 buffer; or kept apart and added by contributor, then part, where the order matters
 // or a contribution may be left out. What is lent stays where it is until it is added up. Owned by
-// a TableSlice; called under the shard's lock.
+// a TableSlice, and called as that is.
 class GradientAccumulator {
  public:
   GradientAccumulator(uint64_t elements, bool apart, BufferPool* pool)

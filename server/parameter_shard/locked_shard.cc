@@ -43,32 +43,34 @@ void LockedShard::With(Call call, When when) {
   bool decided = false;
   bool copied = false;
   absl::Duration spent;
-  std::shared_ptr<StepWork> work;
   {
     Replies replies;  // run first of all: workers wait for them
-    absl::MutexLock lock(&mu_);
-    if (when == When::kIdle) mu_.Await(absl::Condition(this, &LockedShard::IsIdle));
-    if (shard_ == nullptr) {
-      call(nullptr, replies);
-    } else {
-      const auto before = Mark(*shard_);
-      const auto urgent_before = UrgentMark(*shard_);
-      const uint64_t decided_before = StepsDecided(*shard_);
-      const uint64_t copied_before = shard_->counts().copied_bytes;
-      const absl::Time begin = absl::Now();
-      call(shard_.get(), replies);
-      spent = absl::Now() - begin;
-      decided = decided_before != StepsDecided(*shard_);
-      copied = copied_before != shard_->counts().copied_bytes;
-      urgent = urgent_before != UrgentMark(*shard_) || shard_->has_requests();
-      news = urgent || before != Mark(*shard_) || shard_->has_outgoing();
-      work = shard_->TakeWork();
-      works_ = works_ || work != nullptr;
+    std::shared_ptr<StepWork> work;
+    {
+      absl::MutexLock lock(&mu_);
+      if (when == When::kIdle) mu_.Await(absl::Condition(this, &LockedShard::IsIdle));
+      if (shard_ == nullptr) {
+        call(nullptr, replies);
+      } else {
+        const auto before = Mark(*shard_);
+        const auto urgent_before = UrgentMark(*shard_);
+        const uint64_t decided_before = StepsDecided(*shard_);
+        const uint64_t copied_before = shard_->counts().copied_bytes;
+        const absl::Time begin = absl::Now();
+        call(shard_.get(), replies);
+        spent = absl::Now() - begin;
+        decided = decided_before != StepsDecided(*shard_);
+        copied = copied_before != shard_->counts().copied_bytes;
+        urgent = urgent_before != UrgentMark(*shard_) || shard_->has_requests();
+        news = urgent || before != Mark(*shard_) || shard_->has_outgoing();
+        work = shard_->TakeWork();
+        works_ = works_ || work != nullptr;
+      }
     }
-  }
-  if (work != nullptr) {
-    decided = false;  // not yet
-    resources_.later([this, work] { Work(*work); });
+    if (work != nullptr) {
+      decided = false;  // not yet
+      resources_.later([this, work] { Work(*work); });
+    }
   }
   if (decided && listener_.on_phase) {
     listener_.on_phase(copied ? Phase::kApplyCopying : Phase::kApply, spent);

@@ -29,14 +29,15 @@ class LockedShard {
   enum class Phase { kReduce, kApply, kApplyCopying };
   struct Listener {
     // There is something new: a decided step or attempt, a view, outgoing messages, readiness, an
-    // error. Called without the lock, on the thread of the call that made it; must not block.
+    // error. Called without the lock, on the thread of the call that made it, or that carries out a
+    // step; must not block.
     // urgent: it is more than a decided step for the coordinator to hear of.
     std::function<void(bool urgent)> on_news;
     std::function<void(Phase, absl::Duration)> on_phase;
   };
 
   // What the resources name must outlive this; `later` runs its tasks on other threads than those
-  // that call this.
+  // that call this. Answers that are given on these must not call it.
   LockedShard(JobConfig job, Listener listener, ShardResources resources = {})
       : job_(std::move(job)), listener_(std::move(listener)), resources_(std::move(resources)) {}
   ~LockedShard();

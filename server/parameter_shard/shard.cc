@@ -77,6 +77,7 @@ std::vector<uint32_t> Shard::slices_not_set() const {
 }
 
 absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) const {
+  if (error_.has_value()) return Failed();  // a step that was begun may not have been carried out
   if (!ready() || version > version_) {
     return absl::UnavailableError(
         absl::StrCat("shard ", ordinal_, " has version ", version_, ", not yet ", version));

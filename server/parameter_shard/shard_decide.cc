@@ -219,7 +219,8 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
   if (verdicts_.size() > kVerdictsKept) verdicts_.pop_front();
 
   AnswerCompletes(verdict, replies);
-  AnswerEnters(replies);
+  // Who enters is told of an evaluation of this step, which is kept when the step has ended.
+  if (work_ == nullptr) AnswerEnters(replies);
 }
 
 void Shard::AnswerCompletes(const Verdict& verdict, Replies& replies) {
@@ -249,6 +250,7 @@ void Shard::OnUpdated(size_t piece, const absl::Status& status, Replies& replies
     if (error_.has_value()) return;
     EndStep(at_work_);
     AnswerCompletes(at_work_, replies);
+    AnswerEnters(replies);
   }
   AnswerPulls(replies);
 }

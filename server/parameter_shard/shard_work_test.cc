@@ -125,6 +125,32 @@ TEST_F(WorkTest, APullOfNoSlicesWaitsForTheWholeStep) {
   EXPECT_TRUE((*later)->ok());
 }
 
+// Else it would not hear of its part in the step's evaluation.
+TEST_F(WorkTest, WhoEntersIsAnsweredWhenTheStepHasEnded) {
+  ClusterView view = WithMemberAt(cluster_.view(), 2, 9);
+  view.set_test_samples(10);
+  view.set_training_samples(4);
+  cluster_.SetView(view);
+  const auto entered = cluster_.Enter(HeaderOf(view, 9), 2);
+  EXPECT_FALSE(entered->has_value());
+  for (const uint32_t worker : {0, 1}) cluster_.PushAll(worker, 1, 0, 1);
+  for (const uint32_t worker : {0, 1}) {
+    CompleteRequest request = cluster_.MakeComplete(worker, 1, 0);
+    request.mutable_share()->add_ranges()->set_begin(2 * worker);
+    request.mutable_share()->mutable_ranges(0)->set_end(2 * worker + 2);
+    cluster_.Complete(request);
+  }
+  const auto work = cluster_.leader().TakeWork();
+  ASSERT_NE(work, nullptr);
+  for (size_t piece = 0; piece < work->pieces(); ++piece) {
+    EXPECT_FALSE(entered->has_value());
+    Run(*work, piece);
+  }
+  ASSERT_TRUE(entered->has_value());
+  ASSERT_TRUE((*entered)->ok()) << (*entered)->status();
+  EXPECT_EQ((*entered)->value().evaluation().version(), 1u);
+}
+
 TEST_F(WorkTest, WhatAnEvaluationNeedsIsKeptWhenAllIsDone) {
   const auto work = Decide(1);
   for (size_t piece = work->pieces(); piece-- > 0;) Run(*work, piece);
@@ -151,6 +177,7 @@ TEST_F(WorkTest, AnErrorEndsTheJobWhenNobodyIsAtWorkAnyMore) {
   EXPECT_FALSE((*pull)->ok());
   ASSERT_TRUE(waits_->has_value());
   EXPECT_FALSE((*waits_)->ok());
+  EXPECT_FALSE(cluster_.leader().Snapshot(1).ok());  // a mixture
 }
 
 TEST(ShardWorkTest, ASmallStepIsCarriedOutAtOnce) {

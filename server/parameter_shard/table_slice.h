@@ -61,7 +61,8 @@ struct LoneUpdate {
 };
 
 // One slice of a shard: its versions, its optimizer state, and what has come for the open attempt.
-// Owned by ParameterTable; called under the shard's lock. Slices of buffers have no optimizer.
+// Owned by ParameterTable; called under the shard's lock, or by StepWork, which has the slice to
+// itself. Slices of buffers have no optimizer.
 class TableSlice {
  public:
   // values: for what is pulled, pool: for all else; both must outlive it.

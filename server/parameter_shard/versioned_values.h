@@ -13,8 +13,8 @@
 namespace parley {
 
 // The values of a slice as a short list of versions (multi-version concurrency control): the
-// newest, and older ones for as long as somebody has them pinned. Owned by a TableSlice; called
-// under the shard's lock.
+// newest, and older ones for as long as somebody has them pinned. Owned by a TableSlice, and called
+// as that is.
 class VersionedValues {
  public:
   explicit VersionedValues(BufferPool* pool) : pool_(pool) {}
