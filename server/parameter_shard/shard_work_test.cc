@@ -126,25 +126,29 @@ TEST_F(WorkTest, APullOfNoSlicesWaitsForTheWholeStep) {
 }
 
 // Else it would not hear of its part in the step's evaluation.
-TEST_F(WorkTest, WhoEntersIsAnsweredWhenTheStepHasEnded) {
-  ClusterView view = WithMemberAt(cluster_.view(), 2, 9);
-  view.set_test_samples(10);
+TEST(ShardWorkTest, WhoEntersIsAnsweredWhenTheStepHasEnded) {
+  ClusterView view = MakeView(Tensors());
   view.set_training_samples(4);
-  cluster_.SetView(view);
-  const auto entered = cluster_.Enter(HeaderOf(view, 9), 2);
+  view.set_test_samples(10);
+  ShardCluster cluster(SummingJob(), view, /*start=*/true, Later());
+  cluster.SetView(WithMemberAt(view, 2, 9));
+  const auto entered = cluster.Enter(HeaderOf(cluster.view(), 9), 2);
   EXPECT_FALSE(entered->has_value());
-  for (const uint32_t worker : {0, 1}) cluster_.PushAll(worker, 1, 0, 1);
+  for (const uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
   for (const uint32_t worker : {0, 1}) {
-    CompleteRequest request = cluster_.MakeComplete(worker, 1, 0);
-    request.mutable_share()->add_ranges()->set_begin(2 * worker);
-    request.mutable_share()->mutable_ranges(0)->set_end(2 * worker + 2);
-    cluster_.Complete(request);
+    CompleteRequest request = cluster.MakeComplete(worker, 1, 0);
+    SampleRange* const range = request.mutable_share()->add_ranges();
+    range->set_begin(uint64_t{2} * worker);
+    range->set_end(uint64_t{2} * worker + 2);
+    cluster.Complete(request);
   }
-  const auto work = cluster_.leader().TakeWork();
-  ASSERT_NE(work, nullptr);
+  const auto work = cluster.leader().TakeWork();
+  ASSERT_NE(work, nullptr) << cluster.leader().error().value_or("");
   for (size_t piece = 0; piece < work->pieces(); ++piece) {
     EXPECT_FALSE(entered->has_value());
-    Run(*work, piece);
+    const absl::Status status = work->Run(piece);
+    Replies replies;
+    cluster.leader().OnUpdated(piece, status, replies);
   }
   ASSERT_TRUE(entered->has_value());
   ASSERT_TRUE((*entered)->ok()) << (*entered)->status();
