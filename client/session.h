@@ -48,10 +48,10 @@ namespace parley {
 //
 // Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and
 // Push(i) and must not be touched from Push(i) until Complete returns, or after PullAhead until
-// AwaitParameter(i) has; parameter(i) is read-only
-// (it can be a shard's own memory: to write there ends the process) and changes only inside
-// Complete, Pull and PullEvaluation: from a call of Complete to the next Pull it says nothing. Both
-// keep their address from Register to the end of the session. They are 64-byte aligned.
+// AwaitParameter(i) has; parameter(i) is read-only (it can be a shard's own memory: to write there
+// ends the process) and changes only inside Complete, Pull and PullEvaluation: from a call of
+// Complete to the next Pull it says nothing. Both keep their address from Register to the end of
+// the session. They are 64-byte aligned.
 class Session {
  public:
   struct Options {

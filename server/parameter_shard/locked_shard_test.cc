@@ -43,7 +43,6 @@ class LockedShardTest : public ::testing::Test {
                         .workers = 1,
                         .slice_elements = kPiece})) {}
 
-  // later: how tasks are run.
   void Start(LockedShard& shard) {
     shard.Start(0);
     ASSERT_EQ(shard.SetView(view_, absl::Now()), absl::OkStatus());

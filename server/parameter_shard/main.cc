@@ -79,7 +79,8 @@ int main(int argc, char** argv) {
   }
   std::unique_ptr<Connector> connector = MakeGrpcConnector(/*direct=*/true, daemon.credentials());
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
-  // While the optimizer runs, the workers of a synchronous step wait for it: all cores are free.
+  // While the optimizer runs, the workers of a synchronous step wait for it, or are at its first
+  // slices: most cores are free.
   const size_t cores = std::max(1U, std::thread::hardware_concurrency());
   LoopThreads threads(std::min(cores, kMostThreads) - 1);
   // Values that workers on this machine read where they lie. The system gives memory when it is
