@@ -35,11 +35,28 @@ namespace parley {
 // there is now. Then version() has fallen, and the next plan is of an earlier step: so keep nothing
 // of one's own that depends on the step but what follows from the plan.
 //
-// One thread calls these methods in this order (the training thread); Push alone may also be called
-// from the threads of backward. Every wait ends: with the result, with the caller's job failed (the
-// status carries the first cause's text, failure() the cause), or after the job's stall_timeout
-// with an error that names who is missing. Retries, and attempts of a step that must be sent again,
-// happen inside.
+// One thread calls these methods in this order (the training thread). From any thread: Push, by the
+// threads of backward; Wake, Preempt, failure, traffic, TellWaits, ordinal and member_ordinal.
+// Retries, and attempts of a step that must be sent again, happen inside.
+//
+// Tensors are named by their index in what was registered; an index that is too high is
+// InvalidArgument where a status is returned, and else must not be given. Bytes are row-major,
+// little-endian, without padding.
+//
+// Every wait ends. Each method that returns a status may end with one of these, and a comment at a
+// method has what is its own:
+//   Aborted             the job has failed: the text is the first cause's, failure() has the cause.
+//                       Where that has none: this worker was refused, and the coordinator does not
+//                       say where the job is
+//   DeadlineExceeded    what was waited for has not come within the job's stall_timeout and
+//                       autonomy, and the coordinator is not heard; the text says who is missing
+//   Cancelled           the job has sent this worker away: drained() is true, and it is no failure
+//   FailedPrecondition  called before Register, or not in the order above; or the job has finished
+//                       and this worker came too late, or another process has this stage's place
+//   Internal            a peer has said what cannot be
+//   ResourceExhausted   no memory for the parameters
+// and, where it must join anew, with those of Join. Where a method does not say how to go on after
+// an error, there is only Fail, and the destructor.
 //
 // In bounded and async (docs/clocked.md) a step is a clock of this worker alone: Pull brings the
 // newest values that its bound allows, or after the end of a data epoch the version that all share;
@@ -60,24 +77,32 @@ class Session {
     Role role = WORKER;
     std::string coordinator;  // host:port, or file:PATH
     std::string address;      // host:port where this process serves its health; told to others
+    // host:port of this process's /metrics; empty: it has none.
     std::string metrics_address;
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
     // Pushes that a shard has not acknowledged, in bytes and for each shard. More wait as they are,
     // in the gradients' own memory, so that a slow shard slows this worker and does not make it
     // grow. gRPC holds copies of these in bounded and async, and where a step's weight is not 1.
     size_t push_window_bytes = 64 << 20;
-    std::shared_ptr<Runtime> runtime = RealRuntime();
+    std::shared_ptr<Runtime> runtime = RealRuntime();  // another one in tests and simulations
     // Takes down each wait of the training thread and each call; none where it is null.
     std::shared_ptr<Trace> trace;
     // In a node group, for who adds up its gradients in another way: gets the session's own
     // reducer, and gives the one that is used; the new one is the session's.
     std::function<std::unique_ptr<Reducer>(std::unique_ptr<Reducer>)> reduce_by;
-    // As Membership::Options::resolve.
+    // Where the coordinator is now: host:port. Empty: `coordinator` says it.
     std::function<absl::StatusOr<std::string>()> resolve;
   };
 
-  // Joins the job as a worker. The codes of Membership::Join. `connector` must outlive the session.
+  // Joins the job, waiting up to join_timeout for a coordinator; `connector` must outlive the
+  // session. NotFound: the coordinator is of another job. InvalidArgument: it runs another job
+  // file, or `coordinator` is no address. FailedPrecondition: the job has ended. ResourceExhausted:
+  // all places are taken, and the job waits for nobody (min_workers is `workers`, and max_restarts
+  // 0); else a place is waited for. Unauthenticated: with `tls: OFF`, the connector's token is not
+  // the job's. DeadlineExceeded: nobody took it in; with the address, and how long it was tried.
   static absl::StatusOr<std::unique_ptr<Session>> Join(Options options, Connector& connector);
+  // Ends its threads and calls. Where Finish has not said true the job misses this worker when its
+  // lease has ended; of a failed job it takes leave.
   virtual ~Session() = default;
 
   // Which contributor this worker is, or this stage or rank of a node group is of.
@@ -85,14 +110,18 @@ class Session {
   // Among the members of its role.
   virtual uint32_t member_ordinal() const { return ordinal(); }
 
-  // Says what is trained and how many samples there are, and waits until all members of the job
-  // have joined. InvalidArgument where other workers said something else.
+  // Says what is trained and how many samples there are (test_samples 0: no evaluation), and waits
+  // until all members of the job have joined. Once. Trained tensors are F32 or F64, buffers any
+  // type. InvalidArgument where other workers said something else, there is no tensor or no
+  // training sample, or a tensor has no name, no elements, another tensor's name or no type that it
+  // may have.
   virtual absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                                 uint64_t test_samples) = 0;
 
   // In a job with pipelines, instead of Register: `tensors` are those that this process pulls and
   // pushes, in the order in which it numbers them (a worker: none), and `model` is the whole model,
-  // with the stages of each tensor, alike in all processes.
+  // with the stages of each tensor, alike in all processes. The codes of Register;
+  // FailedPrecondition: the job has no stages.
   virtual absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
                                     uint64_t training_samples, uint64_t test_samples);
 
@@ -100,11 +129,13 @@ class Session {
   // no checkpoint must, until their first Pull. The first ones of contributor 0 are what counts.
   virtual bool must_initialize() const = 0;
 
-  // values[i]: the bytes of tensor i as registered. Of a tensor that several stages have, the first
-  // one's count.
+  // values[i]: the bytes of tensor i as registered; copied. Of a tensor that several stages have,
+  // the first one's count. Waits where this is contributor 0, whose values are sent.
+  // InvalidArgument: another number of tensors, or of bytes of one.
   virtual absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) = 0;
 
-  // Row-major values of tensor i at the version last pulled, to train on or to evaluate.
+  // Values of tensor i at the version last pulled, to train on or to evaluate, in its dtype and
+  // shape. From Register on; what it points to is said above (Memory).
   virtual absl::Span<const std::byte> parameter(size_t tensor) const = 0;
 
   // A part of parameter(tensor) that is in a shard's memory, which this process only reads: the
@@ -113,7 +144,7 @@ class Session {
   struct ShownPart {
     size_t begin = 0;  // in the tensor, in bytes
     absl::Span<const std::byte> bytes;
-    std::shared_ptr<const void> owner;
+    std::shared_ptr<const void> owner;  // of the memory
   };
   // In order. What is not in it is in memory of the session's own, if anything.
   virtual std::vector<ShownPart> ShownParts(size_t tensor) const {
@@ -143,7 +174,8 @@ class Session {
   // How many data epochs are used up by the steps until then.
   virtual uint64_t data_epochs() const = 0;
 
-  // Waits for version() and brings it into parameter(...).
+  // Waits for version() and brings it into parameter(...). The first one, and the first after
+  // STALE, asks the step leader where the job is, and takes this worker's place in it.
   virtual absl::Status Pull() = 0;
 
   // As Pull, but waits for the buffers only: parameter(i) of another tensor may be read once
@@ -160,18 +192,22 @@ class Session {
     return absl::OkStatus();
   }
 
-  // What this worker does in the next step; nullopt when the job's steps are done, or the job wants
-  // this worker no more: Finish tells. No communication.
+  // What this worker does in the next step, the same until Complete; nullopt when the job's steps
+  // are done, or the job wants this worker no more: Finish tells. Also before the first Pull, and
+  // after STALE until the next one: so pull after each Complete. No communication.
   virtual std::optional<StepPlan> NextStep() = 0;
 
-  // The plans of the next steps (at most `count`), the one that NextStep gives first: for reading
-  // data ahead. They hold as long as every contributor counts in every step; compare
-  // StepPlan::ranges.
+  // The plans of the next steps (at most `count`, in bounded and async at most one), the one that
+  // NextStep gives first: for reading data ahead. They hold as long as every contributor counts in
+  // every step; compare StepPlan::ranges.
   virtual std::vector<StepPlan> Ahead(size_t count) const = 0;
 
   // gradient(i) is complete: weighs it and starts to send it; in a node group, as soon as the other
   // ranks have theirs, the sum of what this rank sends for all. Each tensor at most once a step;
-  // thread-safe. Tensors not pushed when Complete is called count as `none`.
+  // thread-safe; waits for nobody. Tensors not pushed when Complete is called count as `none`, and
+  // so do all of a step without samples (with `reduction: SUM` in sync these count).
+  // FailedPrecondition: no step is open, or the tensor was pushed in it. InvalidArgument: there is
+  // no such tensor.
   virtual absl::Status Push(size_t tensor) = 0;
 
   // The pipeline, or node group, that this process is in.
@@ -185,8 +221,9 @@ class Session {
   virtual Pipeline pipeline() const { return {}; }
 
   // Waits for the other processes of the pipeline or node group, until done(), which is looked at
-  // first and whenever Wake was called. OutOfRange: the job has finished. Another error: what was
-  // waited for cannot come any more; say so to Abandon. The training thread.
+  // first and whenever Wake was called. `what`: for the error's text. OutOfRange: the job has
+  // finished. Another error (Aborted: a process has another's place): what was waited for cannot
+  // come any more; say so to Abandon. The training thread.
   virtual absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done);
   virtual void Wake() {}  // any thread
 
@@ -202,9 +239,10 @@ class Session {
   virtual absl::Status PullVersion(uint64_t version);
 
   // Waits until all shards have this worker's gradients, tells the step leader, and returns the
-  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses. Outcome STALE: the job has gone
-  // on without this step of this worker. Either it was late in a job with backup workers, or its
-  // lease had ended (it was stopped, or cut off), and it has joined anew, as perhaps another
+  // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses, not their mean; STALE has
+  // nothing but step and attempt. FailedPrecondition: no step is open. Outcome STALE: the job has
+  // gone on without this step of this worker. Either it was late in a job with backup workers, or
+  // its lease had ended (it was stopped, or cut off), and it has joined anew, as perhaps another
   // ordinal; or the job has gone back to a checkpoint. Pull and go on as after any step.
   virtual absl::StatusOr<Verdict> Complete(double loss_sum) = 0;
 
@@ -219,16 +257,17 @@ class Session {
   // lost worker's place, evaluates that version too. To be asked after each Pull. nullopt: none is
   // due, and parameter(...) hold version().
   virtual absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() = 0;
-  // The result. Then Pull: training goes on with the newest version. It is on its way to the
-  // coordinator then, which may be away for a time; Finish waits until it is there. The error is
-  // that of an earlier result, if it was refused.
+  // The result: version, epoch and samples as PullEvaluation said, sums and counts over these
+  // samples (proto/coordinator.proto). Then Pull: training goes on with the newest version. It is
+  // on its way to the coordinator then, which may be away for a time; Finish waits until it is
+  // there. The error is that of an earlier result, if it was refused (InvalidArgument).
   virtual absl::Status ReportEvaluation(const Evaluation& part) = 0;
 
-  // All steps are done: reports the seconds spent in each phase and waits for the end of the job
-  // (the last checkpoint included). True: the job has finished. False: it has gone back to a
-  // checkpoint meanwhile, and there are steps to do again: Pull and train on, until this says true.
-  // A stage only waits for the end. True as well where the job, which goes on, has sent this worker
-  // away (`parley scale`, `parley drain`): drained() tells.
+  // All steps are done: reports the seconds spent in each phase (may be empty) and waits for the
+  // end of the job (the last checkpoint included). True: the job has finished. False: it has gone
+  // back to a checkpoint meanwhile, and there are steps to do again: Pull and train on, until this
+  // says true. A stage only waits for the end. True as well where the job, which goes on, has sent
+  // this worker away (`parley scale`, `parley drain`): drained() tells.
   virtual absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) = 0;
 
   // The job has sent this worker away, which has left it in peace: its last step counts. Any verb
@@ -236,7 +275,8 @@ class Session {
   virtual bool drained() const { return false; }
 
   // This worker cannot go on: ends the job with this reason, unless it has failed before; returns
-  // the cause that counts.
+  // the cause that counts. Waits for it up to `liveness`, and unless `preempted` (this process was
+  // told to end) for `autonomy` more.
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // This process was told to end ("preempted by SIGTERM"): the job goes on, with this worker too,
@@ -248,11 +288,11 @@ class Session {
 
   // Bytes and seconds since Join, for metrics and the table at the end.
   struct Traffic {
-    uint64_t pushed_bytes = 0;
-    uint64_t pulled_bytes = 0;
-    double push_seconds = 0;  // training thread, waiting for acknowledgements
-    double wait_seconds = 0;  // waiting for the verdict
-    double pull_seconds = 0;
+    uint64_t pushed_bytes = 0;  // of gradients and buffers, as they were sent
+    uint64_t pulled_bytes = 0;  // of values, also of those that are read where a shard has them
+    double push_seconds = 0;    // training thread, waiting for acknowledgements
+    double wait_seconds = 0;    // waiting for the verdict
+    double pull_seconds = 0;    // waiting for values
   };
   virtual Traffic traffic() const = 0;
 
