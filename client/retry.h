@@ -8,7 +8,7 @@
 
 namespace parley {
 
-// What a caller does about the status of one attempt (docs/guarantees.md, status codes).
+// What a caller does about the status of one attempt (docs/api.md, status codes).
 enum class RetryAction {
   kDone,     // OK
   kRetry,    // the peer could not be reached or did not answer: again until the caller's deadline

@@ -8,7 +8,7 @@
 
 namespace parley {
 
-// What one worker does in one step.
+// What one worker does in one step. A value: it stays as it is when the next one is asked for.
 struct StepPlan {
   uint64_t step = 0;        // from 1; in bounded and async the worker's clock
   uint64_t data_epoch = 0;  // from 0

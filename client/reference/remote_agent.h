@@ -76,7 +76,8 @@ class RemoteAgent {
     ReferenceService* service = nullptr;
   };
 
-  // The codes of RpcServer::Start.
+  // `functions`: what others may call, by name. InvalidArgument: `listen` is no host:port.
+  // Unavailable: the port is in use.
   static absl::StatusOr<std::unique_ptr<RemoteAgent>> Start(
       const Options& options, std::map<std::string, RemoteFunction> functions);
   ~RemoteAgent();
@@ -86,17 +87,18 @@ class RemoteAgent {
   // host:port, as others know it.
   const std::string& address() const { return address_; }
 
-  // A value of this process.
+  // A value of this process, which lives as long as somebody holds it, or until its step ends.
   RemoteReference Make(RemoteValue value, const ReferenceScope& scope = {});
 
   // Before the first Call of an address; waits. Unavailable: nobody answers there. NotFound: one of
-  // another job does.
+  // another job does. DeadlineExceeded: neither by then.
   absl::Status Connect(const std::string& address, absl::Time deadline);
 
   // Has the process at `address` run `function`. Does not wait: the result is a reference at once,
   // which can be passed on. Values of this process go along with the call. FailedPrecondition: not
-  // connected; the status of an argument that can be used no more. That there is no such function
-  // stands in the place of the result (NotFound).
+  // connected; InvalidArgument: an argument is of nothing, or of another agent; the status of an
+  // argument that can be used no more. That there is no such function stands in the place of the
+  // result (NotFound), and so does what the function throws (Internal).
   absl::StatusOr<RemoteReference> Call(const std::string& address, const std::string& function,
                                        const std::vector<RemoteReference>& arguments,
                                        const ReferenceScope& scope = {});

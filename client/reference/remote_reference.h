@@ -29,7 +29,7 @@ class RemoteReference {
   // The same without waiting: `done` runs on any thread, once.
   void Fetch(absl::Time deadline, Done<ValuePtr> done) const;
 
-  // Ok, or why it can be used no more.
+  // Ok, or why it can be used no more, with the codes of Fetch. Asks nobody.
   absl::Status status() const;
 
  private:

@@ -46,15 +46,19 @@ namespace parley {
 // leaves views: what the session pulls then shows in them.)
 //
 // The module must outlive the binding; the session must outlive it too, or be destroyed after it.
-// One thread, the training thread, calls the methods. Errors: what the Session returns;
-// InvalidArgument for what LibTorch throws, with its message.
+// One thread, the training thread, calls the methods, but for PushFilled. Errors: what the Session
+// returns (its codes at client/session.h); InvalidArgument for what LibTorch throws, with its
+// message, and ResourceExhausted where a GPU has no memory. What goes wrong while gradients are
+// taken, Backward says, and every later Backward and Complete too: the step cannot be sent.
 class ModuleBinding {
  public:
   // Lists the module's tensors; called again in each step, since a scripted module may put another
   // tensor in the place of a buffer. Returns the same names in the same order each time.
   using Lister = std::function<std::vector<NamedTensor>()>;
 
-  // The codes of SpecsOf. A scripted module is a handle: the binding keeps one.
+  // InvalidArgument where there is nothing to train, or a tensor is none that the service can hold:
+  // sparse, on another device than the CPU, of an element type that DataType lacks; or for what the
+  // lister throws. A scripted module is a handle: the binding keeps one.
   static absl::StatusOr<std::unique_ptr<ModuleBinding>> Create(const torch::nn::Module& module);
   static absl::StatusOr<std::unique_ptr<ModuleBinding>> Create(const torch::jit::Module& module);
   static absl::StatusOr<std::unique_ptr<ModuleBinding>> Create(Lister lister);
@@ -66,7 +70,8 @@ class ModuleBinding {
   const std::vector<TensorSpec>& specs() const { return specs_; }
 
   // Registers the tensors, gives the module's values as the initial ones where this worker must,
-  // makes the parameters views, and pulls. Once.
+  // makes the parameters views, and pulls. Waits until all members of the job have joined. Once:
+  // FailedPrecondition after that.
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples);
 
   // As Attach, for a module that is a part of a model (Session::RegisterPart). `model`: the tensors
@@ -77,7 +82,8 @@ class ModuleBinding {
   // Runs backward. `loss` is a scalar: the mean over the samples of the step's plan. Where the step
   // is cut into microbatches, call it once for each with its part of that mean (the microbatch's
   // mean times its share of the step's samples); gradients are added up and sent during the last
-  // one. A parameter that no microbatch has a gradient for is not pushed.
+  // one. A parameter that no microbatch has a gradient for is not pushed. After NextStep.
+  // InvalidArgument: a gradient is sparse, or comes after that one's was sent.
   absl::Status Backward(const at::Tensor& loss, bool last = true);
 
   // The same for who has another way to run it: `backward` leads LibTorch through the graph of some
@@ -90,7 +96,7 @@ class ModuleBinding {
   // memory by itself (by index in specs()): it is there now, whole. Sends it. After a
   // GatherGradients of the step; any thread, one at a time.
   absl::Status PushFilled(size_t tensor);
-  // Sends what these tensors have gathered, if anything.
+  // Sends what these tensors have gathered, if anything. By index in specs().
   absl::Status PushGathered(absl::Span<const size_t> tensors);
 
   // What a step's gradients are multiplied by on their way to the session, from the next step on: 1
@@ -124,8 +130,8 @@ class ModuleBinding {
   // Copies the parameters' values as last pulled into `values`, whose tensors are used again.
   absl::Status CopyParameters(StepTensors& values);
 
-  // Pushes the buffers, if the step had a Backward, and completes the step. loss_sum: sum over the
-  // samples.
+  // Pushes the buffers, if the step had a Backward, and completes the step: Session::Complete.
+  // loss_sum: sum over the samples of the step's plan, 0 where it has none.
   absl::StatusOr<Verdict> Complete(double loss_sum);
 
   // Brings the newest version into parameters and buffers.
