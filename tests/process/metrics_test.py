@@ -185,10 +185,12 @@ def those_of_a_synchronous_job_move(where, runs):
     operate(run, "drain", "worker-1")
     wait_until_all({"worker-1"}, "parley_view_epoch")
     wait_for("one member fewer", lambda: value(scrape(targets["coordinator"]), "parley_members") == 3, 60)
-    assert value(scrape(targets["coordinator"]), "parley_wanted_workers") == 1
+    wanted = value(scrape(targets["coordinator"]), "parley_wanted_workers")
+    assert wanted == 1, f"parley_wanted_workers is {wanted}"
     os.kill(run.pids()["shard-1"], signal.SIGKILL)
     wait_until_all({"worker-1", "shard-1"}, "parley_job_epoch")
-    assert value(scrape(targets["coordinator"]), "parley_shards_lost_total") == 1
+    lost = value(scrape(targets["coordinator"]), "parley_shards_lost_total")
+    assert lost == 1, f"parley_shards_lost_total is {lost}"
 
 
 def those_of_a_pipeline_move(where, runs):
