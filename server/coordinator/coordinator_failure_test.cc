@@ -3,6 +3,7 @@
 
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/coordinator_fixture.h"
+#include "server/coordinator/pipeline_fixture.h"
 
 namespace parley {
 namespace {
@@ -24,11 +25,13 @@ void ParkAll(CoordinatorFixture& job) {
 
 enum class When { kGathering, kPreparing, kTraining, kSaving };
 
-// A job with two of each role in that phase, and all Watch calls parked.
-std::unique_ptr<CoordinatorFixture> JobIn(When when) {
-  auto job = std::make_unique<CoordinatorFixture>(2, 2);
+// A job in that phase with two shards and two workers, so many stages behind each of them, no
+// restarts, and all Watch calls parked.
+std::unique_ptr<CoordinatorFixture> JobIn(When when, uint32_t stages = 0) {
+  auto job = std::make_unique<CoordinatorFixture>(Pipelines(2, stages, /*max_restarts=*/0));
   if (when == When::kGathering) {
     for (int i = 0; i < 2; ++i) job->shards.push_back(&job->StartAndJoin(SHARD));
+    for (uint32_t i = 0; i < 2 * stages; ++i) job->stages.push_back(&job->StartAndJoin(STAGE));
     for (int i = 0; i < 2; ++i) job->workers.push_back(&job->StartAndJoin(WORKER));
   } else if (when == When::kPreparing) {
     job->Gather();
@@ -49,31 +52,38 @@ std::unique_ptr<CoordinatorFixture> JobIn(When when) {
   return job;
 }
 
+// The victim is counted in the order of joining; `later` is against the rhythm of heartbeats.
+void ExpectFoundInTime(When when, uint32_t stages, size_t victim, absl::Duration later) {
+  auto job = JobIn(when, stages);
+  job->Pass(later);
+  Process& dead = *job->processes[victim];
+  dead.alive = false;
+  const absl::Time killed = job->now;
+  job->Pass(2 * kLiveness);
+  ASSERT_EQ(job->core.phase(), FAILED);
+  const FirstCause& cause = *job->core.cause();
+  EXPECT_EQ(cause.member(), dead.header.member());
+  EXPECT_NE(cause.text().find(dead.address), std::string::npos) << cause.text();
+  EXPECT_NE(cause.text().find("has not been heard of since"), std::string::npos);
+  const uint64_t decided = when == When::kTraining || when == When::kSaving ? 3 : 0;
+  EXPECT_EQ(cause.last_decided_step(), decided);
+  EXPECT_FALSE(cause.preempted());
+  for (auto& process : job->processes) {
+    if (!process->alive) continue;
+    ASSERT_TRUE(process->watched.has_value() && process->watched->ok());
+    EXPECT_EQ((*process->watched)->phase(), FAILED);
+    EXPECT_EQ((*process->watched)->cause().text(), cause.text());
+    EXPECT_LE(process->watched_at - killed, kLiveness + kLiveness / 20);
+    EXPECT_GE(process->watched_at - killed, kLiveness * 3 / 4 - kLiveness / 20);
+  }
+}
+
 TEST(CoordinatorFailureTest, ADeadMemberOfEachRoleIsFoundWithinTheLeaseAndAllAreTold) {
   for (When when : {When::kGathering, When::kPreparing, When::kTraining, When::kSaving}) {
-    for (size_t victim = 0; victim < 4; ++victim) {
-      for (int offset = 0; offset < 5; ++offset) {  // against the rhythm of heartbeats
-        auto job = JobIn(when);
-        job->Pass(absl::Milliseconds(500 * offset));
-        Process& dead = *job->processes[victim];
-        dead.alive = false;
-        const absl::Time killed = job->now;
-        job->Pass(2 * kLiveness);
-        ASSERT_EQ(job->core.phase(), FAILED);
-        const FirstCause& cause = *job->core.cause();
-        EXPECT_EQ(cause.member(), dead.header.member());
-        EXPECT_NE(cause.text().find(dead.address), std::string::npos) << cause.text();
-        EXPECT_NE(cause.text().find("has not been heard of since"), std::string::npos);
-        const uint64_t decided = when == When::kTraining || when == When::kSaving ? 3 : 0;
-        EXPECT_EQ(cause.last_decided_step(), decided);
-        EXPECT_FALSE(cause.preempted());
-        for (auto& process : job->processes) {
-          if (!process->alive) continue;
-          ASSERT_TRUE(process->watched.has_value() && process->watched->ok());
-          EXPECT_EQ((*process->watched)->phase(), FAILED);
-          EXPECT_EQ((*process->watched)->cause().text(), cause.text());
-          EXPECT_LE(process->watched_at - killed, kLiveness + kLiveness / 20);
-          EXPECT_GE(process->watched_at - killed, kLiveness * 3 / 4 - kLiveness / 20);
+    for (const uint32_t stages : {0u, 1u}) {
+      for (size_t victim = 0; victim < 4 + 2 * stages; ++victim) {
+        for (int offset = 0; offset < 5; ++offset) {
+          ExpectFoundInTime(when, stages, victim, absl::Milliseconds(500 * offset));
         }
       }
     }

@@ -1,4 +1,4 @@
-"""Each role in turn is killed in the middle of a job: all others end with the same first cause, in time.
+"""Each role in turn is killed in the middle of a job without restarts: all others end with the same first cause, in time.
 
 Without `autonomy`, so that the coordinator's loss ends the job like any other; coordinator_test.py has the rest.
 """
@@ -12,12 +12,15 @@ import time
 sys.path.insert(0, "tests/process")
 from support.jobs import Run, alive, last_line, main, small_job, wait_for
 
-LIVENESS = 3
+PLAIN = "workers: 2 shards: 2"
+PIPELINE = "workers: 1 shards: 1 stages: 2"  # as many processes
 
 
-def lose(victim):
+def lose(victim, cluster=PLAIN, liveness=3):
     def test(where, runs):
-        run = Run(small_job(where, liveness=f"{LIVENESS}s", epochs=100000, extra='autonomy: "0s"\n'))
+        job = small_job(where, liveness=f"{liveness}s", epochs=100000, extra='autonomy: "0s"\nmax_restarts: 0\n')
+        job.write_text(job.read_text().replace(PLAIN, cluster))
+        run = Run(job)
         runs.append(run)
         run.wait_for_step(5)
         pids, addresses = run.pids(), run.addresses()
@@ -27,7 +30,7 @@ def lose(victim):
 
         others = {name: pid for name, pid in pids.items() if name != victim}
         # Twice the liveness is the promise; a machine that is busy with other tests gets some more here.
-        wait_for("all others to end", lambda: not any(alive(pid) for pid in others.values()), 4 * LIVENESS)
+        wait_for("all others to end", lambda: not any(alive(pid) for pid in others.values()), 4 * liveness)
         took = time.monotonic() - killed
         assert run.wait(20) == 1, run.process.returncode
 
@@ -40,10 +43,13 @@ def lose(victim):
         assert f"{who} at {addresses[victim]}" in cause, cause
         step = re.search(r"last decided step (\d+)", cause)
         assert step and int(step.group(1)) >= 5, cause
-        print(f"{victim}: all others ended {took:.1f} s after the kill (liveness {LIVENESS} s): {cause}")
+        print(f"{victim}: all others ended {took:.1f} s after the kill (liveness {liveness} s): {cause}")
 
     test.__name__ = f"lose_{victim}"
     return test
 
 
-main(*[lose(victim) for victim in ("worker-1", "shard-0", "shard-1", "coordinator", "worker-0")])
+main(
+    *[lose(victim) for victim in ("worker-1", "shard-0", "shard-1", "coordinator", "worker-0")],
+    lose("stage-1", cluster=PIPELINE, liveness=2),
+)
