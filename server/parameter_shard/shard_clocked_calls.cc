@@ -125,8 +125,8 @@ absl::StatusOr<PulledVersion> Shard::PinClocked(const PullRequest& request) {
       values = clocked_->table.PullNamed(id, routing_->view().start_version(), caller);
     }
     if (!values.has_value()) {
-      return absl::AbortedError(absl::StrCat("version ", request.version(), " of slice ", id,
-                                             " is gone, the last named one is ", version_));
+      return absl::OutOfRangeError(absl::StrCat("version ", request.version(), " of slice ", id,
+                                                " is gone, the last named one is ", version_));
     }
     bytes += values->values->size();
     pulled.slices.push_back(

@@ -195,6 +195,10 @@ TEST(ClockedShardTest, ABarrierNamesAVersionThatLaterPushesDoNotChange) {
   EXPECT_EQ(shard.leases[0].clock(), 0u) << "the job is done";
   EXPECT_EQ(shard.leases[0].version(), 2u);
   EXPECT_TRUE(shard.cluster.shard(0).Snapshot(2).ok());
+  // Who has not evaluated the former one by now is too late for it, and goes on.
+  const auto gone = shard.cluster.Pull(0, 0, 1);
+  ASSERT_TRUE(gone->has_value());
+  EXPECT_EQ((*gone)->status().code(), absl::StatusCode::kOutOfRange) << (*gone)->status();
 }
 
 TEST(ClockedShardTest, AReplacementsPushesAreNewOnesAndItsPredecessorsAreFenced) {
