@@ -1,12 +1,10 @@
-// A training program of one's own: a LibTorch network, data made on the spot, trained through
-// parley.
+// A training program of one's own: a LibTorch network and data made on the spot.
 //
 //   parley-coordinator --job=spiral.textproto --listen=127.0.0.1:4000 --out=/tmp/spiral &
 //   parley-shard --job=spiral.textproto --coordinator=127.0.0.1:4000 &
 //   train_your_own spiral.textproto 127.0.0.1:4000 &    # once for each of the job's workers
 //
-// On several machines the last is file:JOBDIR/coordinator.address: beside it lie the job's
-// credentials.
+// On several machines the last is file:JOBDIR/coordinator.address; the credentials lie beside it.
 //
 // The job file says `model { own {} } data { own {} batch: 50 }`; seed, optimizer, schedule, number
 // of workers and epochs come from it too.
@@ -24,14 +22,10 @@
 
 namespace {
 
-constexpr int64_t kSamples = 2000;
-
 // One's own network: two hidden layers.
 struct Spirals : torch::nn::Module {
   torch::Tensor Forward(torch::Tensor x) {
-    x = torch::tanh(first(x));
-    x = torch::tanh(second(x));
-    return last(x);
+    return last(torch::tanh(second(torch::tanh(first(x)))));
   }
   torch::nn::Linear first = register_module("first", torch::nn::Linear(2, 32));
   torch::nn::Linear second = register_module("second", torch::nn::Linear(32, 32));
@@ -40,8 +34,8 @@ struct Spirals : torch::nn::Module {
 
 // One's own data: points on two spirals, and which of them each is on.
 std::pair<torch::Tensor, torch::Tensor> MakeSpirals() {
-  const torch::Tensor y = torch::arange(kSamples).remainder(2);
-  const torch::Tensor turn = torch::linspace(0.25, 2, kSamples) * M_PI;
+  const torch::Tensor y = torch::arange(2000).remainder(2);
+  const torch::Tensor turn = torch::linspace(0.25, 2, 2000) * M_PI;
   const torch::Tensor angle = turn + y * M_PI;
   return {torch::stack({turn * angle.cos(), turn * angle.sin()}, 1) / 6, y};
 }
@@ -57,7 +51,6 @@ int main(int argc, char** argv) {
   if (argc != 3) return Fail(absl::InvalidArgumentError("usage: train_your_own JOB COORDINATOR"));
   const auto job = parley::LoadJob(argv[1], {});
   if (!job.ok()) return Fail(job.status());
-
   torch::manual_seed(job->seed());
   Spirals network;
   const auto [x, y] = MakeSpirals();
@@ -76,7 +69,7 @@ int main(int argc, char** argv) {
   // 2. Bind the network: from here the shards hold its parameters.
   const auto binding = parley::ModuleBinding::Create(network);
   if (!binding.ok()) return Fail(binding.status());
-  absl::Status status = (*binding)->Attach(**session, kSamples, /*test_samples=*/0);
+  absl::Status status = (*binding)->Attach(**session, x.size(0), /*test_samples=*/0);
 
   // 3. Train: each step says which samples are this worker's.
   while (status.ok()) {

@@ -2,6 +2,7 @@
 // and shard.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -10,7 +11,7 @@
 #include "tests/parity/loopback_cluster.h"
 
 namespace {
-std::string coordinator_program, shard_program, example_program, job_file;
+std::string coordinator_program, shard_program, example_program, job_file, source;
 }  // namespace
 
 namespace parley {
@@ -33,15 +34,24 @@ TEST(ExampleTest, AProgramOfOnesOwnTrainsItsNetwork) {
   EXPECT_EQ(cluster.Wait(), (std::vector<int>{0, 0}));
 }
 
+// It is there to be read.
+TEST(ExampleTest, ItHasAtMostAHundredLines) {
+  std::ifstream file(source);
+  const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  EXPECT_GT(lines, 10) << source;
+  EXPECT_LE(lines, 100);
+}
+
 }  // namespace
 }  // namespace parley
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  if (argc != 5) return 2;
+  if (argc != 6) return 2;
   coordinator_program = argv[1];
   shard_program = argv[2];
   example_program = argv[3];
   job_file = argv[4];
+  source = argv[5];
   return RUN_ALL_TESTS();
 }
