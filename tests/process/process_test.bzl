@@ -8,8 +8,8 @@ _SERVERS = [
     "//server/parameter_shard:parley-shard",
 ]
 
-def process_test(name, size, test = None, args = [], integers = False, stages = False, data = [], tags = []):
-    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch. stages: it has pipelines."""
+def process_test(name, size, test = None, args = [], integers = False, stages = False, data = [], tags = [], env = {}, cpus = 1):
+    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch. stages: it has pipelines. cpus: 2 for one that measures."""
     test = test or name
     sh_test(
         name = name,
@@ -19,6 +19,7 @@ def process_test(name, size, test = None, args = [], integers = False, stages = 
         data = [test + ".py"] + native.glob(["support/*.py"]) + _SERVERS + data +
                ([":integer_worker"] if integers else ["//worker:parley-worker"]) +
                (["//server/pipeline_stage:parley-stage"] if stages else []),
-        # They train: two of them at once would measure each other.
-        tags = ["cpu:2"] + ([] if integers else ["libtorch"]) + tags,
+        env = env,
+        # Their processes wait for each other most of the time.
+        tags = ["cpu:%d" % cpus] + tags,
     )

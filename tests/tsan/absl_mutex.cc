@@ -79,6 +79,16 @@ void Mutex::ReaderUnlock() ABSL_NO_THREAD_SAFETY_ANALYSIS {
   library(this);
 }
 
+void Mutex::LockWhen(const Condition& condition) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+  PARLEY_LIBRARY(void, "_ZN4absl7debian35Mutex8LockWhenERKNS0_9ConditionE", Mutex*,
+                 const Condition*);
+  {
+    Inside inside;
+    library(this, &condition);
+  }
+  __tsan_acquire(this);
+}
+
 void Mutex::Await(const Condition& condition) ABSL_NO_THREAD_SAFETY_ANALYSIS {
   PARLEY_LIBRARY(void, "_ZN4absl7debian35Mutex5AwaitERKNS0_9ConditionE", Mutex*, const Condition*);
   __tsan_release(this);
