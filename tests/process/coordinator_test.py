@@ -15,7 +15,7 @@ from support.programs import program
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--away", type=float, default=5, help="seconds without a coordinator; more than twice liveness")
-parser.add_argument("--epochs", type=int, default=60)
+parser.add_argument("--epochs", type=int, default=30)
 options = parser.parse_args()
 
 STEPS = options.epochs * 15  # 600 samples, 2 workers with 20 each

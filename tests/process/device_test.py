@@ -274,7 +274,7 @@ def a_rank_that_is_killed_changes_nothing(where, runs):
     machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
     ends = []
     for kill in (False, True):
-        run = Run(group_job(where, "ON_GPUS", epochs=40, extra="max_restarts: 10\n"))
+        run = Run(group_job(where, "ON_GPUS", epochs=8, extra="max_restarts: 10\n"))
         runs.append(run)
         for step, worker in ((20, "worker-1"), (60, "worker-0")) if kill else ():
             run.wait_for_step(step)

@@ -8,7 +8,7 @@ from support.jobs import Run, main, small_job, wait_for
 
 
 def a_worker_is_replaced(where, runs):
-    job = small_job(where, liveness="2s", epochs=80)
+    job = small_job(where, liveness="2s", epochs=30)
     job.write_text(job.read_text().replace("workers: 2", "workers: 2 min_workers: 1"))
     run = Run(job)
     runs.append(run)

@@ -15,7 +15,7 @@ from support.jobs import Run, alive, exported, last_line, main, small_job, wait_
 from support.programs import program
 
 GRACE = 20  # seconds
-EPOCHS = 8  # of 15 steps: 600 samples, 2 workers with 20 each
+EPOCHS = 6  # of 15 steps: 600 samples, 2 workers with 20 each
 EXTRA = f'preemption_grace: "{GRACE}s"\nconsistency {{ sync {{ deterministic: true }} }}\n'
 
 
@@ -91,7 +91,7 @@ def tell(victim, number):
         hand = ByHand(job)
         runs.append(hand)
         brake = Brake(hand)
-        step = random.randint(5, 50)
+        step = random.randint(5, 40)
         wait_for(f"step {step}", lambda: hand.step() >= step, 120)
         hand.processes[victim].send_signal(number)
         began = time.monotonic()
@@ -116,7 +116,7 @@ def sigterm_to_parley_run(where, runs):
     run = Run(small_job(where, epochs=EPOCHS, extra=EXTRA))
     runs.append(run)
     brake = Brake(run)
-    run.wait_for_step(random.randint(5, 50))
+    run.wait_for_step(random.randint(5, 40))
     pids = run.pids()
     run.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
@@ -138,7 +138,7 @@ def the_same_command_again_goes_on(where, runs):
     run = Run(job, "--resume")
     runs.append(run)
     brake = Brake(run)
-    run.wait_for_step(random.randint(5, 50))
+    run.wait_for_step(random.randint(5, 40))
     run.process.send_signal(signal.SIGUSR1)
     assert run.wait(GRACE) == 75, run.process.returncode
     brake.release()

@@ -17,7 +17,7 @@ namespace {
 #if defined(__SANITIZE_ADDRESS__)
 constexpr uint64_t kSeeds = 100;  // they take many times as long
 #else
-constexpr uint64_t kSeeds = 500;
+constexpr uint64_t kSeeds = 420;
 #endif
 
 // So many seeds must have had each fault in each state.
