@@ -162,10 +162,22 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
     entry.progressed_at = now;
   }
   entry.step = std::max<uint64_t>(entry.step, request.step());
+  // 0 is also what one says that knows no step of this job_epoch.
+  if (request.step() != 0) RaiseParameters(entry.member.id(), request.step());
+}
+
+void MemberTable::RaiseParameters(uint64_t member, uint64_t version) {
+  const auto found = entries_.find(member);
+  if (found == entries_.end()) return;
+  std::optional<uint64_t>& parameters = found->second.parameters;
+  parameters = std::max(parameters.value_or(version), version);
 }
 
 void MemberTable::RollBack(uint64_t step) {
-  for (auto& [id, entry] : entries_) entry.step = std::min(entry.step, step);
+  for (auto& [id, entry] : entries_) {
+    entry.step = std::min(entry.step, step);
+    entry.parameters = step;
+  }
 }
 
 void MemberTable::Leave(Entry& entry) {

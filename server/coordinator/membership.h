@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,6 +29,9 @@ class MemberTable {
     uint64_t progress = 0;     // of the last heartbeat
     absl::Time progressed_at;  // when that count last rose
     uint64_t step = 0;         // the last decided step that it knows
+    // What it works with, or pulls next, is of this version or a later one; unset: nothing is
+    // known.
+    std::optional<uint64_t> parameters;
     // For good: a newer process came at its address, or its place was taken from it.
     bool fenced = false;
     bool left = false;
@@ -75,7 +79,9 @@ class MemberTable {
   // The role has so many members from now on.
   void SetPlaces(Role role, uint32_t places);
 
-  // Nobody knows a later step than this one any more.
+  // What the member works with, or pulls next, is of this version or a later one.
+  void RaiseParameters(uint64_t member, uint64_t version);
+  // Nobody knows a later step than this one any more, and all pull this version.
   void RollBack(uint64_t step);
 
   // Every lease begins anew.
