@@ -34,8 +34,8 @@ void AddMembers(const GetStatusReply& status, std::string& text) {
     absl::StrAppendFormat(
         &text, "%-12s %-22s %-22s %8d %10d%s  %s\n",
         absl::StrCat(absl::AsciiStrToLower(Role_Name(who.role())), "-", who.ordinal()),
-        who.address(), who.metrics_address(), who.pid(), member.step(),
-        staleness(member.has_staleness() ? absl::StrCat(member.staleness()) : "-"),
+        who.address().empty() ? who.host() : who.address(), who.metrics_address(), who.pid(),
+        member.step(), staleness(member.has_staleness() ? absl::StrCat(member.staleness()) : "-"),
         member.left() ? "has left"
                       : absl::StrFormat("%.1f s ago%s", member.seconds_since_heartbeat(),
                                         member.drained() ? ", told to go" : ""));

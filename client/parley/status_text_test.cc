@@ -42,6 +42,13 @@ TEST(StatusText, HasARowForEachMember) {
   }
 }
 
+TEST(StatusText, TellsTheMachineOfAMemberWithoutAnAddress) {
+  GetStatusReply status = Status();
+  status.mutable_members(0)->mutable_member()->clear_address();
+  status.mutable_members(0)->mutable_member()->set_host("node7");
+  EXPECT_NE(StatusText(status).find("worker-0     node7  "), std::string::npos);
+}
+
 // Two workers and a shard, in bounded or async.
 GetStatusReply ClockedStatus() {
   GetStatusReply status = Status();
