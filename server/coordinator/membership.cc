@@ -36,6 +36,13 @@ absl::Status MemberTable::Check(const JoinRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("role ", static_cast<int>(request.role()), " does not join a job"));
   }
+  // Its host is known by it, and the others find it by it.
+  if (request.role() == WORKER && group_ > 1 && request.address().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job '", job_,
+                     "' has node groups, whose workers reach each other by their addresses: this "
+                     "one has none; say host:port of a server of its own"));
+  }
   // A client in another language need not know how to compute it.
   if (!request.job_fingerprint().empty() && request.job_fingerprint() != fingerprint_) {
     return absl::InvalidArgumentError(
