@@ -79,6 +79,8 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
   request.mutable_header()->set_incarnation(incarnation);
   request.set_role(options.role);
   request.set_address(options.address);
+  // Messages have to say in some way where this process is.
+  if (options.address.empty()) request.set_host(options.runtime->host());
   request.set_metrics_address(options.metrics_address);
   request.set_pid(options.runtime->pid());
   request.set_job_fingerprint(options.job_fingerprint);
@@ -99,8 +101,9 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   MembershipDriver::Joined joined;
   Runtime& runtime = *options.runtime;
   joined.incarnation = runtime.DrawIncarnation();
-  joined.pid = runtime.pid();
   JoinRequest request = MakeJoinRequest(options, joined.incarnation);
+  joined.pid = request.pid();
+  joined.host = request.host();
   const absl::Time started = runtime.Now();
   const absl::Time deadline = started + options.join_timeout;
   BackoffPolicy policy;

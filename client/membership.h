@@ -26,7 +26,9 @@ class Membership {
     std::string job_fingerprint;
     Role role = ROLE_UNSPECIFIED;
     std::string coordinator;  // host:port, or file:PATH of the coordinator's address file
-    std::string address;      // host:port of this process's gRPC server
+    // host:port of this process's gRPC server, and of no other process; empty where it has none:
+    // messages say then on which machine it runs.
+    std::string address;
     std::string metrics_address;
     absl::Duration liveness = absl::Seconds(10);
     absl::Duration autonomy = absl::ZeroDuration();  // of this side, once the coordinator is lost

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/describe_member.h"
 
 namespace parley {
 namespace {
@@ -20,9 +20,13 @@ MemberState::Options StateOptions(const Membership::Options& options,
   state.autonomy = options.autonomy;
   state.role = options.role;
   state.ordinal = joined.reply.ordinal();
-  const char* role = options.role == SHARD ? "shard" : options.role == STAGE ? "stage" : "worker";
-  state.self = absl::StrFormat("%s %d at %s (pid %d)", role, joined.reply.ordinal(),
-                               options.address, joined.pid);
+  Member self;
+  self.set_role(options.role);
+  self.set_ordinal(joined.reply.ordinal());
+  self.set_address(options.address);
+  self.set_host(joined.host);
+  self.set_pid(joined.pid);
+  state.self = Describe(self);
   state.coordinator = joined.coordinator_address;
   state.generation = joined.reply.generation();
   state.may_rejoin = may_rejoin;

@@ -29,6 +29,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
     JoinReply reply;
     uint64_t incarnation = 0;
     int64_t pid = 0;
+    std::string host;  // without an address
   };
 
   MembershipDriver(Membership::Options options, Connector& connector, Membership::Listener listener,

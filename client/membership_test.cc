@@ -1,6 +1,7 @@
 #include "client/membership.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 #include <memory>
@@ -9,11 +10,13 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/testing/refusing_peers.h"
 #include "common/file_system.h"
+#include "common/host_name.h"
 
 namespace parley {
 namespace {
@@ -227,12 +230,13 @@ WatchReply Training() {
 class MembershipTest : public testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<Membership>> Join(absl::Duration liveness = absl::Seconds(10),
-                                                   const std::string& coordinator = "h:1") {
+                                                   const std::string& coordinator = "h:1",
+                                                   const std::string& address = "h:20") {
     Membership::Options options;
     options.job = "x";
     options.role = WORKER;
     options.coordinator = coordinator;
-    options.address = "h:20";
+    options.address = address;
     options.liveness = liveness;
     options.join_timeout = absl::Milliseconds(500);
     Membership::Listener listener;
@@ -284,6 +288,19 @@ TEST_F(MembershipTest, JoinsAndFollowsTheState) {
   EXPECT_EQ((*membership)->header().member(), 7);
   EXPECT_EQ((*membership)->header().view_epoch(), 4);
   EXPECT_EQ((*membership)->header().incarnation(), service_.joined().header().incarnation());
+}
+
+TEST_F(MembershipTest, OneWithoutAnAddressSaysOnWhichMachineItRuns) {
+  ASSERT_TRUE(Join().ok());
+  EXPECT_EQ(service_.joined().host(), "") << "it has an address";
+  auto membership = Join(absl::Milliseconds(100), "h:1", /*address=*/"");
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  EXPECT_EQ(service_.joined().address(), "") << "others could have the same";
+  EXPECT_EQ(service_.joined().host(), HostName());
+  service_.set_heartbeat(absl::AbortedError("member 7 has a newer incarnation"));
+  const std::string self = absl::StrCat("worker 1 on ", HostName(), " (pid ", getpid(), "): ");
+  const std::string cause = AwaitFailure();
+  EXPECT_EQ(cause.find(self), 0) << cause;
 }
 
 TEST_F(MembershipTest, HeartbeatsCarryProgress) {

@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "client/timer_thread.h"
+#include "common/host_name.h"
 #include "common/loop_threads.h"
 #include "common/seed.h"
 
@@ -37,6 +38,7 @@ class MachineRuntime final : public Runtime {
   }
   uint64_t DrawIncarnation() override { return RandomIncarnation(); }
   int64_t pid() const override { return getpid(); }
+  std::string host() const override { return HostName(); }
   // Made when they are needed: most processes have no such loops.
   ParallelFor Loops() override {
     return [this](size_t count, const std::function<void(size_t)>& body) {

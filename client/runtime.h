@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -33,6 +34,9 @@ class Runtime {
   virtual uint64_t DrawIncarnation() = 0;
 
   virtual int64_t pid() const = 0;
+
+  // The machine's name, for people.
+  virtual std::string host() const { return "localhost"; }
 
   // For loops that are worth more than one thread; must not be used when this has gone. Empty: the
   // caller's thread alone.

@@ -76,7 +76,10 @@ class Session {
     // WORKER, or STAGE: one of the processes that have a part each of a model (docs/pipelines.md).
     Role role = WORKER;
     std::string coordinator;  // host:port, or file:PATH
-    std::string address;      // host:port where this process serves its health; told to others
+    // host:port where this process, and no other, serves its health; told to others. It may be
+    // empty: messages name this machine and the pid then, and `parley why-stuck` cannot ask this
+    // process. Needed in pipelines and node groups, whose processes reach each other by it.
+    std::string address;
     // host:port of this process's /metrics; empty: it has none.
     std::string metrics_address;
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet

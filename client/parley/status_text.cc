@@ -2,6 +2,7 @@
 
 #include <google/protobuf/util/json_util.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/ascii.h"
@@ -15,6 +16,30 @@ namespace {
 
 void AddRow(std::string& text, const std::string& name, const std::string& value) {
   absl::StrAppendFormat(&text, "%-12s %s\n", name, value);
+}
+
+void AddMembers(const GetStatusReply& status, std::string& text) {
+  const auto& members = status.members();
+  const bool has_staleness =
+      std::any_of(members.begin(), members.end(),
+                  [](const MemberStatus& member) { return member.has_staleness(); });
+  // Room of the column, which is there in bounded and async alone.
+  const auto staleness = [has_staleness](const std::string& value) {
+    return has_staleness ? absl::StrFormat(" %9s", value) : "";
+  };
+  absl::StrAppendFormat(&text, "\n%-12s %-22s %-22s %8s %10s%s  %s\n", "MEMBER", "ADDRESS",
+                        "METRICS", "PID", "STEP", staleness("STALENESS"), "HEARD OF");
+  for (const MemberStatus& member : members) {
+    const Member& who = member.member();
+    absl::StrAppendFormat(
+        &text, "%-12s %-22s %-22s %8d %10d%s  %s\n",
+        absl::StrCat(absl::AsciiStrToLower(Role_Name(who.role())), "-", who.ordinal()),
+        who.address().empty() ? who.host() : who.address(), who.metrics_address(), who.pid(),
+        member.step(), staleness(member.has_staleness() ? absl::StrCat(member.staleness()) : "-"),
+        member.left() ? "has left"
+                      : absl::StrFormat("%.1f s ago%s", member.seconds_since_heartbeat(),
+                                        member.drained() ? ", told to go" : ""));
+  }
 }
 
 }  // namespace
@@ -48,19 +73,7 @@ std::string StatusText(const GetStatusReply& status) {
     AddRow(text, "wanted", absl::StrCat("workers: ", status.wanted_workers()));
   }
   AddRow(text, "members", absl::StrCat(status.members_size(), " of ", status.expected_members()));
-  if (status.members().empty()) return text;
-  absl::StrAppendFormat(&text, "\n%-12s %-22s %-22s %8s %10s  %s\n", "MEMBER", "ADDRESS", "METRICS",
-                        "PID", "STEP", "HEARD OF");
-  for (const MemberStatus& member : status.members()) {
-    const Member& who = member.member();
-    absl::StrAppendFormat(
-        &text, "%-12s %-22s %-22s %8d %10d  %s\n",
-        absl::StrCat(absl::AsciiStrToLower(Role_Name(who.role())), "-", who.ordinal()),
-        who.address(), who.metrics_address(), who.pid(), member.step(),
-        member.left() ? "has left"
-                      : absl::StrFormat("%.1f s ago%s", member.seconds_since_heartbeat(),
-                                        member.drained() ? ", told to go" : ""));
-  }
+  if (!status.members().empty()) AddMembers(status, text);
   return text;
 }
 

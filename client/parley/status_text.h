@@ -7,11 +7,12 @@
 
 namespace parley {
 
-// `parley status`: the job, its progress, and a row for each member. Lines, each ended.
+// `parley status`: the job, its progress, and a row for each member, with how stale a worker is in
+// bounded and async. Lines, each ended.
 std::string StatusText(const GetStatusReply& status);
 
-// Protobuf's JSON with the fields' own names, all fields present; 64-bit numbers are strings. One
-// line.
+// Protobuf's JSON with the fields' own names, all fields present but those that say nothing when
+// unset; 64-bit numbers are strings. One line.
 std::string StatusJson(const GetStatusReply& status);
 
 }  // namespace parley

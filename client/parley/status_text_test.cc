@@ -42,6 +42,47 @@ TEST(StatusText, HasARowForEachMember) {
   }
 }
 
+TEST(StatusText, TellsTheMachineOfAMemberWithoutAnAddress) {
+  GetStatusReply status = Status();
+  status.mutable_members(0)->mutable_member()->clear_address();
+  status.mutable_members(0)->mutable_member()->set_host("node7");
+  EXPECT_NE(StatusText(status).find("worker-0     node7  "), std::string::npos);
+}
+
+// Two workers and a shard, in bounded or async.
+GetStatusReply ClockedStatus() {
+  GetStatusReply status = Status();
+  status.mutable_members(0)->set_step(40);
+  status.mutable_members(0)->set_staleness(0);
+  *status.add_members() = status.members(0);
+  status.mutable_members(1)->mutable_member()->set_ordinal(1);
+  status.mutable_members(1)->set_staleness(17);
+  *status.add_members() = status.members(0);
+  status.mutable_members(2)->mutable_member()->set_role(SHARD);
+  status.mutable_members(2)->clear_staleness();
+  return status;
+}
+
+TEST(StatusText, TellsHowStaleEachWorkerIs) {
+  const std::string text = StatusText(ClockedStatus());
+  for (const char* words : {"STEP STALENESS  HEARD OF\n", " 40         0  1.2 s ago\n",
+                            " 40        17  1.2 s ago\n", " 40         -  1.2 s ago\n"}) {
+    EXPECT_NE(text.find(words), std::string::npos) << words << " is not in\n" << text;
+  }
+}
+
+TEST(StatusText, HasNoStalenessWhereNobodyIsStale) {
+  EXPECT_EQ(StatusText(Status()).find("STALENESS"), std::string::npos);
+}
+
+TEST(StatusJson, HasTheStalenessOfWorkersThatHaveOne) {
+  const auto json = nlohmann::json::parse(StatusJson(ClockedStatus()), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  EXPECT_EQ(json["members"][0]["staleness"], "0");
+  EXPECT_EQ(json["members"][1]["staleness"], "17");
+  EXPECT_FALSE(json["members"][2].contains("staleness"));
+}
+
 TEST(StatusText, TellsTheFirstCause) {
   GetStatusReply status = Status();
   status.set_phase(FAILED);

@@ -5,15 +5,16 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/describe_member.h"
 
 namespace parley {
 namespace {
 
-std::string NameOf(Role role, uint32_t ordinal, const std::string& address, int64_t pid) {
+// Of one whose pid is not known.
+std::string NameOf(Role role, uint32_t ordinal, const std::string& address) {
   std::string name = absl::AsciiStrToLower(Role_Name(role));
   if (role != COORDINATOR) absl::StrAppend(&name, " ", ordinal);
   if (!address.empty()) absl::StrAppend(&name, " at ", address);
-  if (pid != 0) absl::StrAppend(&name, " (pid ", pid, ")");
   return name;
 }
 
@@ -30,14 +31,14 @@ std::vector<Askable> AskablesOf(const std::string& coordinator, const GetStatusR
   Askable& first = askables.emplace_back();
   first.place = {COORDINATOR, 0};
   first.address = coordinator;
-  first.name = NameOf(COORDINATOR, 0, coordinator, 0);
+  first.name = NameOf(COORDINATOR, 0, coordinator);
   for (const MemberStatus& member : status.members()) {
     if (member.left()) continue;
     const Member& who = member.member();
     Askable& askable = askables.emplace_back();
     askable.place = {who.role(), who.ordinal()};
     askable.address = who.address();
-    askable.name = NameOf(who.role(), who.ordinal(), who.address(), who.pid());
+    askable.name = Describe(who);
     askable.silent_for = member.seconds_since_heartbeat();
   }
   return askables;
@@ -59,7 +60,7 @@ absl::StatusOr<std::vector<Askable>> AskablesOfTargets(const std::string& target
     }
     askable.place.first = role;
     askable.address = Label(labels, "__parley_address");
-    askable.name = NameOf(role, askable.place.second, askable.address, 0);
+    askable.name = NameOf(role, askable.place.second, askable.address);
     askables.push_back(std::move(askable));
   }
   return askables;

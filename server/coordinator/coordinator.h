@@ -200,6 +200,10 @@ class CoordinatorCore {
 
   // The one way into another phase. False where the transition is not legal.
   bool Enter(Phase phase, absl::Time now);
+  // In bounded and async: who has completed a contribution pulls newer parameters next.
+  void FollowClocks(const Verdict& verdict);
+  // MemberStatus.staleness; nullopt: unset.
+  std::optional<uint64_t> StalenessOf(const Caller& caller) const;
   void TrainIfShardsAreReady(absl::Time now);
   void SaveIfAllHaveFinished(absl::Time now);
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/consistency.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/view_change.h"
 
@@ -131,6 +132,15 @@ absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyR
   return ReportReadyReply();
 }
 
+void CoordinatorCore::FollowClocks(const Verdict& verdict) {
+  if (!IsClocked(options_.job)) return;
+  for (const Share& share : verdict.shares()) {
+    // Who has its place by now, if that is another one, pulls later still.
+    const Caller* const worker = members_.Holder(WORKER, share.contributor());
+    if (worker != nullptr) members_.RaiseParameters(worker->member.id(), verdict.step());
+  }
+}
+
 absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
     const ReportVerdictsRequest& request, absl::Time now, Replies& replies) {
   auto caller = Admit(request.header(), Scope::kJobState, {SHARD}, now);
@@ -163,7 +173,10 @@ absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
       last_event_ = now;
     }
   }
-  if (status.ok()) FollowMark(request.progress().mark(), now);
+  if (status.ok()) {
+    for (const Verdict& verdict : request.verdicts()) FollowClocks(verdict);
+    FollowMark(request.progress().mark(), now);
+  }
   SaveIfAllHaveFinished(now);
   TellWatchers(replies);
   if (!status.ok()) return status;

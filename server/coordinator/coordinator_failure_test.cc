@@ -104,6 +104,24 @@ TEST(CoordinatorFailureTest, TheCauseNamesMemberAddressSilenceAndLastStep) {
             "2026-11-21T03:00:00.123Z (10.0 s); last decided step 1");
 }
 
+TEST(CoordinatorFailureTest, TheCauseOfAMemberWithoutAnAddressSaysOnWhichMachineItRuns) {
+  CoordinatorFixture job(1, 2);
+  job.StartAndJoin(SHARD);
+  // Two processes of a user's own program on one machine.
+  for (uint32_t ordinal : {0, 1}) {
+    Process& worker = job.Start(WORKER);
+    worker.address.clear();
+    ASSERT_TRUE(job.Join(worker).ok());
+    EXPECT_EQ(worker.ordinal, ordinal);
+  }
+  job.processes[2]->alive = false;
+  job.Pass(absl::Seconds(11));
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_EQ(
+      job.core.cause()->text().find("worker 1 on node7 (pid 102) has not been heard of since "), 0u)
+      << job.core.cause()->text();
+}
+
 TEST(CoordinatorFailureTest, ASecondFailureDoesNotReplaceTheFirst) {
   CoordinatorFixture job(1, 2);
   job.Train();

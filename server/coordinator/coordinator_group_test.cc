@@ -87,6 +87,16 @@ TEST(CoordinatorGroupTest, AWorkerOfAHostForWhichNoPlaceIsLeftIsToldWhereOneIs) 
   EXPECT_TRUE(job.Join(StartOn(job, "10.0.0.1")).ok());
 }
 
+TEST(CoordinatorGroupTest, AWorkerWithoutAnAddressGetsNoPlaceInAGroup) {
+  CoordinatorFixture job(NodeGroups(2, 2));
+  Process& nowhere = job.Start(WORKER);
+  nowhere.address.clear();
+  const absl::Status status = job.Join(nowhere);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_TRUE(Says(status.ToString(), "this one has none")) << status;
+  EXPECT_TRUE(job.Status().members().empty());
+}
+
 TEST(CoordinatorGroupTest, AGroupOfWhichNobodyIsLeftMayGoToAnotherHost) {
   CoordinatorFixture job(NodeGroups(2, 2));
   job.Train();

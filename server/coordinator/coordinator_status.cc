@@ -1,11 +1,15 @@
 // What the coordinator tells: to members (Watch) and to operators (GetStatus).
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/job/consistency.h"
 #include "common/job/data_division.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/view_change.h"
 
 namespace parley {
 
@@ -117,6 +121,16 @@ uint64_t CoordinatorCore::ExpectedMembers() const {
   return expected;
 }
 
+std::optional<uint64_t> CoordinatorCore::StalenessOf(const Caller& caller) const {
+  if (life_.phase() != TRAINING || !IsClocked(options_.job)) return std::nullopt;
+  if (caller.member.role() != WORKER || caller.left || !TakesPart(view_, caller.member.id())) {
+    return std::nullopt;
+  }
+  // A coordinator that has just taken over has to hear of them first.
+  if (!caller.parameters) return std::nullopt;
+  return progress_.step() - std::min(progress_.step(), *caller.parameters);
+}
+
 absl::Status CoordinatorCore::OfThisJob(const std::string& job) const {
   if (job.empty() || job == options_.job.name()) return absl::OkStatus();
   return absl::NotFoundError(absl::StrCat("this is the coordinator of job '", options_.job.name(),
@@ -136,6 +150,7 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
     status->set_seconds_since_heartbeat(absl::ToDoubleSeconds(now - entry->heard_at));
     status->set_left(entry->left);
     status->set_drained(entry->drained);
+    if (const auto staleness = StalenessOf(*entry)) status->set_staleness(*staleness);
   }
   reply.set_expected_members(ExpectedMembers());
   reply.set_step(progress_.step());

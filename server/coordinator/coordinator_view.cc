@@ -27,6 +27,9 @@ void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
     return;
   }
   view_ = *std::move(view);
+  for (const Member& member : members) {
+    members_.RaiseParameters(member.id(), view_.start_version());
+  }
   progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
   evaluations_.Start(WorkersOf(view_, shape()), view_.test_samples());
   Enter(PREPARING, now);
@@ -110,6 +113,8 @@ void CoordinatorCore::TakeIn(const Caller& caller, absl::Time now) {
   if (!InPhase({PREPARING, TRAINING}).ok() || finished_.begun() || caller.drained) return;
   if (TakesPart(view_, member.id()) || members_.Holder(WORKER, member.ordinal()) != &caller) return;
   vacancies_.erase({WORKER, member.ordinal()});
+  // It pulls when it has entered, which is after this.
+  members_.RaiseParameters(member.id(), progress_.step());
   ChangeView(WithMember(view_, member, shape(), progress_.step() + 1), now);
 }
 

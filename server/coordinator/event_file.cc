@@ -1,8 +1,5 @@
 #include "server/coordinator/event_file.h"
 
-#include <unistd.h>
-
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <utility>
@@ -10,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/crc32c.h"
+#include "common/host_name.h"
 
 namespace parley {
 namespace {
@@ -42,11 +40,6 @@ void AddEvaluation(tensorboard::Event& event, const Evaluation& evaluation) {
 }
 
 double UnixSeconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(time)) / 1e6; }
-
-std::string HostName() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 }  // namespace
 

@@ -32,26 +32,6 @@ std::string Since(absl::Time since, absl::Time now) {
 
 }  // namespace
 
-const char* RoleWord(Role role) {
-  switch (role) {
-    case COORDINATOR:
-      return "coordinator";
-    case SHARD:
-      return "shard";
-    case STAGE:
-      return "stage";
-    case WORKER:
-      return "worker";
-    default:
-      return "member";
-  }
-}
-
-std::string Describe(const Member& member) {
-  return absl::StrFormat("%s %d at %s (pid %d)", RoleWord(member.role()), member.ordinal(),
-                         member.address(), member.pid());
-}
-
 std::string FormatUtc(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/describe_member.h"
 #include "proto/types.pb.h"
 
 namespace parley {
@@ -12,10 +13,6 @@ namespace parley {
 // Why a job failed, as every process prints it. Composed here alone, so that all texts are the
 // same.
 
-// `worker`
-const char* RoleWord(Role role);
-// `worker 1 at 127.0.0.1:4567 (pid 123)`
-std::string Describe(const Member& member);
 // `2026-11-21T03:00:00.123Z`, UTC.
 std::string FormatUtc(absl::Time time);
 

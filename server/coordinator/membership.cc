@@ -36,6 +36,13 @@ absl::Status MemberTable::Check(const JoinRequest& request) const {
     return absl::InvalidArgumentError(
         absl::StrCat("role ", static_cast<int>(request.role()), " does not join a job"));
   }
+  // Its host is known by it, and the others find it by it.
+  if (request.role() == WORKER && group_ > 1 && request.address().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job '", job_,
+                     "' has node groups, whose workers reach each other by their addresses: this "
+                     "one has none; say host:port of a server of its own"));
+  }
   // A client in another language need not know how to compute it.
   if (!request.job_fingerprint().empty() && request.job_fingerprint() != fingerprint_) {
     return absl::InvalidArgumentError(
@@ -93,6 +100,7 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   entry.member.set_address(request.address());
   entry.member.set_metrics_address(request.metrics_address());
   entry.member.set_pid(request.pid());
+  if (request.address().empty()) entry.member.set_host(request.host());
   entry.heard_at = entry.lease_from = entry.progressed_at = now;
   holders_[{role, ordinal}] = last_id_;
   result.entry = &(entries_[last_id_] = std::move(entry));
@@ -162,10 +170,22 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
     entry.progressed_at = now;
   }
   entry.step = std::max<uint64_t>(entry.step, request.step());
+  // 0 is also what one says that knows no step of this job_epoch.
+  if (request.step() != 0) RaiseParameters(entry.member.id(), request.step());
+}
+
+void MemberTable::RaiseParameters(uint64_t member, uint64_t version) {
+  const auto found = entries_.find(member);
+  if (found == entries_.end()) return;
+  std::optional<uint64_t>& parameters = found->second.parameters;
+  parameters = std::max(parameters.value_or(version), version);
 }
 
 void MemberTable::RollBack(uint64_t step) {
-  for (auto& [id, entry] : entries_) entry.step = std::min(entry.step, step);
+  for (auto& [id, entry] : entries_) {
+    entry.step = std::min(entry.step, step);
+    entry.parameters = step;
+  }
 }
 
 void MemberTable::Leave(Entry& entry) {

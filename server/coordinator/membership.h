@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -28,6 +29,9 @@ class MemberTable {
     uint64_t progress = 0;     // of the last heartbeat
     absl::Time progressed_at;  // when that count last rose
     uint64_t step = 0;         // the last decided step that it knows
+    // What it works with, or pulls next, is of this version or a later one; unset: nothing is
+    // known.
+    std::optional<uint64_t> parameters;
     // For good: a newer process came at its address, or its place was taken from it.
     bool fenced = false;
     bool left = false;
@@ -56,7 +60,8 @@ class MemberTable {
   // host, and an id that nobody had before. A new incarnation at the address of a member of the
   // same role takes its ordinal and fences it.
   //   NOT_FOUND           the job is another one
-  //   INVALID_ARGUMENT    no such role, incarnation 0, or another job file (both fingerprints)
+  //   INVALID_ARGUMENT    no such role, incarnation 0, another job file (both fingerprints), or a
+  //   worker of a node group without an address
   //   RESOURCE_EXHAUSTED  the role has all its members, or for a worker of its host there is no
   //   place ABORTED             this incarnation has been fenced
   absl::StatusOr<JoinResult> Join(const JoinRequest& request, absl::Time now);
@@ -75,7 +80,9 @@ class MemberTable {
   // The role has so many members from now on.
   void SetPlaces(Role role, uint32_t places);
 
-  // Nobody knows a later step than this one any more.
+  // What the member works with, or pulls next, is of this version or a later one.
+  void RaiseParameters(uint64_t member, uint64_t version);
+  // Nobody knows a later step than this one any more, and all pull this version.
   void RollBack(uint64_t step);
 
   // Every lease begins anew.

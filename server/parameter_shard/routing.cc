@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "common/describe_member.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -209,9 +210,7 @@ std::string Routing::DescribeSender(uint32_t contributor, uint32_t part) const {
 std::string Routing::Describe(uint64_t member) const {
   const Member* found = FindMember(member);
   if (found == nullptr) return absl::StrCat("member ", member);
-  std::string label = MemberLabel(*found);
-  if (const size_t dash = label.find('-'); dash != std::string::npos) label[dash] = ' ';
-  return absl::StrCat(label, " at ", found->address(), " (pid ", found->pid(), ")");
+  return parley::Describe(*found);
 }
 
 }  // namespace parley

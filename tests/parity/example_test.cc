@@ -1,6 +1,9 @@
 // The program that the README shows: a user's own network and data, through the real coordinator
 // and shard.
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -8,6 +11,8 @@
 #include <fstream>
 #include <iterator>
 
+#include "absl/time/clock.h"
+#include "common/host_name.h"
 #include "tests/parity/loopback_cluster.h"
 
 namespace {
@@ -17,9 +22,13 @@ std::string coordinator_program, shard_program, example_program, job_file, sourc
 namespace parley {
 namespace {
 
+std::string Read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
 TEST(ExampleTest, AProgramOfOnesOwnTrainsItsNetwork) {
-  std::ifstream file(job_file);
-  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const std::string text = Read(job_file);
   ASSERT_FALSE(text.empty()) << job_file;
   LoopbackCluster cluster(coordinator_program, shard_program, text);
   const std::string command =
@@ -36,10 +45,36 @@ TEST(ExampleTest, AProgramOfOnesOwnTrainsItsNetwork) {
 
 // It is there to be read.
 TEST(ExampleTest, ItHasAtMostAHundredLines) {
-  std::ifstream file(source);
-  const auto lines = std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+  const std::string text = Read(source);
+  const auto lines = std::count(text.begin(), text.end(), '\n');
   EXPECT_GT(lines, 10) << source;
   EXPECT_LE(lines, 100);
+}
+
+TEST(ExampleTest, TheCauseOfALostProgramOfOnesOwnSaysWhereItRan) {
+  LoopbackCluster cluster(coordinator_program, shard_program,
+                          Read(job_file) + "liveness: \"2s\"\n");
+  const std::string job = cluster.directory() + "/job.textproto";
+  const std::string coordinator = cluster.coordinator();
+  const pid_t program = fork();
+  if (program == 0) {
+    execl(example_program.c_str(), example_program.c_str(), job.c_str(), coordinator.c_str(),
+          nullptr);
+    _exit(127);
+  }
+  const std::string log = cluster.directory() + "/coordinator.log";
+  const absl::Time end = absl::Now() + absl::Minutes(1);
+  while (Read(log).find("joined member=worker-0") == std::string::npos && absl::Now() < end) {
+    absl::SleepFor(absl::Milliseconds(5));
+  }
+  kill(program, SIGKILL);
+  waitpid(program, nullptr, 0);
+  EXPECT_EQ(cluster.Wait(), (std::vector<int>{1, 1}));
+  const std::string where = "\nworker 0 on " + HostName() + " (pid " + std::to_string(program) +
+                            ") has not been heard of";
+  for (const std::string& said : {Read(log), Read(cluster.directory() + "/shard-0.log")}) {
+    EXPECT_NE(said.find(where), std::string::npos) << said;
+  }
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """Workers scaled 2 -> 4 -> 3 in a running job: every sample counts once in each data epoch, and throughput follows."""
 
+import json
 import pathlib
 import statistics
 import subprocess
@@ -46,13 +47,34 @@ def contributors(log):
     return int(views[-1].rsplit("contributors=", 1)[1].split()[0]) if views else 0
 
 
+def staleness(job):
+    """Of each worker that has one."""
+    members = json.loads(operate(job, "status", "--format=json"))["members"]
+    return [int(member["staleness"]) for member in members if "staleness" in member]
+
+
+def shows_staleness(job, consistency):
+    """Of two workers."""
+    clocked = not consistency.startswith("sync")
+    assert ("STALENESS" in operate(job, "status")) == clocked
+    if not clocked:
+        assert staleness(job) == []
+        return
+    behind = wait_for("a worker that is behind", lambda: (found := staleness(job)) and max(found) > 0 and found, 60)
+    assert len(behind) == 2, behind
+    # The other one is at most so many clocks behind when this one pulls, and as many ahead when it pushes.
+    assert "bound: 2" not in consistency or max(behind) <= 2 * (2 + 1), behind
+
+
 def every_sample_counts_once(consistency, transport="local"):
     def test(where, runs):
-        job = IntegerJob(where, workers=2, min_workers=1, epochs=15, pause="20ms", elements="70000,1000,7",
+        # In bounded and async four workers make their steps in half of the time.
+        job = IntegerJob(where, workers=2, min_workers=1, epochs=15 if consistency.startswith("sync") else 20, pause="20ms", elements="70000,1000,7",
                          transport=transport, consistency=consistency)
         runs.append(job)
         take_part = lambda workers: wait_for(f"{workers} to take part", lambda: contributors(job.log("coordinator")) == workers, 60)
         job.wait_for_step(10)
+        shows_staleness(job, consistency)
         said = operate(job, "scale", "workers", "4")
         assert "before: 2" in said and "submit --workers=2" in said, said
         for _ in range(2):
