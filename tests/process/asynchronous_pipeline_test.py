@@ -124,7 +124,7 @@ def pid_of(run, role, ordinal):
 
 def processes_that_are_killed_are_replaced(where, runs):
     """Two pipelines; what was under way is fed again, with the weights that there are: not the same bits, and no step is lost."""
-    steps = 400
+    steps = 200
     for schedule, accumulate in (("PIPEDREAM", 1), ("TWO_BUFFER_WEIGHTS", 3)):
         job = text_job(where, f"killed-{schedule}", schedule, 2, accumulate, steps, words=4000, workers=2, liveness="2s")
         run = Run(job)
