@@ -53,13 +53,8 @@ absl::StatusOr<Reply> WaitFor(const std::function<void(Done<Reply>)>& call) {
   return std::move(answer->reply);
 }
 
-// Rows of 800 elements of the large tensor. Under the thread sanitizer each takes fifty times as
-// long.
-#if defined(__SANITIZE_THREAD__)
+// Rows of 800 elements of the large tensor: five blocks, over the shards.
 inline constexpr size_t kBigRows = 400;
-#else
-inline constexpr size_t kBigRows = 1000;
-#endif
 
 // The tensors that most tests train: `big` is cut into slices, `scale` is small, `count` is a
 // buffer.
