@@ -14,6 +14,8 @@ const char* RoleWord(Role role) {
       return "stage";
     case WORKER:
       return "worker";
+    case OPERATOR:
+      return "operator";
     default:
       return "member";
   }

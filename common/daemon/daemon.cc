@@ -14,6 +14,7 @@
 #include "common/daemon/advertised.h"
 #include "common/daemon/daemon_credentials.h"
 #include "common/daemon/version.h"
+#include "common/describe_member.h"
 #include "common/job/job_file.h"
 #include "common/security/credential_file.h"
 
@@ -40,32 +41,15 @@ void TrustLockOrder() {
 
 }  // namespace
 
-std::string RoleName(Role role) {
-  switch (role) {
-    case COORDINATOR:
-      return "coordinator";
-    case SHARD:
-      return "shard";
-    case STAGE:
-      return "stage";
-    case WORKER:
-      return "worker";
-    case OPERATOR:
-      return "operator";
-    default:
-      return "unknown";
-  }
-}
-
 std::string MemberName(Role role, uint32_t ordinal) {
-  if (role == COORDINATOR) return RoleName(role);
-  return absl::StrCat(RoleName(role), "-", ordinal);
+  if (role == COORDINATOR) return RoleWord(role);
+  return absl::StrCat(RoleWord(role), "-", ordinal);
 }
 
 Daemon::Daemon(Role role, DaemonFlags flags)
     : role_(role),
       flags_(std::move(flags)),
-      log_(flags_.log_format, RoleName(role)),
+      log_(flags_.log_format, RoleWord(role)),
       signals_([this](int signal) { HandleSignal(signal); }) {
   KeepFreedMemory();
   TrustLockOrder();
@@ -75,7 +59,7 @@ absl::Status Daemon::LoadJob() {
   auto job = parley::LoadJob(flags_.job, {});
   if (!job.ok()) return job.status();
   job_ = *std::move(job);
-  metrics_.SetIdentity(job_.name(), RoleName(role_), role_ == COORDINATOR ? RoleName(role_) : "");
+  metrics_.SetIdentity(job_.name(), RoleWord(role_), role_ == COORDINATOR ? RoleWord(role_) : "");
   metrics_.Gauge("parley_build_info", "Always 1; what was built.", {{"version", kVersion}}).Set(1);
   if (role_ == COORDINATOR) return absl::OkStatus();
   auto credentials = DaemonCredentials(job_.tls(), flags_);
@@ -143,7 +127,7 @@ absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
 
 void Daemon::Joined(uint32_t ordinal) {
   log_.SetWho(MemberName(role_, ordinal));
-  metrics_.SetIdentity(job_.name(), RoleName(role_), MemberName(role_, ordinal));
+  metrics_.SetIdentity(job_.name(), RoleWord(role_), MemberName(role_, ordinal));
   who_.set_joined(true);
   who_.set_ordinal(ordinal);
   waits_.SetWho(who_);

@@ -24,8 +24,7 @@
 
 namespace parley {
 
-// "worker", and "worker-1": how a role and a member are called in logs, metrics and messages.
-std::string RoleName(Role role);
+// "worker-1": how a member is called in logs, metrics and messages.
 std::string MemberName(Role role, uint32_t ordinal);
 
 // What all daemons have alike, in the order in which a main uses it:
