@@ -36,6 +36,14 @@ LocalCompute::LocalCompute(const Parts& parts)
       loss_scale_(parts.job),
       batches_(parts.job, parts.data, BatchMemory(parts.device)) {}
 
+LocalCompute::~LocalCompute() {
+  if (binding_ != nullptr) DropAhead().IgnoreError();
+}
+
+void LocalCompute::Expect(const std::vector<StepPlan>& plans) {
+  batches_.Expect(plans, ahead_.has_value() ? &ahead_->batch->draw : nullptr);
+}
+
 absl::Status LocalCompute::Attach() {
   DeviceBinding::Options options;
   options.patience = StallTimeout(parts_.job);
@@ -69,6 +77,24 @@ absl::StatusOr<TrainingBinding::Samples> LocalCompute::ToNetwork(const DataSourc
   return binding_->ToNetwork(here);
 }
 
+absl::Status LocalCompute::BringAhead() {
+  if (parts_.device == nullptr || ahead_.has_value()) return absl::OkStatus();
+  std::unique_ptr<Batch> batch = batches_.TakePrepared();
+  if (batch == nullptr) return absl::OkStatus();
+  auto there = ToNetwork(*parts_.data.train, batch->draw.samples.size(), *batch);
+  if (!there.ok()) return there.status();
+  ahead_ = {std::move(batch), *std::move(there)};
+  return absl::OkStatus();
+}
+
+absl::Status LocalCompute::DropAhead() {
+  if (!ahead_.has_value()) return absl::OkStatus();
+  absl::Status status = binding_->AwaitSamples();
+  if (status.ok()) batches_.Recycle(std::move(ahead_->batch));
+  ahead_.reset();
+  return status;
+}
+
 absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
   losses_.clear();
   binding_->MultiplyGradients(1 / loss_scale_.value());
@@ -93,19 +119,31 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
 
 absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
                                       const std::vector<uint64_t>& samples, bool last) {
-  absl::StatusOr<std::unique_ptr<Batch>> batch;
+  std::unique_ptr<Batch> batch;
+  std::optional<TrainingBinding::Samples> there;
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kData);
-    batch = batches_.Take(plan, samples);
-    if (!batch.ok()) return batch.status();
+    if (ahead_.has_value() && ahead_->batch->draw == Draw{samples, plan.data_epoch}) {
+      batch = std::move(ahead_->batch);
+      there = std::move(ahead_->there);
+      ahead_.reset();
+    } else {
+      if (absl::Status status = DropAhead(); !status.ok()) return status;
+      auto taken = batches_.Take(plan, samples);
+      if (!taken.ok()) return taken.status();
+      batch = *std::move(taken);
+    }
   }
   at::Tensor loss;
   {
     // It waits for parameters that are on their way: that is the time of the pull.
     const double pulled = parts_.session.traffic().pull_seconds;
     const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
-    const auto there = ToNetwork(*parts_.data.train, samples.size(), **batch);
-    if (!there.ok()) return there.status();
+    if (!there.has_value()) {
+      auto brought = ToNetwork(*parts_.data.train, samples.size(), *batch);
+      if (!brought.ok()) return brought.status();
+      there = *std::move(brought);
+    }
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       // Dropout leaves out the same elements whenever this microbatch is computed.
       parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
@@ -118,6 +156,7 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
       }
       if (factor != 1) loss = loss.mul(factor);
     });
+    there.reset();
     if (!status.ok()) return status;
     parts_.metrics.Spent(StepPhase::kForward,
                          -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
@@ -125,14 +164,16 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
     if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+    loss = at::Tensor();  // the graph goes while a device is still at it
     // Long ago, by now.
     if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;
-    // The losses are read next.
     if (last) {
+      if (absl::Status status = BringAhead(); !status.ok()) return status;
+      // The losses are read next.
       if (absl::Status status = binding_->Settle(); !status.ok()) return status;
     }
   }
-  batches_.Recycle(*std::move(batch));
+  batches_.Recycle(std::move(batch));
   return absl::OkStatus();
 }
 

@@ -37,10 +37,11 @@ class LocalCompute final : public Compute {
     GpuGroup* group = nullptr;        // as DeviceBinding::Options::group
   };
   explicit LocalCompute(const Parts& parts);
+  ~LocalCompute() override;
 
   absl::Status Attach() override;
   size_t steps_ahead() const override { return batches_.steps_ahead(); }
-  void Expect(const std::vector<StepPlan>& plans) override { batches_.Expect(plans); }
+  void Expect(const std::vector<StepPlan>& plans) override;
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
   absl::Status Pull(bool ahead) override { return binding_->Pull(ahead); }
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override {
@@ -55,12 +56,21 @@ class LocalCompute final : public Compute {
   // A batch's samples, where the network computes.
   absl::StatusOr<TrainingBinding::Samples> ToNetwork(const DataSource& source, size_t samples,
                                                      Batch& batch);
+  // While a device still computes: the samples that the next step is likely to begin with.
+  absl::Status BringAhead();
+  // Those are not asked for.
+  absl::Status DropAhead();
   // In the job's precision; what it returns is float32.
   at::Tensor Forward(const at::Tensor& x);
 
   const Parts parts_;
   LossScale loss_scale_;
   StepBatches batches_;
+  struct OnDevice {
+    std::unique_ptr<Batch> batch;
+    TrainingBinding::Samples there;  // the same samples
+  };
+  std::optional<OnDevice> ahead_;
   std::unique_ptr<TrainingBinding> binding_;  // set by Attach
   // Mean losses of the step's microbatches and their samples: read at the step's end, since to read
   // one waits for the device.

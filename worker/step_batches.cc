@@ -35,10 +35,13 @@ StepBatches::StepBatches(const JobConfig& job, const Datasets& data, AllocateBat
 
 size_t StepBatches::steps_ahead() const { return 1 + ahead_ / accumulate_; }
 
-void StepBatches::Expect(const std::vector<StepPlan>& plans) {
+void StepBatches::Expect(const std::vector<StepPlan>& plans, const Draw* taken) {
   std::vector<Draw> expected;
   for (const StepPlan& plan : plans) {
     for (auto& samples : Cut(plan)) expected.push_back({std::move(samples), plan.data_epoch});
+  }
+  if (taken != nullptr && !expected.empty() && expected.front() == *taken) {
+    expected.erase(expected.begin());
   }
   prefetcher_.Expect(std::move(expected));
 }

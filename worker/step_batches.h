@@ -26,7 +26,8 @@ class StepBatches {
 
   // How many steps ahead it is of use to know.
   size_t steps_ahead() const;
-  void Expect(const std::vector<StepPlan>& plans);
+  // taken: a batch of TakePrepared that is still there, and not asked for; or nullptr.
+  void Expect(const std::vector<StepPlan>& plans, const Draw* taken = nullptr);
 
   std::vector<std::vector<uint64_t>> Cut(const StepPlan& plan) const {
     return Microbatches(plan.samples, batch_);
@@ -36,6 +37,8 @@ class StepBatches {
                                               const std::vector<uint64_t>& microbatch) {
     return prefetcher_.Take({microbatch, plan.data_epoch});
   }
+  // The next one, as far as one can know, where it is there; else nullptr.
+  std::unique_ptr<Batch> TakePrepared() { return prefetcher_.TakePrepared(); }
   void Recycle(std::unique_ptr<Batch> batch) { prefetcher_.Recycle(std::move(batch)); }
 
  private:

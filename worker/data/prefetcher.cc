@@ -62,6 +62,14 @@ absl::StatusOr<std::unique_ptr<Batch>> Prefetcher::Take(const Draw& draw) {
   return batch;
 }
 
+std::unique_ptr<Batch> Prefetcher::TakePrepared() {
+  absl::MutexLock lock(&mu_);
+  if (ready_.empty() || !ready_.front().status.ok()) return nullptr;
+  std::unique_ptr<Batch> batch = std::move(ready_.front().batch);
+  ready_.pop_front();
+  return batch;
+}
+
 void Prefetcher::Recycle(std::unique_ptr<Batch> batch) {
   absl::MutexLock lock(&mu_);
   if (free_.size() <= ahead_ + 1) free_.push_back(std::move(batch));

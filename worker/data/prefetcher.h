@@ -36,6 +36,9 @@ class Prefetcher {
   // The batch with these samples, as they look in that epoch. The codes of DataSource::Fill.
   absl::StatusOr<std::unique_ptr<Batch>> Take(const Draw& draw);
 
+  // The next of the batches that are expected, where it is prepared; else nullptr.
+  std::unique_ptr<Batch> TakePrepared();
+
   // Gives a batch's memory back for a later one.
   void Recycle(std::unique_ptr<Batch> batch);
 

@@ -90,6 +90,21 @@ TEST(PrefetcherTest, AWrongGuessChangesNothingButTime) {
   ExpectHolds(**prefetcher.Take({{11}}), {11});
 }
 
+TEST(PrefetcherTest, WhatIsPreparedCanBeTakenBeforeItIsAskedFor) {
+  const auto source = std::make_shared<CountingSource>();
+  Prefetcher prefetcher(source, 2);
+  EXPECT_EQ(prefetcher.TakePrepared(), nullptr);
+  prefetcher.Expect({{{1}}, {{2}}, {{3}}});
+  source->AwaitFills(2);  // the first one is prepared then
+  const std::unique_ptr<Batch> first = prefetcher.TakePrepared();
+  ASSERT_NE(first, nullptr);
+  ExpectHolds(*first, {1});
+  prefetcher.Expect({{{2}}, {{3}}});
+  ExpectHolds(**prefetcher.Take({{2}}), {2});
+  ExpectHolds(**prefetcher.Take({{3}}), {3});
+  EXPECT_EQ(source->fills(), 3);
+}
+
 TEST(PrefetcherTest, RandomPlansAlwaysGiveTheSamplesAskedFor) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     std::mt19937_64 random(seed);
@@ -115,6 +130,7 @@ TEST(PrefetcherTest, AnErrorReachesTheOneWhoAsksForThatBatch) {
     Prefetcher prefetcher(std::make_shared<CountingSource>(), ahead);
     prefetcher.Expect({{{1}}, {{5000}}, {{2}}});
     EXPECT_TRUE(prefetcher.Take({{1}}).ok());
+    EXPECT_EQ(prefetcher.TakePrepared(), nullptr);
     EXPECT_EQ(prefetcher.Take({{5000}}).status().code(), absl::StatusCode::kOutOfRange);
     EXPECT_TRUE(prefetcher.Take({{2}}).ok());
   }

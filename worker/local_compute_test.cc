@@ -1,0 +1,177 @@
+#include "worker/local_compute.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/synchronization/mutex.h"
+#include "client/torch/testing/fake_session.h"
+#include "common/metrics/metrics.h"
+#include "worker/data/datasets.h"
+#include "worker/data/in_memory_source.h"
+#include "worker/device/fake_device.h"
+
+namespace parley {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr size_t kSteps = 6;
+constexpr size_t kPlanned = kSteps + 4;  // there is always something to read ahead
+constexpr uint64_t kSamples = 40;
+
+// Rows of three numbers that say which sample it is, and one to learn.
+class CountedSource final : public DataSource {
+ public:
+  CountedSource() : rows_(kSamples, kX, kY, Numbers(3), Numbers(1)) {}
+  uint64_t size() const override { return kSamples; }
+  const SampleLayout& x() const override { return rows_.x(); }
+  const SampleLayout& y() const override { return rows_.y(); }
+  absl::Status FillX(const Draw& draw, absl::Span<std::byte> x) const override {
+    absl::MutexLock lock(&mu_);
+    ++begun_;
+    return rows_.FillX(draw, x);
+  }
+  absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override {
+    return rows_.FillY(draw, y);
+  }
+  void AwaitBegun(size_t batches) const {
+    const auto enough = [&] { return begun_ >= batches; };
+    absl::MutexLock lock(&mu_, absl::Condition(&enough));
+  }
+
+ private:
+  static inline const SampleLayout kX = {F32, {3}, 0};
+  static inline const SampleLayout kY = {F32, {1}, 0};
+  static std::vector<std::byte> Numbers(size_t of_a_row) {
+    std::vector<float> numbers(kSamples * of_a_row);
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = static_cast<float>(i % 17) / 8 - 1;
+    std::vector<std::byte> bytes(numbers.size() * sizeof(float));
+    std::memcpy(bytes.data(), numbers.data(), bytes.size());
+    return bytes;
+  }
+  const RowSource rows_;
+  mutable absl::Mutex mu_;
+  mutable size_t begun_ ABSL_GUARDED_BY(mu_) = 0;
+};
+
+class LinearNetwork final : public Network {
+ public:
+  LinearNetwork() {
+    torch::manual_seed(7);
+    module_ = std::make_shared<torch::nn::Module>();
+    linear_ = module_->register_module("linear", torch::nn::Linear(3, 1));
+  }
+  at::Tensor Forward(const at::Tensor& x) override {
+    on_forward();
+    return linear_(x);
+  }
+  void SetTraining(bool /*training*/) override {}
+  std::vector<NamedTensor> Tensors() const override { return TensorsOf(*module_); }
+
+  std::function<void()> on_forward = [] {};
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  torch::nn::Linear linear_{nullptr};
+};
+
+// Tells apart what it copies by its size.
+class CountingDevice final : public FakeDevice {
+ public:
+  static constexpr size_t kBatchBytes = 4 * 3 * sizeof(float);
+  CountingDevice() : FakeDevice({.for_tensors_of_the_cpu = true}) {}
+  absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                            size_t bytes) override {
+    if (bytes == kBatchBytes) ++batches;
+    return FakeDevice::CopyToDevice(stream, device, host, bytes);
+  }
+  size_t batches = 0;
+};
+
+std::vector<StepPlan> Plans(uint64_t from) {
+  std::vector<StepPlan> plans(kPlanned);
+  for (size_t i = 0; i < plans.size(); ++i) {
+    plans[i].step = i + 1;
+    plans[i].weight = 1;
+    for (uint64_t k = 0; k < 4; ++k) plans[i].samples.push_back((from + 4 * i + k) % kSamples);
+  }
+  return plans;
+}
+
+std::vector<StepPlan> From(const std::vector<StepPlan>& plans, size_t step) {
+  return {plans.begin() + static_cast<std::ptrdiff_t>(step), plans.end()};
+}
+
+struct Trained {
+  std::vector<double> losses;
+  std::vector<size_t> brought;  // batches, before each step
+  std::vector<std::string> violations;
+};
+
+// wrong: before these steps others are expected than come.
+Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong = {}) {
+  JobConfig job;
+  job.mutable_data()->set_batch(4);
+  job.mutable_data()->set_prefetch(prefetch);
+  job.set_loss(MEAN_SQUARED_ERROR);
+  const auto source = std::make_shared<CountedSource>();
+  const Datasets data = {source, nullptr};
+  const std::vector<StepPlan> plans = Plans(0);
+  FakeSession session(plans, 0.1);
+  CountingDevice device;
+  LinearNetwork network;
+  Metrics metrics;
+  TrainingMetrics training_metrics(metrics);
+  Trained trained;
+  {
+    LocalCompute compute(
+        {job, network, data, session, training_metrics, on_device ? &device : nullptr});
+    EXPECT_TRUE(compute.Attach().ok());
+    for (size_t step = 0; step < kSteps; ++step) {
+      const bool is_wrong = std::find(wrong.begin(), wrong.end(), step) != wrong.end();
+      compute.Expect(From(is_wrong ? Plans(20) : plans, step));
+      network.on_forward = [&] {
+        // This step's, the next one's, and one more: when that is begun the next one is prepared.
+        if (prefetch > 0 && wrong.empty()) source->AwaitBegun(step + 3);
+      };
+      const auto plan = session.NextStep();
+      EXPECT_TRUE(plan.has_value());
+      trained.brought.push_back(device.batches);
+      const auto verdict = compute.Step(*plan);
+      EXPECT_TRUE(verdict.ok()) << verdict.status();
+      EXPECT_TRUE(compute.Pull(/*ahead=*/false).ok());
+    }
+  }
+  trained.losses = session.losses();
+  trained.violations = device.violations();
+  return trained;
+}
+
+TEST(LocalComputeTest, ADeviceHasTheNextStepsSamplesBeforeThisOneEnds) {
+  const Trained trained = Train(/*on_device=*/true, /*prefetch=*/2);
+  EXPECT_THAT(trained.brought, ElementsAre(0, 2, 3, 4, 5, 6));
+  EXPECT_THAT(trained.violations, IsEmpty());
+}
+
+TEST(LocalComputeTest, WhatIsBroughtAheadChangesNothing) {
+  const std::vector<double> losses = Train(/*on_device=*/false, 0).losses;
+  EXPECT_EQ(losses.size(), kSteps);
+  for (const auto& wrong : {std::vector<size_t>{}, {1}, {0, 2, 3, 4}}) {
+    const Trained trained = Train(/*on_device=*/true, 2, wrong);
+    EXPECT_EQ(trained.losses, losses) << "the same bits";
+    EXPECT_THAT(trained.violations, IsEmpty());
+  }
+  EXPECT_EQ(Train(/*on_device=*/true, 0).losses, losses);
+}
+
+}  // namespace
+}  // namespace parley
