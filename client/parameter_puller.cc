@@ -19,6 +19,9 @@ struct Copy {
 constexpr size_t kCopyBytes = 256 << 10;
 // For so many bytes it is worth to wake other threads.
 constexpr size_t kParallelBytes = 1 << 20;
+// From so many groups on the first calls are for less.
+constexpr size_t kManyGroups = 8;
+constexpr size_t kFirstOfGroup = 16;
 
 void AddCopies(const TensorBytes& bytes, std::byte* to, std::vector<Copy>& copies) {
   for (TensorBytes::Piece piece : bytes.pieces()) {
@@ -40,6 +43,7 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Make(const What& wha
   // Ahead of the verdict all ranks ask alike, for what comes after it.
   Divide(ahead || what.lasting, *progress);
   progress->next.assign(layout_.by_shard().size(), 0);
+  progress->most.assign(layout_.by_shard().size(), group_bytes_);
   progress->asked.assign(layout_.by_shard().size(), false);
   AskShards(progress);
   return progress;
@@ -48,10 +52,11 @@ std::shared_ptr<ParameterPuller::Progress> ParameterPuller::Make(const What& wha
 void ParameterPuller::Divide(bool from_ranks, Progress& progress) const {
   progress.slices = layout_.by_shard();
   for (std::vector<PlacedSlice>& slices : progress.slices) {
-    // A worker that pulls ahead waits for the buffers before all else, and shards make them first.
-    std::stable_partition(slices.begin(), slices.end(), [this](const PlacedSlice& slice) {
-      return tensors_[slice.tensor].buffer();
-    });
+    auto begin = slices.begin();
+    for (const PullTurn turn : {PullTurn::kBuffers, PullTurn::kTiny}) {
+      begin = std::stable_partition(
+          begin, slices.end(), [&](const PlacedSlice& slice) { return TurnOf(slice) == turn; });
+    }
   }
   if (reducer_ == nullptr || !from_ranks) return;
   for (uint32_t shard = 0; shard < progress.slices.size(); ++shard) {
@@ -117,8 +122,15 @@ void ParameterPuller::AskShards(const std::shared_ptr<Progress>& progress) {
     if (progress->asked[shard]) continue;
     if (progress->ahead && !calls_.KeepsOrder(static_cast<uint32_t>(shard))) continue;
     progress->asked[shard] = true;
+    progress->most[shard] = FirstCall(progress->slices[shard]);
     for (size_t call = 0; call < calls_per_shard_; ++call) AskNext(shard, progress);
   }
+}
+
+size_t ParameterPuller::FirstCall(absl::Span<const PlacedSlice> slices) const {
+  size_t bytes = 0;
+  for (const PlacedSlice& slice : slices) bytes += slice.bytes;
+  return bytes < kManyGroups * group_bytes_ ? group_bytes_ : group_bytes_ / kFirstOfGroup;
 }
 
 void ParameterPuller::Ask(uint64_t version) {
@@ -233,11 +245,15 @@ void ParameterPuller::AskNext(size_t shard, const std::shared_ptr<Progress>& pro
   request->set_clock(what.clock);
   request->set_contributor(what.contributor);
   request->set_named(what.clock != 0 && !what.newest);
-  for (size_t bytes = 0; next < slices.size() && bytes < group_bytes_; ++next) {
+  size_t& most = progress->most[shard];
+  const PullTurn turn = TurnOf(slices[next]);
+  for (size_t bytes = 0; next < slices.size() && bytes < most; ++next) {
+    if (most < group_bytes_ && TurnOf(slices[next]) != turn) break;
     bytes += slices[next].bytes;
     request->add_slices(slices[next].slice);
     asked.push_back(slices[next]);
   }
+  if (turn == PullTurn::kOthers) most = std::min(2 * most, group_bytes_);
   ++progress->open;
   calls_.Pull(
       static_cast<uint32_t>(shard), std::move(request),

@@ -16,13 +16,16 @@
 #include "client/service_calls.h"
 #include "client/slice_layout.h"
 #include "common/parallel_for.h"
+#include "common/pull_turn.h"
 #include "proto/types.pb.h"
 
 namespace parley {
 
 // Brings one version of all tensors from all shards, in parallel, in messages of a few MiB, so many
-// at a time from each shard: what has come and is not copied yet is bounded by that. The training
-// thread uses it, and it alone writes the arena.
+// at a time from each shard: what has come and is not copied yet is bounded by that. A shard that
+// has much is asked turn by turn (PullTurn), and for little at first and more and more: a forward
+// that begins while values come (Session::PullAhead) waits for the first ones. The training thread
+// uses it, and it alone writes the arena.
 //
 // In a node group it asks shards on other machines for the slices that are this rank's, hands them
 // round, and has the others' from those ranks (Reducer); what these do not have in time, or not for
@@ -96,6 +99,7 @@ class ParameterPuller {
     What what;
     std::vector<std::vector<PlacedSlice>> slices;  // to be asked of each shard
     std::vector<size_t> next;                      // of those
+    std::vector<size_t> most;                      // by shard: bytes of the next call
     std::vector<bool> asked;                       // by shard
     std::vector<PlacedSlice> of_ranks;             // that others of the node group have
     size_t open = 0;
@@ -128,6 +132,11 @@ class ParameterPuller {
   }
   // Those that have not been asked yet and are to be.
   void AskShards(const std::shared_ptr<Progress>& progress);
+  PullTurn TurnOf(const PlacedSlice& slice) const {
+    return parley::TurnOf(tensors_[slice.tensor].buffer(), slice.bytes);
+  }
+  // Bytes of the first call to a shard that has these.
+  size_t FirstCall(absl::Span<const PlacedSlice> slices) const;
   // Asks the shard for its next slices, if some are left.
   void AskNext(size_t shard, const std::shared_ptr<Progress>& progress);
   void OnAnswer(Progress::Answer answer, const std::shared_ptr<Progress>& progress);

@@ -22,7 +22,7 @@ void RunAnswers(HeldShards& shards, int answers) {
 TEST(ParameterPuller, AsksEachShardForSoMuchAtATimeAndTakesEachSliceOnce) {
   HeldShards shards(2, 40, 100);
   ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
-                         /*parallel=*/nullptr, /*group_bytes=*/800, /*calls_per_shard=*/3);
+                         /*parallel=*/nullptr, /*group_bytes=*/1200, /*calls_per_shard=*/2);
   // Answers on the thread that waits, as soon as there is nothing else to run.
   size_t most = 0;
   std::vector<int> seen(40, 0);
@@ -58,6 +58,46 @@ TEST(ParameterPuller, BuffersAreAskedForFirst) {
   };
   ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
   EXPECT_EQ(order, (std::vector<uint32_t>{3, 4, 0, 1, 2}));
+}
+
+TEST(ParameterPuller, AShardThatHasMuchIsAskedForLittleAtFirst) {
+  // Each 20,000 bytes.
+  HeldShards shards(1, 40, 5000, /*slices_of_each=*/1, /*buffers=*/2);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/80000, /*calls_per_shard=*/16);
+  std::vector<std::vector<uint32_t>> calls;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (!shards.held(0).empty()) calls.push_back(shards.AnswerFirst(0));
+      return false;
+    });
+  };
+  ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
+  ASSERT_GE(calls.size(), 9u);
+  EXPECT_EQ(calls[0], std::vector<uint32_t>{38});
+  EXPECT_EQ(calls[1], std::vector<uint32_t>{39});
+  std::vector<size_t> sizes;
+  for (size_t i = 2; i < 9; ++i) sizes.push_back(calls[i].size());
+  EXPECT_EQ(sizes, (std::vector<size_t>{1, 1, 1, 2, 4, 4, 4}));
+  EXPECT_EQ(puller.TakePulledBytes(), 40 * 20000u);
+}
+
+TEST(ParameterPuller, TinySlicesComeBeforeOthersAndAlone) {
+  HeldShards shards(1, 41, 5000, /*slices_of_each=*/1, /*buffers=*/0, /*tiny=*/3);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/80000, /*calls_per_shard=*/1);
+  std::vector<std::vector<uint32_t>> calls;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (!shards.held(0).empty()) calls.push_back(shards.AnswerFirst(0));
+      return false;
+    });
+  };
+  ASSERT_TRUE(puller.Pull({.version = 7}, wait).ok());
+  EXPECT_EQ(calls[0], (std::vector<uint32_t>{38, 39, 40}));
+  EXPECT_EQ(calls[1], (std::vector<uint32_t>{0}));
 }
 
 TEST(ParameterPuller, ARefusalEndsItAndNothingMoreIsAsked) {

@@ -1,6 +1,7 @@
 #ifndef PARLEY_CLIENT_TESTING_HELD_SHARDS_H_
 #define PARLEY_CLIENT_TESTING_HELD_SHARDS_H_
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -21,11 +22,12 @@
 #include "client/testing/quiet_membership.h"
 #include "client/testing/refusing_peers.h"
 #include "client/timer_thread.h"
+#include "common/tensor.h"
 
 namespace parley {
 
-// Shards that answer Push and Pull only when a test says so, and a model of equal tensors of so
-// many slices each, which lie on them in turn. Thread-safe.
+// Shards that answer Push and Pull only when a test says so, and a model of equal tensors (but for
+// tiny ones) of so many slices each, which lie on them in turn. Thread-safe.
 class HeldShards {
  public:
   struct Held {
@@ -35,10 +37,11 @@ class HeldShards {
     std::function<void(absl::Status)> answer;  // OK: with what was asked for
   };
 
-  // elements: of a slice. buffers: of the tensors the last ones.
+  // elements: of a slice. buffers, tiny (with ten elements): of the tensors the last ones.
   HeldShards(uint32_t shards, size_t tensors, int64_t elements, size_t slices_of_each = 1,
-             size_t buffers = 0)
-      : tensors_(MakeTensors(tensors, elements * static_cast<int64_t>(slices_of_each), buffers)),
+             size_t buffers = 0, size_t tiny = 0)
+      : tensors_(
+            MakeTensors(tensors, elements * static_cast<int64_t>(slices_of_each), buffers, tiny)),
         arena_(tensors_) {
     ClusterView view;
     view.mutable_tensors()->Assign(tensors_.begin(), tensors_.end());
@@ -55,7 +58,11 @@ class HeldShards {
       slice->set_tensor(i / static_cast<uint32_t>(slices_of_each));
       slice->set_shard(i % shards);
       slice->set_begin(i % slices_of_each * static_cast<uint64_t>(elements));
-      slice->set_end(slice->begin() + static_cast<uint64_t>(elements));
+      slice->set_end(std::min(slice->begin() + static_cast<uint64_t>(elements),
+                              ElementCount(tensors_[slice->tensor()])));
+      for (const auto& shard : connector_.shards) {
+        shard->bytes_of.push_back((slice->end() - slice->begin()) * sizeof(float));
+      }
     }
     layout_ = *SliceLayout::Make(view, tensors_, 0, 9);
     calls_.Connect(layout_.shard_addresses(), 1);
@@ -105,6 +112,7 @@ class HeldShards {
  private:
   class Shard final : public RefusingShard {
    public:
+    std::vector<size_t> bytes_of;  // each slice
     std::atomic<bool> keeps_order = false;
     bool KeepsOrder() const override { return keeps_order; }
     std::atomic<bool> reads_lent = false;
@@ -134,7 +142,7 @@ class HeldShards {
         SliceData& slice = *reply.add_slices();
         slice.set_slice(id);
         slice.set_dtype(F32);
-        slice.set_data(std::string(400, 'x'));  // tensors of 100 floats
+        slice.set_data(std::string(bytes_of[id], 'x'));
         held.bytes += slice.data().size();
       }
       held.answer = [done = std::move(done), reply](const absl::Status& status) {
@@ -181,12 +189,13 @@ class HeldShards {
     std::vector<std::shared_ptr<Shard>> shards;
   };
 
-  static std::vector<TensorSpec> MakeTensors(size_t count, int64_t elements, size_t buffers) {
+  static std::vector<TensorSpec> MakeTensors(size_t count, int64_t elements, size_t buffers,
+                                             size_t tiny) {
     std::vector<TensorSpec> tensors(count);
     for (size_t i = 0; i < count; ++i) {
       tensors[i].set_name("t" + std::to_string(i));
       tensors[i].set_dtype(F32);
-      tensors[i].add_shape(elements);
+      tensors[i].add_shape(i + tiny >= count ? 10 : elements);
       tensors[i].set_buffer(i + buffers >= count);
     }
     return tensors;

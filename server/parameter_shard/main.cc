@@ -31,9 +31,9 @@
 namespace parley {
 namespace {
 
-// More do not help: the memory is what the optimizer waits for. (Of 16 cores 15 do Adam's step of
-// ResNet-50 in 8.4 ms, 8 in 10.5.)
-constexpr size_t kMostThreads = 15;
+// More do not help: the memory is what the optimizer waits for, and a worker that goes on meanwhile
+// needs cores too. (Of 16 cores 12 do Adam's step of ResNet-50 in 7.8 ms, 15 in 7.5, 8 in 9.3.)
+constexpr size_t kMostThreads = 12;
 
 // For direct connections: two receive what a link of 50 Gbit/s brings.
 constexpr size_t kMostDirectThreads = 2;

@@ -222,17 +222,16 @@ StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
   StepWork work(update, counted.contributors, std::move(with_weight));
-  // Whoever pulls ahead waits for the buffers before all else (Session::PullAhead).
-  for (const bool buffers : {true, false}) {
+  for (const PullTurn turn : kPullTurns) {
     for (auto& [id, slice] : slices_) {
-      if (slice.buffer() != buffers) continue;
+      if (TurnOf(slice.buffer(), slice.elements() * sizeof(float)) != turn) continue;
       // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
       if (verdict.outcome() == Verdict::SKIP ||
           Untouched(id, slice, verdict.step(), counted, routings)) {
         slice.Raise(verdict.step());
         continue;
       }
-      work.Add(id, slice);
+      work.Add(turn, id, slice);
     }
   }
   return work;

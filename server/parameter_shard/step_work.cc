@@ -1,15 +1,33 @@
 #include "server/parameter_shard/step_work.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace parley {
 namespace {
 
 // A piece takes about as long as ten wake-ups.
 constexpr uint64_t kPieceElements = 1 << 18;
+constexpr uint64_t kFirstElements = 1 << 14;
 
 }  // namespace
 
-void StepWork::Add(uint32_t id, TableSlice& slice) {
-  if (pieces_.empty() || pieces_.back().elements >= kPieceElements) pieces_.emplace_back();
+StepWork::StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
+                   std::vector<uint32_t> with_weight)
+    : update_(update),
+      contributors_(std::move(contributors)),
+      with_weight_(std::move(with_weight)),
+      next_elements_(kFirstElements) {}
+
+void StepWork::Add(PullTurn turn, uint32_t id, TableSlice& slice) {
+  const bool goes_on =
+      !pieces_.empty() && pieces_.back().elements < next_elements_ && pieces_.back().turn == turn;
+  if (!goes_on) {
+    if (!pieces_.empty() && pieces_.back().turn == PullTurn::kOthers) {
+      next_elements_ = std::min(2 * next_elements_, kPieceElements);
+    }
+    pieces_.emplace_back().turn = turn;
+  }
   pieces_.back().slices.push_back(&slice);
   pieces_.back().elements += slice.elements();
   piece_of_[id] = pieces_.size() - 1;

@@ -8,12 +8,13 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/pull_turn.h"
 #include "server/parameter_shard/table_slice.h"
 
 namespace parley {
 
-// What a decided step does to the slices of a shard that it changes, in pieces of about 1 MiB:
-// buffers, then the others by their ids, which is the order in which a model's forward uses them.
+// What a decided step does to the slices of a shard that it changes, in pieces, turn by turn
+// (PullTurn); the first ones small, since a forward waits for them, the others of about 1 MiB.
 // Made by ParameterTable under the shard's lock. Run may be called without it, for different pieces
 // at the same time: until a piece has ended, nobody else may look at its slices.
 class StepWork {
@@ -21,12 +22,10 @@ class StepWork {
   // contributors: whose gradients count, ascending; with_weight: those of them whose buffers may be
   // taken.
   StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
-           std::vector<uint32_t> with_weight)
-      : update_(update),
-        contributors_(std::move(contributors)),
-        with_weight_(std::move(with_weight)) {}
+           std::vector<uint32_t> with_weight);
 
-  void Add(uint32_t id, TableSlice& slice);
+  // The turn: not before that of the slices that were added.
+  void Add(PullTurn turn, uint32_t id, TableSlice& slice);
 
   uint64_t step() const { return update_.step; }
   uint64_t elements() const { return elements_; }
@@ -43,6 +42,7 @@ class StepWork {
 
  private:
   struct Piece {
+    PullTurn turn;
     std::vector<TableSlice*> slices;
     uint64_t elements = 0;
     bool is_done = false;
@@ -54,6 +54,7 @@ class StepWork {
   std::vector<Piece> pieces_;
   std::map<uint32_t, size_t> piece_of_;  // by slice
   uint64_t elements_ = 0;
+  uint64_t next_elements_;  // of the next piece
   size_t ended_ = 0;
   absl::Status error_;
 };
