@@ -66,7 +66,8 @@ absl::Status DeviceBinding::Start() {
     const size_t i = elements.size();
     elements.push_back(spec.buffer() ? 0 : static_cast<uint64_t>(shadows_[i].tensor.numel()));
   }
-  plan_ = PlanBuckets(elements, options_.bucket_elements);
+  plan_ = PlanBuckets(elements, options_.group == nullptr ? options_.bucket_elements
+                                                          : options_.group_bucket_elements);
 
   const size_t bytes = plan_.largest * sizeof(float);
   if (options_.group == nullptr) {
@@ -82,9 +83,12 @@ absl::Status DeviceBinding::Start() {
     if (!among.ok()) return among.status();
     among_ = *std::move(among);
   }
-  auto values =
-      DeviceValues::Make(device_, binding_->specs(),
-                         {options_.bucket_elements, options_.direct_values, options_.patience});
+  DeviceValues::Options of_values;
+  of_values.staged_elements = options_.staged_values;
+  of_values.bucket_elements = options_.small_values;
+  of_values.direct = options_.direct_values;
+  of_values.patience = options_.patience;
+  auto values = DeviceValues::Make(device_, binding_->specs(), of_values);
   if (!values.ok()) return values.status();
   values_ = *std::move(values);
   auto buffers = DeviceBuffers::Make(device_, network_, shadows_, options_.patience);

@@ -44,7 +44,12 @@ namespace parley {
 class DeviceBinding final : public TrainingBinding {
  public:
   struct Options {
-    uint64_t bucket_elements = 1 << 20;  // float32: 4 MiB
+    // Of gradients: what a bucket has last holds up all of it, at the step's end the step. Among
+    // GPUs each costs more. float32: 1 MiB, 4 MiB.
+    uint64_t bucket_elements = 1 << 18;
+    uint64_t group_bucket_elements = 1 << 20;
+    uint64_t small_values = 1 << 16;   // DeviceValues::Options::bucket_elements
+    uint64_t staged_values = 1 << 20;  // its staged_elements
     // Gradients of so many go from where they are to where the session has them, values of so many
     // from where a shard shows them. (To give such a copy to the streams takes the host as long as
     // to pack and copy many small ones.)

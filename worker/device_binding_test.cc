@@ -99,6 +99,8 @@ class DeviceBindingTest : public ::testing::Test {
   absl::StatusOr<std::unique_ptr<TrainingBinding>> Bind(const Network& network) {
     DeviceBinding::Options options;
     options.bucket_elements = 5;  // first.weight has 12
+    options.small_values = 3;
+    options.staged_values = 5;
     options.direct_gradient = 4;
     options.direct_values = 4;
     options.patience = absl::Seconds(10);
@@ -312,7 +314,8 @@ struct GroupRank {
         }) {
     sums = group.ReduceBy(std::make_unique<NoValues>());
     DeviceBinding::Options options;
-    options.bucket_elements = 5;
+    options.group_bucket_elements = 5;
+    options.staged_values = 5;
     options.patience = absl::Seconds(30);
     options.group = &group;
     binding = *DeviceBinding::Make(network, device, options);

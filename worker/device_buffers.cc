@@ -68,7 +68,7 @@ absl::Status DeviceBuffers::Fetch() {
   if (tensors_.empty()) return absl::OkStatus();
   auto buffers = OfNetwork();
   if (!buffers.ok()) return buffers.status();
-  fetched_ = *std::move(buffers);
+  fetched_ = listed_ = *std::move(buffers);
   return path_->Fetch(PlacesOf(fetched_));
 }
 
@@ -87,8 +87,13 @@ absl::Status DeviceBuffers::Receive(bool push) {
 }
 
 absl::Status DeviceBuffers::Bring() {
-  auto buffers = OfNetwork();
-  if (!buffers.ok()) return buffers.status();
+  if (tensors_.empty()) return absl::OkStatus();
+  std::vector<at::Tensor> buffers = std::exchange(listed_, {});
+  if (buffers.empty()) {
+    auto listed = OfNetwork();
+    if (!listed.ok()) return listed.status();
+    buffers = *std::move(listed);
+  }
   // Most are what they were, in a job with one worker all.
   std::vector<size_t> others;
   std::vector<at::Tensor> to;
@@ -100,7 +105,7 @@ absl::Status DeviceBuffers::Bring() {
     known.clear();  // what forward makes of it, until that has come to the host
     if (is_same) continue;
     others.push_back(k);
-    to.push_back((*buffers)[k]);
+    to.push_back(buffers[k]);
   }
   if (others.empty()) return absl::OkStatus();
   return path_->Bring(PlacesOf(to), Deadline(), [&](size_t k, absl::Span<std::byte> values) {

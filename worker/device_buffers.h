@@ -57,6 +57,9 @@ class DeviceBuffers {
   ModuleBinding* module_ = nullptr;
 
   std::vector<at::Tensor> fetched_;  // the network's, of which values are on their way
+  // The network's since Fetch, until Bring: no forward has been in between. To list them takes as
+  // long as a small layer's forward, while nothing else is under way.
+  std::vector<at::Tensor> listed_;
   // Of each: what the network has there, if that is known.
   std::vector<std::vector<std::byte>> on_device_;
 };

@@ -7,6 +7,7 @@
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/pull_turn.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -14,17 +15,24 @@ namespace parley {
 absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
     ComputeDevice& device, absl::Span<const TensorSpec> tensors, const Options& options) {
   auto values = absl::WrapUnique(new DeviceValues(device, options));
+  std::vector<uint64_t> tiny;
   std::vector<uint64_t> small;
   for (const TensorSpec& spec : tensors) {
     const uint64_t count = spec.buffer() ? 0 : ElementCount(spec);
     values->names_.push_back(spec.name());
-    small.push_back(count >= options.direct ? 0 : count);
+    const bool is_small = count < options.direct;
+    const bool is_tiny = is_small && count * sizeof(float) <= kMostTinyBytes;
+    tiny.push_back(is_tiny ? count : 0);
+    small.push_back(is_small && !is_tiny ? count : 0);
   }
-  values->plan_ = PlanBuckets(small, options.bucket_elements);
+  // Tiny ones are there before all others, and would else wait for those of layers much further on.
+  values->plan_ =
+      Both(PlanBuckets(tiny, options.bucket_elements), PlanBuckets(small, options.bucket_elements));
   values->brought_.assign(values->plan_.buckets.size(), true);
   values->sources_.resize(tensors.size());
   values->failed_pins_.resize(tensors.size());
-  auto path = ParameterPath::Make(device, {options.bucket_elements * sizeof(float), 2, 4});
+  auto path = ParameterPath::Make(
+      device, {std::max(options.staged_elements, options.bucket_elements) * sizeof(float), 2, 4});
   if (!path.ok()) return path.status();
   values->path_ = *std::move(path);
   auto event = device.MakeEvent();
@@ -149,8 +157,8 @@ absl::Status DeviceValues::BringLarge(size_t tensor) {
     return absl::OkStatus();
   }
   const auto count = static_cast<uint64_t>(tensors_[tensor].numel());
-  for (uint64_t begin = 0; begin < count; begin += options_.bucket_elements) {
-    const BucketPlan::Part part = {tensor, begin, std::min(options_.bucket_elements, count - begin),
+  for (uint64_t begin = 0; begin < count; begin += options_.staged_elements) {
+    const BucketPlan::Part part = {tensor, begin, std::min(options_.staged_elements, count - begin),
                                    0};
     if (absl::Status status = BringStaged({part}); !status.ok()) return status;
   }

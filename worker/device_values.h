@@ -31,9 +31,11 @@ namespace parley {
 class DeviceValues {
  public:
   struct Options {
-    uint64_t bucket_elements = 1 << 20;  // float32: 4 MiB
-    uint64_t direct = 1 << 16;           // values of so many are large
-    absl::Duration patience;             // with the device
+    uint64_t staged_elements = 1 << 20;  // of a large one at a time; float32: 4 MiB
+    // Of small ones: forward's first layers have some, and wait for all that lie with theirs.
+    uint64_t bucket_elements = 1 << 16;
+    uint64_t direct = 1 << 16;  // values of so many are large
+    absl::Duration patience;    // with the device
   };
   // tensors: as the session has them; parameters are float32.
   static absl::StatusOr<std::unique_ptr<DeviceValues>> Make(ComputeDevice& device,

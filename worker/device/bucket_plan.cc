@@ -1,6 +1,7 @@
 #include "worker/device/bucket_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace parley {
 
@@ -23,6 +24,17 @@ BucketPlan PlanBuckets(absl::Span<const uint64_t> elements, uint64_t bucket_elem
     }
   }
   return plan;
+}
+
+BucketPlan Both(BucketPlan first, BucketPlan second) {
+  for (size_t i = 0; i < first.buckets_of.size(); ++i) {
+    for (const size_t bucket : second.buckets_of[i]) {
+      first.buckets_of[i].push_back(first.buckets.size() + bucket);
+    }
+  }
+  for (auto& bucket : second.buckets) first.buckets.push_back(std::move(bucket));
+  first.largest = std::max(first.largest, second.largest);
+  return first;
 }
 
 }  // namespace parley

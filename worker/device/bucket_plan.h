@@ -35,6 +35,9 @@ struct BucketPlan {
 // backward, and take more pinned memory.
 BucketPlan PlanBuckets(absl::Span<const uint64_t> elements, uint64_t bucket_elements);
 
+// Buckets of the same tensors, of which each has elements in one of the two plans only.
+BucketPlan Both(BucketPlan first, BucketPlan second);
+
 }  // namespace parley
 
 #endif  // PARLEY_WORKER_DEVICE_BUCKET_PLAN_H_

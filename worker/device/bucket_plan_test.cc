@@ -28,6 +28,17 @@ TEST(PlanBuckets, TensorsWithoutElementsAreInNone) {
   EXPECT_EQ(BucketPlan::Size(plan.buckets[0]), 4);
 }
 
+TEST(PlanBuckets, TwoPlansOfTheSameTensorsAreOne) {
+  const BucketPlan plan = Both(PlanBuckets({0, 3, 0, 4}, 5), PlanBuckets({9, 0, 0, 0}, 6));
+  EXPECT_THAT(
+      plan.buckets,
+      ElementsAre(ElementsAre(Part{1, 0, 3, 0}, Part{3, 0, 2, 3}), ElementsAre(Part{3, 2, 2, 0}),
+                  ElementsAre(Part{0, 0, 6, 0}), ElementsAre(Part{0, 6, 3, 0})));
+  EXPECT_THAT(plan.buckets_of,
+              ElementsAre(ElementsAre(2, 3), ElementsAre(0), IsEmpty(), ElementsAre(0, 1)));
+  EXPECT_EQ(plan.largest, 6);
+}
+
 TEST(PlanBuckets, OfNothingThereAreNone) { EXPECT_THAT(PlanBuckets({}, 8).buckets, IsEmpty()); }
 
 }  // namespace
