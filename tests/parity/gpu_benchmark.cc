@@ -19,10 +19,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <random>
-#include <regex>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -31,11 +28,9 @@
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
-#include "client/parley/member_metrics.h"
-#include "client/parley/metrics_text.h"
-#include "client/parley/scrape.h"
 #include "tests/parity/device_without_copies.h"
 #include "tests/parity/loopback_cluster.h"
+#include "tests/parity/shard_work.h"
 #include "tests/parity/still_session.h"
 #include "worker/autocast.h"
 #include "worker/batch_tensors.h"
@@ -319,21 +314,9 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
   const auto before_step = [&] {
     if (step++ > 0) seconds.push_back(SecondsSince(begin));
     if (step == job.steps()) {
-      std::ifstream file(cluster.directory() + "/shard-0.log");
-      std::stringstream text;
-      text << file.rdbuf();
-      std::smatch match;
-      const std::string log_text = text.str();
-      if (std::regex_search(log_text, match, std::regex(" serving .*\\bmetrics=(\\S+)"))) {
-        const std::string address = match[1];
-        const auto scrapes = ScrapeAll({address}, absl::Seconds(5));
-        Check(scrapes.at(address).status());
-        const MemberMetrics of = MemberMetrics::Of(ParseMetrics(*scrapes.at(address)));
-        for (const auto& [phase, sum] : of.phase_seconds) {
-          if (phase != "reduce" && phase != "apply") continue;
-          found.update += sum.sum / static_cast<double>(step - 1);
-        }
-      }
+      const auto work = SecondsOfShardWork(cluster);
+      Check(work.status());
+      found.update = *work / static_cast<double>(step - 1);
     }
     begin = absl::Now();
     return std::string();
