@@ -86,6 +86,7 @@ absl::Status DeviceBinding::Start() {
   DeviceValues::Options of_values;
   of_values.staged_elements = options_.staged_values;
   of_values.bucket_elements = options_.small_values;
+  of_values.tiny = options_.tiny_values;
   of_values.direct = options_.direct_values;
   of_values.patience = options_.patience;
   auto values = DeviceValues::Make(device_, binding_->specs(), of_values);

@@ -12,6 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/torch/module_binding.h"
+#include "common/pull_turn.h"
 #include "worker/device/bucket_plan.h"
 #include "worker/device/device.h"
 #include "worker/device/gradient_delivery.h"
@@ -50,6 +51,7 @@ class DeviceBinding final : public TrainingBinding {
     uint64_t group_bucket_elements = 1 << 20;
     uint64_t small_values = 1 << 16;   // DeviceValues::Options::bucket_elements
     uint64_t staged_values = 1 << 20;  // its staged_elements
+    uint64_t tiny_values = kMostTinyBytes / sizeof(float);  // its tiny
     // Gradients of so many go from where they are to where the session has them, values of so many
     // from where a shard shows them. (To give such a copy to the streams takes the host as long as
     // to pack and copy many small ones.)

@@ -96,19 +96,23 @@ std::vector<std::byte> AllParameters(const FakeSession& session) {
 
 class DeviceBindingTest : public ::testing::Test {
  protected:
+  uint64_t direct_values_ = 4;
+
   absl::StatusOr<std::unique_ptr<TrainingBinding>> Bind(const Network& network) {
     DeviceBinding::Options options;
     options.bucket_elements = 5;  // first.weight has 12
     options.small_values = 3;
+    options.tiny_values = 1;
     options.staged_values = 5;
     options.direct_gradient = 4;
-    options.direct_values = 4;
+    options.direct_values = direct_values_;
     options.patience = absl::Seconds(10);
     return DeviceBinding::Make(network, device_, options);
   }
 
   // Both ways, and compares. loss_scale: on the device.
   void TrainBothWays(const Microbatches& microbatches, double loss_scale = 1) {
+    direct_values_ = 8;  // first.weight; first.bias and others are small, rare is tiny
     TestNetwork on_host;
     FakeSession host_session(Plans(4), 0.1);
     Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);

@@ -7,7 +7,6 @@
 #include "absl/memory/memory.h"
 #include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
-#include "common/pull_turn.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -21,11 +20,10 @@ absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
     const uint64_t count = spec.buffer() ? 0 : ElementCount(spec);
     values->names_.push_back(spec.name());
     const bool is_small = count < options.direct;
-    const bool is_tiny = is_small && count * sizeof(float) <= kMostTinyBytes;
+    const bool is_tiny = is_small && count <= options.tiny;
     tiny.push_back(is_tiny ? count : 0);
     small.push_back(is_small && !is_tiny ? count : 0);
   }
-  // Tiny ones are there before all others, and would else wait for those of layers much further on.
   values->plan_ =
       Both(PlanBuckets(tiny, options.bucket_elements), PlanBuckets(small, options.bucket_elements));
   values->brought_.assign(values->plan_.buckets.size(), true);

@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "client/session.h"
 #include "client/torch/use_watch.h"
+#include "common/pull_turn.h"
 #include "proto/types.pb.h"
 #include "worker/device/bucket_plan.h"
 #include "worker/device/device.h"
@@ -34,6 +35,8 @@ class DeviceValues {
     uint64_t staged_elements = 1 << 20;  // of a large one at a time; float32: 4 MiB
     // Of small ones: forward's first layers have some, and wait for all that lie with theirs.
     uint64_t bucket_elements = 1 << 16;
+    // Values of so few are there before all others (PullTurn), and have buckets of their own.
+    uint64_t tiny = kMostTinyBytes / sizeof(float);
     uint64_t direct = 1 << 16;  // values of so many are large
     absl::Duration patience;    // with the device
   };

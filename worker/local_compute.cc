@@ -36,12 +36,8 @@ LocalCompute::LocalCompute(const Parts& parts)
       loss_scale_(parts.job),
       batches_(parts.job, parts.data, BatchMemory(parts.device)) {}
 
-LocalCompute::~LocalCompute() {
-  if (binding_ != nullptr) DropAhead().IgnoreError();
-}
-
 void LocalCompute::Expect(const std::vector<StepPlan>& plans) {
-  batches_.Expect(plans, ahead_.has_value() ? &ahead_->batch->draw : nullptr);
+  batches_.Expect(plans, brought_.has_value() ? &brought_->batch->draw : nullptr);
 }
 
 absl::Status LocalCompute::Attach() {
@@ -78,20 +74,22 @@ absl::StatusOr<TrainingBinding::Samples> LocalCompute::ToNetwork(const DataSourc
 }
 
 absl::Status LocalCompute::BringAhead() {
-  if (parts_.device == nullptr || ahead_.has_value()) return absl::OkStatus();
+  if (parts_.device == nullptr || parts_.group != nullptr || brought_.has_value()) {
+    return absl::OkStatus();
+  }
   std::unique_ptr<Batch> batch = batches_.TakePrepared();
   if (batch == nullptr) return absl::OkStatus();
   auto there = ToNetwork(*parts_.data.train, batch->draw.samples.size(), *batch);
   if (!there.ok()) return there.status();
-  ahead_ = {std::move(batch), *std::move(there)};
+  brought_ = {std::move(batch), *std::move(there)};
   return absl::OkStatus();
 }
 
 absl::Status LocalCompute::DropAhead() {
-  if (!ahead_.has_value()) return absl::OkStatus();
+  if (!brought_.has_value()) return absl::OkStatus();
   absl::Status status = binding_->AwaitSamples();
-  if (status.ok()) batches_.Recycle(std::move(ahead_->batch));
-  ahead_.reset();
+  if (status.ok()) batches_.Recycle(std::move(brought_->batch));
+  brought_.reset();
   return status;
 }
 
@@ -123,10 +121,10 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
   std::optional<TrainingBinding::Samples> there;
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kData);
-    if (ahead_.has_value() && ahead_->batch->draw == Draw{samples, plan.data_epoch}) {
-      batch = std::move(ahead_->batch);
-      there = std::move(ahead_->there);
-      ahead_.reset();
+    if (brought_.has_value() && brought_->batch->draw == Draw{samples, plan.data_epoch}) {
+      batch = std::move(brought_->batch);
+      there = std::move(brought_->there);
+      brought_.reset();
     } else {
       if (absl::Status status = DropAhead(); !status.ok()) return status;
       auto taken = batches_.Take(plan, samples);

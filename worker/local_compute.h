@@ -37,7 +37,6 @@ class LocalCompute final : public Compute {
     GpuGroup* group = nullptr;        // as DeviceBinding::Options::group
   };
   explicit LocalCompute(const Parts& parts);
-  ~LocalCompute() override;
 
   absl::Status Attach() override;
   size_t steps_ahead() const override { return batches_.steps_ahead(); }
@@ -56,7 +55,8 @@ class LocalCompute final : public Compute {
   // A batch's samples, where the network computes.
   absl::StatusOr<TrainingBinding::Samples> ToNetwork(const DataSource& source, size_t samples,
                                                      Batch& batch);
-  // While a device still computes: the samples that the next step is likely to begin with.
+  // While a device still computes: the samples that the next step is likely to begin with. Not in a
+  // node group, whose GPUs have then added up all gradients: the next step's values come meanwhile.
   absl::Status BringAhead();
   // Those are not asked for.
   absl::Status DropAhead();
@@ -66,11 +66,11 @@ class LocalCompute final : public Compute {
   const Parts parts_;
   LossScale loss_scale_;
   StepBatches batches_;
-  struct OnDevice {
-    std::unique_ptr<Batch> batch;
+  struct Brought {
+    std::unique_ptr<Batch> batch;    // pinned: goes when the copies of it are over, after `there`
     TrainingBinding::Samples there;  // the same samples
   };
-  std::optional<OnDevice> ahead_;
+  std::optional<Brought> brought_;  // before binding_: where that goes first its copies are awaited
   std::unique_ptr<TrainingBinding> binding_;  // set by Attach
   // Mean losses of the step's microbatches and their samples: read at the step's end, since to read
   // one waits for the device.

@@ -43,9 +43,11 @@ class CountedSource final : public DataSource {
   absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override {
     return rows_.FillY(draw, y);
   }
-  void AwaitBegun(size_t batches) const {
+  // Whether it comes to that.
+  bool AwaitBegun(size_t batches) const {
     const auto enough = [&] { return begun_ >= batches; };
-    absl::MutexLock lock(&mu_, absl::Condition(&enough));
+    absl::MutexLock lock(&mu_);
+    return mu_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(10));
   }
 
  private:
@@ -117,8 +119,11 @@ struct Trained {
   std::vector<std::string> violations;
 };
 
-// wrong: before these steps others are expected than come.
-Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong = {}) {
+// wrong: before these steps others are expected than come. begun: how many batches are begun to be
+// read when each step's forward begins, for all that is expected to be there: then the last but one
+// is; nothing is awaited without.
+Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong = {},
+              const std::vector<size_t>& begun = {}) {
   JobConfig job;
   job.mutable_data()->set_batch(4);
   job.mutable_data()->set_prefetch(prefetch);
@@ -140,14 +145,15 @@ Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong 
       const bool is_wrong = std::find(wrong.begin(), wrong.end(), step) != wrong.end();
       compute.Expect(From(is_wrong ? Plans(20) : plans, step));
       network.on_forward = [&] {
-        // This step's, the next one's, and one more: when that is begun the next one is prepared.
-        if (prefetch > 0 && wrong.empty()) source->AwaitBegun(step + 3);
+        EXPECT_TRUE(begun.empty() || source->AwaitBegun(begun[step])) << "step " << step;
       };
       const auto plan = session.NextStep();
       EXPECT_TRUE(plan.has_value());
       trained.brought.push_back(device.batches);
       const auto verdict = compute.Step(*plan);
       EXPECT_TRUE(verdict.ok()) << verdict.status();
+      // In place of what was brought ahead another one is read.
+      EXPECT_TRUE(begun.empty() || source->AwaitBegun(begun[step] + 1)) << "step " << step;
       EXPECT_TRUE(compute.Pull(/*ahead=*/false).ok());
     }
   }
@@ -157,9 +163,19 @@ Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong 
 }
 
 TEST(LocalComputeTest, ADeviceHasTheNextStepsSamplesBeforeThisOneEnds) {
-  const Trained trained = Train(/*on_device=*/true, /*prefetch=*/2);
+  // The first step's, the next one's, and one more; then one more in each step.
+  const Trained trained = Train(/*on_device=*/true, /*prefetch=*/2, {}, {3, 4, 5, 6, 7, 8});
   EXPECT_THAT(trained.brought, ElementsAre(0, 2, 3, 4, 5, 6));
   EXPECT_THAT(trained.violations, IsEmpty());
+}
+
+TEST(LocalComputeTest, WhatWasBroughtInVainIsDropped) {
+  // Before the second step, whose samples have been brought, two others are read; of these one is
+  // brought. Before the third that is dropped, and what is right is read: its own, and two more.
+  const Trained trained = Train(/*on_device=*/true, /*prefetch=*/2, {1}, {3, 6, 10, 11, 12, 13});
+  EXPECT_THAT(trained.brought, ElementsAre(0, 2, 3, 5, 6, 7));
+  EXPECT_THAT(trained.violations, IsEmpty());
+  EXPECT_EQ(trained.losses, Train(/*on_device=*/false, 0).losses) << "the same bits";
 }
 
 TEST(LocalComputeTest, WhatIsBroughtAheadChangesNothing) {

@@ -33,14 +33,14 @@ StepBatches::StepBatches(const JobConfig& job, const Datasets& data, AllocateBat
       accumulate_(std::max<size_t>(1, job.accumulate())),
       prefetcher_(data.train, ahead_, std::move(allocate)) {}
 
-size_t StepBatches::steps_ahead() const { return 1 + ahead_ / accumulate_; }
+size_t StepBatches::steps_ahead() const { return 1 + (ahead_ + accumulate_ - 1) / accumulate_; }
 
-void StepBatches::Expect(const std::vector<StepPlan>& plans, const Draw* taken) {
+void StepBatches::Expect(const std::vector<StepPlan>& plans, const Draw* held) {
   std::vector<Draw> expected;
   for (const StepPlan& plan : plans) {
     for (auto& samples : Cut(plan)) expected.push_back({std::move(samples), plan.data_epoch});
   }
-  if (taken != nullptr && !expected.empty() && expected.front() == *taken) {
+  if (held != nullptr && !expected.empty() && expected.front() == *held) {
     expected.erase(expected.begin());
   }
   prefetcher_.Expect(std::move(expected));

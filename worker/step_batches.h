@@ -26,8 +26,8 @@ class StepBatches {
 
   // How many steps ahead it is of use to know.
   size_t steps_ahead() const;
-  // taken: a batch of TakePrepared that is still there, and not asked for; or nullptr.
-  void Expect(const std::vector<StepPlan>& plans, const Draw* taken = nullptr);
+  // held: of a batch that TakePrepared has given, and that is not asked for yet; or nullptr.
+  void Expect(const std::vector<StepPlan>& plans, const Draw* held = nullptr);
 
   std::vector<std::vector<uint64_t>> Cut(const StepPlan& plan) const {
     return Microbatches(plan.samples, batch_);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "server/parameter_shard/shard.h"
 #include "server/parameter_shard/shard_fixture.h"
 
@@ -182,6 +183,29 @@ TEST_F(WorkTest, AnErrorEndsTheJobWhenNobodyIsAtWorkAnyMore) {
   ASSERT_TRUE(waits_->has_value());
   EXPECT_FALSE((*waits_)->ok());
   EXPECT_FALSE(cluster_.leader().Snapshot(1).ok());  // a mixture
+}
+
+TEST(ShardWorkTest, TheFirstPiecesAreSmall) {
+  ViewOptions options;
+  options.tensors.clear();
+  for (int i = 0; i < 64; ++i) options.tensors.push_back({absl::StrCat("t", i), 1 << 13});
+  options.slice_elements = 1 << 13;
+  ShardCluster cluster(SummingJob(), MakeView(options), /*start=*/true, Later());
+  cluster.PushAll(0, 1, 0, 1);
+  cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  const auto work = cluster.leader().TakeWork();
+  ASSERT_NE(work, nullptr);
+  std::vector<int> slices;
+  for (size_t piece = 0, done = 0; piece < work->pieces(); ++piece) {
+    const absl::Status status = work->Run(piece);
+    Replies replies;
+    cluster.leader().OnUpdated(piece, status, replies);
+    size_t now = 0;
+    while (now < 64 && cluster.Pull(0, static_cast<uint32_t>(now), 1)->has_value()) ++now;
+    slices.push_back(static_cast<int>(now - done));
+    done = now;
+  }
+  EXPECT_EQ(slices, (std::vector<int>{2, 4, 8, 16, 32, 2}));
 }
 
 TEST(ShardWorkTest, ASmallStepIsCarriedOutAtOnce) {

@@ -38,6 +38,7 @@
 #include "worker/device/gradient_path.h"
 #include "worker/device/parameter_path.h"
 #include "worker/device/plugin_loader.h"
+#include "worker/device_binding.h"
 #include "worker/local_compute.h"
 #include "worker/loss.h"
 #include "worker/models/network.h"
@@ -227,21 +228,24 @@ CopyTimes LargeCopies(ComputeDevice& device, size_t bytes) {
 
 // In buckets, by a worker's own ways; the host does nothing with what comes. Medians.
 CopyTimes WorkersCopies(ComputeDevice& device, size_t bytes) {
-  constexpr size_t kBucket = 4 << 20;
-  const size_t buckets = std::max<size_t>(bytes / kBucket, 1);
-  auto there = device.Allocate("benchmark", kBucket);
+  const size_t gradients = DeviceBinding::Options().bucket_elements * sizeof(float);
+  const size_t values = DeviceBinding::Options().staged_values * sizeof(float);
+  auto there = device.Allocate("benchmark", std::max(gradients, values));
   Check(there.status());
-  const Piece piece = {reinterpret_cast<float*>(there->data()), 0, kBucket / sizeof(float)};
-  const auto out = GradientPath::Make(device, {kBucket, 2, buckets});
+  const auto piece = [&](size_t bucket) {
+    return Piece{reinterpret_cast<float*>(there->data()), 0, bucket / sizeof(float)};
+  };
+  const auto buckets = [&](size_t bucket) { return std::max<size_t>(bytes / bucket, 1); };
+  const auto out = GradientPath::Make(device, {gradients, 2, buckets(gradients)});
   Check(out.status());
-  const auto in = ParameterPath::Make(device, {kBucket, 2, 4});
+  const auto in = ParameterPath::Make(device, {values, 2, 4});
   Check(in.status());
   std::vector<double> to_host;
   std::vector<double> to_device;
   for (int i = 0; i < 10; ++i) {
     absl::Time begin = absl::Now();
-    for (size_t bucket = 0; bucket < buckets; ++bucket) {
-      Check((*out)->Send(bucket, {piece}, 1, BucketType::kFloat32, kBucket, Soon()));
+    for (size_t bucket = 0; bucket < buckets(gradients); ++bucket) {
+      Check((*out)->Send(bucket, {piece(gradients)}, 1, BucketType::kFloat32, gradients, Soon()));
     }
     while (true) {
       const auto more = (*out)->Deliver(
@@ -251,15 +255,17 @@ CopyTimes WorkersCopies(ComputeDevice& device, size_t bytes) {
     }
     to_host.push_back(SecondsSince(begin));
     begin = absl::Now();
-    for (size_t bucket = 0; bucket < buckets; ++bucket) {
-      Check((*in)->Bring({piece}, BucketType::kFloat32, kBucket, Soon(),
+    for (size_t bucket = 0; bucket < buckets(values); ++bucket) {
+      Check((*in)->Bring({piece(values)}, BucketType::kFloat32, values, Soon(),
                          [](absl::Span<std::byte>) { return absl::OkStatus(); }));
     }
     Finish(device, StreamId::kCompute);
     to_device.push_back(SecondsSince(begin));
   }
-  const double all = static_cast<double>(bytes) / static_cast<double>(buckets * kBucket);
-  return {Median(to_host) * all, Median(to_device) * all};
+  const auto all = [&](size_t bucket) {
+    return static_cast<double>(bytes) / static_cast<double>(buckets(bucket) * bucket);
+  };
+  return {Median(to_host) * all(gradients), Median(to_device) * all(values)};
 }
 
 // A worker's steps with nobody to send them to: median seconds of one.

@@ -127,9 +127,11 @@ TEST(PrefetcherTest, RandomPlansAlwaysGiveTheSamplesAskedFor) {
 
 TEST(PrefetcherTest, AnErrorReachesTheOneWhoAsksForThatBatch) {
   for (const size_t ahead : {0, 2}) {
-    Prefetcher prefetcher(std::make_shared<CountingSource>(), ahead);
+    const auto source = std::make_shared<CountingSource>();
+    Prefetcher prefetcher(source, ahead);
     prefetcher.Expect({{{1}}, {{5000}}, {{2}}});
     EXPECT_TRUE(prefetcher.Take({{1}}).ok());
+    if (ahead > 0) source->AwaitFills(3);  // the second one has ended
     EXPECT_EQ(prefetcher.TakePrepared(), nullptr);
     EXPECT_EQ(prefetcher.Take({{5000}}).status().code(), absl::StatusCode::kOutOfRange);
     EXPECT_TRUE(prefetcher.Take({{2}}).ok());
