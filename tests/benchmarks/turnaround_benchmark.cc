@@ -1,7 +1,8 @@
 // How long one who trains ResNet-50 has nothing to compute with between two steps: from its last
 // gradient to the verdict, the buffers, the first layers' values and the last ones, as a worker
 // pulls that goes on ahead (Session::PullAhead), beside one shard that is a process of its own.
-// Means are of the worker's calls; the limit is the shard's own work on a step, which it tells.
+// It tells medians, and the mean of the shard's own work on a step, of which the first layer should
+// wait for next to nothing.
 //
 //   bazel run -c opt //tests/benchmarks:turnaround_benchmark -- [--steps=60]
 #include <CLI/CLI.hpp>

@@ -9,7 +9,7 @@ _SERVERS = [
 ]
 
 def process_test(name, size, test = None, args = [], integers = False, stages = False, data = [], tags = [], env = {}, cpus = 1):
-    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch. stages: it has pipelines. cpus: 2 for one that measures, or keeps a core busy by itself."""
+    """test: the name of the .py if it is another one. integers: its workers are integer_worker, without LibTorch. stages: it has pipelines. cpus: 2 for one that keeps a core busy, 4 for one that measures."""
     test = test or name
     sh_test(
         name = name,

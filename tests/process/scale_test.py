@@ -26,7 +26,7 @@ checkpoint {{ at_end: false }}
 threads: 1
 steps: 100000
 """
-STEPS = 20  # of one measurement
+STEPS = 10  # of one measurement
 WITHIN = 0.1
 ATTEMPTS = 6  # a machine that does something else for a moment makes one measurement wrong
 
