@@ -130,7 +130,7 @@ def trains_through_a_device_to_the_same_bits_as_on_the_cpu(where, runs):
     assert_same_bits(outcomes["AUTO"], outcomes["CPU"], "AUTO and the CPU")
 
 
-def pipeline_job(where, name, schedule, device, stages=2, model="", extra=""):
+def pipeline_job(where, name, schedule, device, stages=2, model="", steps=8, extra=""):
     """Evaluations, dropout, an uneven last microbatch; the sums of one pipeline are in one order, on devices too."""
     folder = where / name
     folder.mkdir()
@@ -147,7 +147,7 @@ def pipeline_job(where, name, schedule, device, stages=2, model="", extra=""):
         accumulate: 4
         threads: 1
         liveness: "10s"
-        steps: 8
+        steps: {steps}
         device: {device}
         pipeline {{ schedule: {schedule} {extra} }}
         """
@@ -175,9 +175,9 @@ def stages_compute_on_devices_to_the_same_bits_as_on_the_cpu(where, runs):
         assert_same_bits(end(schedule, schedule, "CUDA"), expected, f"{schedule} on devices and on the CPU")
     assert_same_bits(end("AUTO", "GPIPE", "AUTO", extra="recompute: true"), expected, "AUTO, with forwards computed again, and the CPU")
     # Batch normalisation: buffers go both ways.
-    resnet = "resnet { depth: 18 }"
+    residual = {"model": "resnet { depth: 18 }", "steps": 3}
     assert_same_bits(
-        end("resnet", "ONE_F_ONE_B", "CUDA", model=resnet), end("resnet-cpu", "ONE_F_ONE_B", "CPU", model=resnet), "a residual network"
+        end("resnet", "ONE_F_ONE_B", "CUDA", **residual), end("resnet-cpu", "ONE_F_ONE_B", "CPU", **residual), "a residual network"
     )
 
 
