@@ -76,9 +76,9 @@ class ParameterPuller {
 
   // Asks for a version that is to come, so that it is here when Pull asks for it: as much as that
   // has open at a time. What comes is kept, and not looked at, until Pull takes it; a Pull of
-  // another version drops it. Once more for the same version is nothing. Only of shards on this
-  // machine (ServiceCalls::KeepsOrder): parked at each of many shards by each of many workers, such
-  // calls would cost more than they save.
+  // another version drops it. Once more for the same version is nothing. Only of shards to which
+  // calls keep their order (ServiceCalls::KeepsOrder): by gRPC, parked at each of many shards by
+  // each of many workers, such calls would cost more than they save.
   void Ask(uint64_t version);
 
   // The slices of a shard that are to be asked of it, in order, for a call that brings their values

@@ -59,11 +59,10 @@ class MemberTable {
   // Takes the caller in: the lowest free ordinal of its role, a worker's in a node group of its
   // host, and an id that nobody had before. A new incarnation at the address of a member of the
   // same role takes its ordinal and fences it.
-  //   NOT_FOUND           the job is another one
-  //   INVALID_ARGUMENT    no such role, incarnation 0, another job file (both fingerprints), or a
-  //   worker of a node group without an address
-  //   RESOURCE_EXHAUSTED  the role has all its members, or for a worker of its host there is no
-  //   place ABORTED             this incarnation has been fenced
+  // NOT_FOUND: the job is another one. INVALID_ARGUMENT: no such role, incarnation 0, another job
+  // file (both fingerprints), or a worker of a node group without an address. RESOURCE_EXHAUSTED:
+  // the role has all its members, or for a worker of its host there is no place. ABORTED: this
+  // incarnation has been fenced.
   absl::StatusOr<JoinResult> Join(const JoinRequest& request, absl::Time now);
 
   // The member that calls; renews its lease. NOT_FOUND: another job; ABORTED: no member, or fenced.

@@ -51,7 +51,7 @@ Finding CheckCongestionControl(const NetworkFacts& facts) {
 
 double FastestLink(const NetworkFacts& facts) {
   double fastest = 0;
-  for (const auto& interface : facts.interfaces) {
+  for (const auto& interface : facts.interfaces.value_or(NetworkFacts::Interfaces())) {
     if (interface.up && interface.bits_per_second) {
       fastest = std::max(fastest, static_cast<double>(*interface.bits_per_second));
     }
@@ -112,7 +112,9 @@ Finding CheckInterfaces(const NetworkFacts& facts, const JobNeeds& needs) {
   constexpr char kWhat[] = "interfaces";
   std::vector<std::string> texts;
   std::vector<uint64_t> sizes;
-  for (const auto& interface : facts.interfaces) {
+  if (!facts.interfaces)
+    return Fine(kWhat, "the kernel does not say which are up (/sys/class/net)");
+  for (const auto& interface : *facts.interfaces) {
     if (!interface.up) continue;
     std::string text = absl::StrCat(interface.name, " MTU ", interface.mtu);
     if (interface.bits_per_second) {
@@ -158,7 +160,9 @@ NetworkFacts LookAtNetwork(const SystemFiles& files) {
   }
   facts.waiting_connections = files.Number("/proc/sys/net/core/somaxconn");
   const std::string folder = "/sys/class/net";
-  for (const std::string& name : files.List(folder)) {
+  const std::vector<std::string> names = files.List(folder);
+  if (!names.empty()) facts.interfaces.emplace();  // loopback is always there
+  for (const std::string& name : names) {
     if (name == "lo") continue;
     NetworkFacts::Interface interface;
     interface.name = name;
@@ -168,7 +172,7 @@ NetworkFacts LookAtNetwork(const SystemFiles& files) {
     // Megabits; "-1", or no answer, where it does not know.
     const auto speed = files.Number(place + "speed");
     if (speed && *speed > 0 && *speed < 10'000'000) interface.bits_per_second = *speed * 1'000'000;
-    facts.interfaces.push_back(std::move(interface));
+    facts.interfaces->push_back(std::move(interface));
   }
   return facts;
 }

@@ -21,6 +21,8 @@ struct NetworkFacts {
     std::optional<uint64_t> bits_per_second;
   };
 
+  using Interfaces = std::vector<Interface>;
+
   std::string congestion_control;          // "cubic"; empty: not told
   std::string congestion_controls;         // that can be had: "reno cubic"
   std::optional<uint64_t> receive_buffer;  // bytes, the most of one connection (tcp_rmem)
@@ -28,7 +30,7 @@ struct NetworkFacts {
   uint64_t first_port = 0;                 // of those that the system gives out
   uint64_t last_port = 0;
   std::optional<uint64_t> waiting_connections;  // at one port, until it takes them (somaxconn)
-  std::vector<Interface> interfaces;            // but for loopback
+  std::optional<Interfaces> interfaces;         // but for loopback; none: not told
 };
 
 NetworkFacts LookAtNetwork(const SystemFiles& files);
