@@ -80,7 +80,7 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
   request.set_role(options.role);
   request.set_address(options.address);
   // Messages have to say in some way where this process is.
-  if (options.address.empty()) request.set_host(options.runtime->host());
+  request.set_host(options.runtime->host());
   request.set_metrics_address(options.metrics_address);
   request.set_pid(options.runtime->pid());
   request.set_job_fingerprint(options.job_fingerprint);

@@ -112,6 +112,9 @@ class Session {
   virtual uint32_t ordinal() const = 0;
   // Among the members of its role.
   virtual uint32_t member_ordinal() const { return ordinal(); }
+  // After Register: how many of the job's processes of this one's role take part on this machine
+  // now (those that gave the same host name), this one included. For who shares out its cores.
+  virtual size_t processes_here() const { return 1; }
 
   // Says what is trained and how many samples there are (test_samples 0: no evaluation), and waits
   // until all members of the job have joined. Once. Trained tensors are F32 or F64, buffers any

@@ -56,6 +56,7 @@ class WorkerSession final : public Session {
     return PartPlaceOf(options_.role, member_ordinal(), shape()).contributor;
   }
   uint32_t member_ordinal() const override { return membership()->ordinal(); }
+  size_t processes_here() const override;
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
   absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,

@@ -16,6 +16,18 @@ absl::Status WorkerSession::RegisterPart(std::vector<TensorSpec> tensors,
   return TakeTensors(std::move(tensors), std::move(model), training_samples, test_samples);
 }
 
+size_t WorkerSession::processes_here() const {
+  const auto& members = view().members();
+  const auto role = [this](const Member& member) { return member.role() == options_.role; };
+  const auto own = std::find_if(members.begin(), members.end(), [&](const Member& member) {
+    return role(member) && member.ordinal() == member_ordinal();
+  });
+  if (own == members.end()) return 1;
+  return std::count_if(members.begin(), members.end(), [&](const Member& member) {
+    return role(member) && member.host() == own->host();
+  });
+}
+
 const Contributor* WorkerSession::OwnContributor() const {
   for (const Contributor& contributor : view().contributors()) {
     if (contributor.ordinal() == ordinal()) return &contributor;

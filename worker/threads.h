@@ -1,6 +1,8 @@
 #ifndef PARLEY_WORKER_THREADS_H_
 #define PARLEY_WORKER_THREADS_H_
 
+#include <cstddef>
+
 #include "proto/job.pb.h"
 
 namespace parley {
@@ -9,8 +11,11 @@ namespace parley {
 int UsableCores();
 
 // Threads of a worker's or stage's forward and backward: the job's `threads`, or the cores divided
-// by the job's processes that compute (this release runs them all on one machine), at least 1.
-int ComputeThreads(const JobConfig& job, int cores);
+// by those of the job's processes that compute on them, at least 1.
+int ComputeThreads(const JobConfig& job, int cores, size_t processes);
+
+// Of the whole job: those that compute on this machine where it runs all of them, else more.
+size_t ComputeProcesses(const JobConfig& job);
 
 }  // namespace parley
 

@@ -26,10 +26,12 @@ absl::Status Trainer::Run() {
 }
 
 absl::Status Trainer::Train() {
-  const int threads = ComputeThreads(parts_.job, UsableCores());
-  at::set_num_threads(threads);
+  // Who else computes here is known when all have joined.
+  at::set_num_threads(ComputeThreads(parts_.job, UsableCores(), ComputeProcesses(parts_.job)));
   absl::Status status = parts_.compute.Attach();
   if (!status.ok()) return status;
+  const int threads = ComputeThreads(parts_.job, UsableCores(), parts_.session.processes_here());
+  at::set_num_threads(threads);
   job_epoch_ = parts_.session.epochs().job;
   parts_.metrics.SetEpochs(parts_.session.epochs());
   parts_.log.Info("training", {{"from_step", absl::StrCat(parts_.session.version() + 1)},

@@ -316,13 +316,17 @@ TEST(LossTest, CountsTopOneAndTopFive) {
   EXPECT_EQ(evaluation.correct_top5(), 2);
 }
 
-TEST(ThreadsTest, CoresAreSharedAmongTheWorkersUnlessTheJobSays) {
+TEST(ThreadsTest, CoresAreSharedAmongThoseWhoComputeOnThemUnlessTheJobSays) {
   JobConfig job;
   job.mutable_cluster()->set_workers(3);
-  EXPECT_EQ(ComputeThreads(job, 8), 2);
-  EXPECT_EQ(ComputeThreads(job, 2), 1);
+  EXPECT_EQ(ComputeProcesses(job), 3U);
+  EXPECT_EQ(ComputeThreads(job, 8, ComputeProcesses(job)), 2);
+  EXPECT_EQ(ComputeThreads(job, 2, ComputeProcesses(job)), 1);
+  EXPECT_EQ(ComputeThreads(job, 8, /*processes=*/1), 8);
+  job.mutable_cluster()->set_stages(2);
+  EXPECT_EQ(ComputeProcesses(job), 6U);
   job.set_threads(5);
-  EXPECT_EQ(ComputeThreads(job, 2), 5);
+  EXPECT_EQ(ComputeThreads(job, 2, 3), 5);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ struct DescribeFlags {
 // What a microbatch takes in each layer, and between two stages.
 absl::StatusOr<PipelineProfile> ProfilePipeline(const JobConfig& job, const PipelineModel& model,
                                                 const SampleLayout& x, absl::Duration budget) {
-  at::set_num_threads(ComputeThreads(job, UsableCores()));
+  at::set_num_threads(ComputeThreads(job, UsableCores(), ComputeProcesses(job)));
   auto layers = ProfileLayers(model.layers, x, job.data().batch(), budget);
   if (!layers.ok()) return layers.status();
   PipelineProfile profile;

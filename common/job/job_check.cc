@@ -294,6 +294,18 @@ class Checker {
     Require(!sync.deterministic() || job_.threads() > 0, "consistency.sync.deterministic",
             "needs a fixed number of threads of each worker, such as threads: 1, since sums over "
             "another number of threads are other bits");
+    Require(sync.buffers() == LOWEST_ORDINAL || sync.buffers() == AVERAGE,
+            "consistency.sync.buffers", "must be LOWEST_ORDINAL or AVERAGE");
+    Require(sync.buffers() != AVERAGE || job_.cluster().group() <= 1, "consistency.sync.buffers",
+            "AVERAGE would leave out all but one of the buffers of each node group: must be "
+            "LOWEST_ORDINAL or left out, or cluster.group 1");
+    if (!job_.learning_rate().elastic()) return;
+    Require(sync.reduction() == MEAN, "learning_rate.elastic",
+            "multiplies the rate by the share of the workers whose gradients a step averages, but "
+            "with consistency.sync.reduction SUM a step adds them up: must be false or left out");
+    Require(!sync.deterministic(), "learning_rate.elastic",
+            "multiplies the rate by the share of the workers that are left, but "
+            "consistency.sync.deterministic goes on with all only: must be false or left out");
   }
 
   // bounded and async (docs/clocked.md has the table).
@@ -308,6 +320,12 @@ class Checker {
     Require(!job_.learning_rate().linear_scaling(), "learning_rate.linear_scaling",
             absl::StrCat("multiplies the rate by the workers whose gradients a step averages, but "
                          "with consistency.",
+                         bounded ? "bounded" : "async",
+                         " each worker's gradient is applied by itself: must be false or left "
+                         "out"));
+    Require(!job_.learning_rate().elastic(), "learning_rate.elastic",
+            absl::StrCat("multiplies the rate by the share of the workers whose gradients a step "
+                         "averages, but with consistency.",
                          bounded ? "bounded" : "async",
                          " each worker's gradient is applied by itself: must be false or left "
                          "out"));

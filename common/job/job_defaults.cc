@@ -103,6 +103,7 @@ void LearningRateDefaults(LearningRate& rate) {
   if (rate.has_cosine()) PARLEY_DEFAULT(*rate.mutable_cosine(), minimum, 0);
   PARLEY_DEFAULT(rate, warmup_steps, 0);
   PARLEY_DEFAULT(rate, linear_scaling, false);
+  PARLEY_DEFAULT(rate, elastic, false);
 }
 
 void TransformerDefaults(Transformer& transformer) {
@@ -138,6 +139,7 @@ void ConsistencyDefaults(Consistency& consistency, bool waits) {
   PARLEY_DEFAULT(sync, deterministic, false);
   PARLEY_DEFAULT(sync, backup, 0);
   if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
+  if (sync.buffers() == BUFFER_REDUCTION_UNSPECIFIED) sync.set_buffers(LOWEST_ORDINAL);
   // Other sums than those of all workers would be other bits.
   if (sync.lost_worker() == LOST_WORKER_UNSPECIFIED) {
     sync.set_lost_worker(sync.deterministic() || waits ? WAIT : GO_ON);

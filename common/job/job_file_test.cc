@@ -195,6 +195,22 @@ const std::vector<WrongJob>& WrongJobs() {
        "",
        "consistency { bounded { bound: 3 } }\nlearning_rate { linear_scaling: true }",
        {"textproto:12: learning_rate.linear_scaling: ", "consistency.bounded", "by itself"}},
+      {"a rate that follows the workers, of single contributions",
+       "",
+       "consistency { async {} }\nlearning_rate { elastic: true }",
+       {"textproto:12: learning_rate.elastic: ", "consistency.async", "by itself"}},
+      {"a rate that follows the workers, of sums",
+       "",
+       "consistency { sync { reduction: SUM } }\nlearning_rate { elastic: true }",
+       {"textproto:12: learning_rate.elastic: ", "SUM"}},
+      {"a rate that follows the workers, of all of them",
+       "",
+       "consistency { sync { deterministic: true } }\nlearning_rate { elastic: true }",
+       {"textproto:12: learning_rate.elastic: ", "deterministic"}},
+      {"averaged buffers of node groups",
+       "shards: 2",
+       "shards: 2 group: 2 }\nconsistency { sync { buffers: AVERAGE }",
+       {"textproto:8: consistency.sync.buffers: ", "node group"}},
       {"negative delay compensation",
        "",
        "consistency { async { delay_compensation: -1 } }",
@@ -379,6 +395,7 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(job->device(), CPU);
   EXPECT_EQ(job->precision(), FLOAT32);
   EXPECT_EQ(job->consistency().sync().reduction(), MEAN);
+  EXPECT_EQ(job->consistency().sync().buffers(), LOWEST_ORDINAL);
   EXPECT_TRUE(job->learning_rate().has_constant());
   EXPECT_EQ(job->optimizer().adam().beta2(), 0.999);
   EXPECT_EQ(job->data().evaluation_batch(), 500U);

@@ -67,7 +67,7 @@ class CoordinatorFixture {
     *request.mutable_header() = process.header;
     request.set_role(process.role);
     request.set_address(process.address);
-    if (process.address.empty()) request.set_host("node7");
+    request.set_host("node7");
     request.set_metrics_address("127.0.0.1:9" + std::to_string(process.pid));
     request.set_pid(process.pid);
     request.set_job_fingerprint("00000000000000aa");

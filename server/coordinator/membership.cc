@@ -100,7 +100,7 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   entry.member.set_address(request.address());
   entry.member.set_metrics_address(request.metrics_address());
   entry.member.set_pid(request.pid());
-  if (request.address().empty()) entry.member.set_host(request.host());
+  entry.member.set_host(request.host());
   entry.heard_at = entry.lease_from = entry.progressed_at = now;
   holders_[{role, ordinal}] = last_id_;
   result.entry = &(entries_[last_id_] = std::move(entry));

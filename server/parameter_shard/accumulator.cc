@@ -233,33 +233,4 @@ float* GradientAccumulator::Cleared() {
   return sum;
 }
 
-bool BufferCandidates::Has(uint32_t contributor, uint32_t part) const {
-  return Contains(identities_, contributor, part);
-}
-
-void BufferCandidates::Add(const PartRange& range, const TensorBytes& bytes) {
-  identities_.emplace_back(range.contributor, range.part);
-  candidates_.push_back({range, std::string(bytes.size(), '\0')});
-  bytes.CopyTo(reinterpret_cast<std::byte*>(candidates_.back().values.data()));
-}
-
-bool BufferCandidates::CopyTo(uint32_t contributor, size_t element_bytes, Buffer& values) const {
-  std::vector<const Candidate*> parts;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.range.contributor == contributor) parts.push_back(&candidate);
-  }
-  std::sort(parts.begin(), parts.end(),
-            [](const Candidate* a, const Candidate* b) { return a->range.part < b->range.part; });
-  for (const Candidate* part : parts) {
-    std::memcpy(values.data() + part->range.begin * element_bytes, part->values.data(),
-                part->values.size());
-  }
-  return !parts.empty();
-}
-
-void BufferCandidates::Drop() {
-  identities_.clear();
-  candidates_.clear();
-}
-
 }  // namespace parley

@@ -87,29 +87,6 @@ class GradientAccumulator {
   bool started_ = false;         // sum_ holds something of this attempt
 };
 
-// The values of a buffer (batch normalisation's statistics) that contributors offer in the open
-// attempt. They are never added up: the verdict takes one contributor's.
-class BufferCandidates {
- public:
-  bool Has(uint32_t contributor, uint32_t part) const;
-  const std::vector<PartIdentity>& identities() const { return identities_; }
-  void Add(const PartRange& range, const TensorBytes& bytes);
-
-  // Writes that contributor's parts into `values`, elements of `element_bytes`. False where it has
-  // none.
-  bool CopyTo(uint32_t contributor, size_t element_bytes, Buffer& values) const;
-
-  void Drop();
-
- private:
-  struct Candidate {
-    PartRange range;
-    std::string values;
-  };
-  std::vector<PartIdentity> identities_;
-  std::vector<Candidate> candidates_;
-};
-
 }  // namespace parley
 
 #endif  // PARLEY_SERVER_PARAMETER_SHARD_ACCUMULATOR_H_

@@ -64,7 +64,7 @@ Counted Counted::From(const Verdict& verdict) {
   Counted counted;
   for (const Share& share : verdict.shares()) {
     counted.contributors.push_back(share.contributor());
-    if (!(share.weight() > 0)) counted.without_weight.insert(share.contributor());
+    if (share.weight() > 0) counted.weights[share.contributor()] = share.weight();
   }
   std::sort(counted.contributors.begin(), counted.contributors.end());
   counted.total_weight = verdict.total_weight();
@@ -79,11 +79,13 @@ ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing,
       checkpoints_(CheckpointsWhileTraining(job)),
       parallel_(std::move(resources.parallel)),
       value_pool_(resources.memory) {
+  const TableSlice::Reduction reduction{.apart = apart_,
+                                        .average = job.consistency().sync().buffers() == AVERAGE};
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
     slices_.emplace(
         std::piecewise_construct, std::forward_as_tuple(id),
-        std::forward_as_tuple(routing.slice(id), tensor, SettingsFor(job, tensor.name()), apart_,
+        std::forward_as_tuple(routing.slice(id), tensor, SettingsFor(job, tensor.name()), reduction,
                               &value_pool_, &pool_));
   }
 }
@@ -212,16 +214,12 @@ absl::StatusOr<CloseReply> ParameterTable::Reduce(uint64_t step, const Counted& 
 
 StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
                                 OpenRoutings routings, double rate_factor) {
-  std::vector<uint32_t> with_weight;
-  for (const uint32_t contributor : counted.contributors) {
-    if (counted.without_weight.count(contributor) == 0) with_weight.push_back(contributor);
-  }
   SliceUpdate update;
   update.step = verdict.step();
   update.divisor = Divisor(counted);
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
-  StepWork work(update, counted.contributors, std::move(with_weight));
+  StepWork work(update, counted.contributors, counted.weights);
   for (const PullTurn turn : kPullTurns) {
     for (auto& [id, slice] : slices_) {
       if (TurnOf(slice.buffer(), slice.elements() * sizeof(float)) != turn) continue;

@@ -26,7 +26,7 @@ namespace parley {
 // What a step leader's Close or verdict says about whose gradients count.
 struct Counted {
   std::vector<uint32_t> contributors;  // ascending
-  std::set<uint32_t> without_weight;   // of these
+  std::map<uint32_t, double> weights;  // of those of them that have data; a verdict's only
   double total_weight = 0;
   std::map<uint32_t, std::set<PartIdentity>> none;  // by slice
 

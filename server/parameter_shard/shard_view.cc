@@ -17,6 +17,7 @@ StepGate::Options GateOptions(const JobConfig& job, const Routing& routing) {
   options.skip_nonfinite = job.optimizer().skip_nonfinite();
   options.backup = job.consistency().sync().backup();
   options.shards = routing.shards();
+  if (job.learning_rate().elastic()) options.reference_weight = job.cluster().workers();
   return options;
 }
 

@@ -169,6 +169,7 @@ Verdict StepGate::MakeVerdict(Verdict::Outcome outcome) const {
     total += complete.share().weight();
   }
   verdict.set_total_weight(total);
+  if (options_.reference_weight > 0) verdict.set_rate_scale(total / options_.reference_weight);
   for (NoGradient& entry : NoneOf(counted_, progress_)) *verdict.add_none() = std::move(entry);
   return verdict;
 }

@@ -53,6 +53,9 @@ class StepGate {
     bool skip_nonfinite = false;
     uint32_t backup = 0;  // contributors that a step need not wait for
     uint32_t shards = 1;  // that answer a Close
+    // Of a full step: the learning rate is multiplied by a step's total weight over it. 0: it is
+    // not.
+    double reference_weight = 0;
     bool AsksForNorms() const { return clip || skip_nonfinite; }
   };
 

@@ -48,6 +48,19 @@ TEST(StepGateTest, SharesAreByOrdinalWhateverTheOrderOfCompletion) {
   }
 }
 
+TEST(StepGateTest, AnElasticRateIsThatOfTheShareOfAFullStep) {
+  StepGate gate = Opened({.reference_weight = 4}, {{0, 1}, {1, 1}, {2, 1}, {3, 1}});
+  for (const uint32_t contributor : {0, 1, 2}) {
+    ASSERT_TRUE(gate.Complete(Completion(contributor)).ok());
+  }
+  EXPECT_EQ(gate.Complete(Completion(3))->verdict->rate_scale(), 1);
+  gate.Open(2, {{0, 1}, {1, 1}, {2, 1}});
+  for (const uint32_t contributor : {0, 1}) {
+    ASSERT_TRUE(gate.Complete(Completion(contributor)).ok());
+  }
+  EXPECT_EQ(gate.Complete(Completion(2, 0.5))->verdict->rate_scale(), 2.5 / 4);
+}
+
 TEST(StepGateTest, WithBackupsTheFirstCompleteOnesCount) {
   StepGate gate = Opened({.backup = 1}, {{0, 1}, {1, 1}, {2, 1}});
   ASSERT_TRUE(gate.Complete(Completion(2)).ok());

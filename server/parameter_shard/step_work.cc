@@ -13,11 +13,13 @@ constexpr uint64_t kFirstElements = 1 << 14;
 }  // namespace
 
 StepWork::StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
-                   std::vector<uint32_t> with_weight)
-    : update_(update),
-      contributors_(std::move(contributors)),
-      with_weight_(std::move(with_weight)),
-      next_elements_(kFirstElements) {}
+                   const std::map<uint32_t, double>& weights)
+    : update_(update), contributors_(std::move(contributors)), next_elements_(kFirstElements) {
+  for (const auto& [contributor, weight] : weights) {
+    with_weight_.push_back(contributor);
+    weights_.push_back(weight);
+  }
+}
 
 void StepWork::Add(PullTurn turn, uint32_t id, TableSlice& slice) {
   const bool goes_on =
@@ -38,6 +40,7 @@ absl::Status StepWork::Run(size_t piece) const {
   for (TableSlice* const slice : pieces_[piece].slices) {
     SliceUpdate update = update_;
     update.contributors = slice->buffer() ? with_weight_ : contributors_;
+    if (slice->buffer()) update.weights = weights_;
     if (absl::Status status = slice->Update(update); !status.ok()) return status;
   }
   return absl::OkStatus();

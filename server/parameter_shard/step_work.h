@@ -19,10 +19,10 @@ namespace parley {
 // at the same time: until a piece has ended, nobody else may look at its slices.
 class StepWork {
  public:
-  // contributors: whose gradients count, ascending; with_weight: those of them whose buffers may be
-  // taken.
+  // contributors: whose gradients count, ascending; weights: those of them whose buffers count, and
+  // how much (above 0).
   StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
-           std::vector<uint32_t> with_weight);
+           const std::map<uint32_t, double>& weights);
 
   // The turn: not before that of the slices that were added.
   void Add(PullTurn turn, uint32_t id, TableSlice& slice);
@@ -50,7 +50,8 @@ class StepWork {
 
   const SliceUpdate update_;
   const std::vector<uint32_t> contributors_;
-  const std::vector<uint32_t> with_weight_;
+  std::vector<uint32_t> with_weight_;
+  std::vector<double> weights_;  // theirs
   std::vector<Piece> pieces_;
   std::map<uint32_t, size_t> piece_of_;  // by slice
   uint64_t elements_ = 0;

@@ -44,12 +44,13 @@ void Fill(Buffer& buffer, size_t offset, uint64_t count, double value) {
 }  // namespace
 
 TableSlice::TableSlice(const Slice& slice, const TensorSpec& tensor,
-                       const OptimizerSettings& settings, bool apart, BufferPool* values,
+                       const OptimizerSettings& settings, Reduction reduction, BufferPool* values,
                        BufferPool* pool)
     : id_(slice.id()),
       name_(absl::StrCat(tensor.name(), "@", slice.begin(), ":", slice.end())),
       dtype_(tensor.dtype()),
       buffer_(tensor.buffer()),
+      average_(reduction.average && IsFloat(tensor.dtype())),
       elements_(slice.end() - slice.begin()),
       settings_(settings),
       state_names_(buffer_ ? std::vector<std::string>() : OptimizerStateNames(settings)),
@@ -57,7 +58,8 @@ TableSlice::TableSlice(const Slice& slice, const TensorSpec& tensor,
       value_pool_(values),
       pool_(pool),
       values_(values),
-      gradient_(elements_, apart, pool) {}
+      gradient_(elements_, reduction.apart, pool),
+      candidates_(dtype_) {}
 
 absl::Status TableSlice::Start(uint64_t version, const SliceStart& start) {
   const size_t bytes = elements_ * ElementBytes(dtype_);
@@ -154,15 +156,25 @@ absl::Status TableSlice::Update(const SliceUpdate& update) {
   if (!buffer_) {
     return dtype_ == F64 ? Train<double>(update) : Train<float>(update);
   }
-  for (const uint32_t contributor : update.contributors) {
-    bool has = false;
-    for (const PartIdentity& identity : identities()) has |= identity.first == contributor;
-    if (!has) continue;
-    candidates_.CopyTo(contributor, ElementBytes(dtype_), values_.Update(update.step));
-    return absl::OkStatus();
-  }
-  Raise(update.step);
+  UpdateBuffer(update);
   return absl::OkStatus();
+}
+
+void TableSlice::UpdateBuffer(const SliceUpdate& update) {
+  const auto offers = [&](uint32_t contributor) {
+    return std::any_of(identities().begin(), identities().end(),
+                       [&](const PartIdentity& who) { return who.first == contributor; });
+  };
+  if (std::none_of(update.contributors.begin(), update.contributors.end(), offers)) {
+    return Raise(update.step);
+  }
+  Buffer& buffer = values_.Update(update.step);
+  const absl::Span<std::byte> values(buffer.data(), value_bytes());
+  if (average_) {
+    candidates_.Average(update.contributors, update.weights, values);
+  } else {
+    candidates_.TakeFirst(update.contributors, values);
+  }
 }
 
 template <class T>

@@ -16,6 +16,7 @@
 #include "proto/types.pb.h"
 #include "server/parameter_shard/accumulator.h"
 #include "server/parameter_shard/buffer.h"
+#include "server/parameter_shard/buffer_candidates.h"
 #include "server/parameter_shard/versioned_values.h"
 
 namespace parley {
@@ -48,6 +49,7 @@ struct SliceSnapshot {
 struct SliceUpdate {
   uint64_t step = 0;                        // becomes the version
   absl::Span<const uint32_t> contributors;  // whose contributions count, ascending
+  absl::Span<const double> weights;         // theirs; of a buffer, above 0
   float divisor = 1;                        // of their sum
   float clip_scale = 1;
   double rate_factor = 1;  // on settings.rate
@@ -65,9 +67,15 @@ struct LoneUpdate {
 // itself. Slices of buffers have no optimizer.
 class TableSlice {
  public:
+  // What becomes of contributions. apart: gradients are kept apart until they are added; average: a
+  // buffer of floats becomes the mean of those that are offered, else the first one.
+  struct Reduction {
+    bool apart = false;
+    bool average = false;
+  };
   // values: for what is pulled, pool: for all else; both must outlive it.
   TableSlice(const Slice& slice, const TensorSpec& tensor, const OptimizerSettings& settings,
-             bool apart, BufferPool* values, BufferPool* pool);
+             Reduction reduction, BufferPool* values, BufferPool* pool);
 
   bool set() const { return values_.set(); }
   uint64_t version() const { return values_.newest(); }
@@ -92,8 +100,8 @@ class TableSlice {
   absl::Status Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
                       bool& finite);
 
-  // A decided step with something for this slice: the optimizer's step, or a buffer's new value,
-  // taken from the first of `contributors` that has one. After an error the slice is of no use.
+  // A decided step with something for this slice: the optimizer's step, or a buffer's new value, of
+  // those of `contributors` that offer one. After an error the slice is of no use.
   absl::Status Update(const SliceUpdate& update);
   // Instead of Add and Update: one push, after Check, as the next version.
   absl::Status ApplyAlone(const PartRange& range, const TensorSlice& data, LoneUpdate update);
@@ -112,6 +120,7 @@ class TableSlice {
  private:
   template <class T>
   absl::Status Train(const SliceUpdate& update);
+  void UpdateBuffer(const SliceUpdate& update);
   absl::Status InSlice(const absl::Status& status) const;  // an error, which has happened in it
 
   // Constant after construction.
@@ -119,6 +128,7 @@ class TableSlice {
   const std::string name_;
   const DataType dtype_;
   const bool buffer_;
+  const bool average_;
   const uint64_t elements_;
   const OptimizerSettings settings_;
   const std::vector<std::string> state_names_;

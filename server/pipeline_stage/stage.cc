@@ -36,11 +36,13 @@ absl::Status Stage::Run() {
 }
 
 absl::Status Stage::Train() {
-  const int threads = ComputeThreads(parts_.job, UsableCores());
-  at::set_num_threads(threads);
+  // As a worker's (Trainer).
+  at::set_num_threads(ComputeThreads(parts_.job, UsableCores(), ComputeProcesses(parts_.job)));
   absl::Status status =
       parts_.compute.Attach(parts_.session, parts_.training_samples, parts_.test_samples);
   if (!status.ok()) return status;
+  const int threads = ComputeThreads(parts_.job, UsableCores(), parts_.session.processes_here());
+  at::set_num_threads(threads);
   parts_.metrics.SetEpochs(parts_.session.epochs());
   parts_.log.Info("training", {{"from_step", absl::StrCat(parts_.session.version() + 1)},
                                {"pipeline", absl::StrCat(parts_.session.ordinal())},

@@ -3,16 +3,43 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "client/runtime.h"
 #include "common/job/job_file.h"
 
 namespace parley {
+namespace {
+
+// This machine, by another name.
+class RuntimeOn final : public Runtime {
+ public:
+  explicit RuntimeOn(std::string host) : host_(std::move(host)) {}
+
+  absl::Time Now() const override { return machine_->Now(); }
+  std::shared_ptr<Timers> MakeTimers() override { return machine_->MakeTimers(); }
+  bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return machine_->Await(mu, condition, deadline);
+  }
+  uint64_t DrawIncarnation() override { return machine_->DrawIncarnation(); }
+  int64_t pid() const override { return machine_->pid(); }
+  std::string host() const override { return host_; }
+  ParallelFor Loops() override { return machine_->Loops(); }
+
+ private:
+  const std::string host_;
+  const std::shared_ptr<Runtime> machine_ = RealRuntime();
+};
+
+}  // namespace
 
 JobConfig ContractJob(int workers, int shards, const std::string& more) {
   const std::string path = absl::StrCat(testing::TempDir(), "/contract.textproto");
@@ -115,6 +142,7 @@ void LocalCluster::RunWorkers(int workers, const Work& work, Connector& connecto
       options.job = job_;
       options.coordinator = coordinator_address_;
       options.address = absl::StrCat("127.0.0.1:", 60000 + i);
+      if (!hosts_.empty()) options.runtime = std::make_shared<RuntimeOn>(hosts_[i]);
       auto session = Session::Join(options, connector);
       ASSERT_TRUE(session.ok()) << session.status();
       work(**session);

@@ -63,6 +63,8 @@ class LocalCluster {
   TestCoordinator& coordinator() { return coordinator_; }
   const std::string& shard_address(uint32_t ordinal) const { return shard_addresses_.at(ordinal); }
 
+  // The machines on which the workers of RunWorkers say they are, by number; none: this one.
+  void set_hosts(std::vector<std::string> hosts) { hosts_ = std::move(hosts); }
   // Runs a worker on each thread: joins and calls `work`. `connector` may decorate the transport's.
   using Work = std::function<void(Session& session)>;
   void RunWorkers(int workers, const Work& work);
@@ -83,6 +85,7 @@ class LocalCluster {
   std::vector<std::unique_ptr<TestShard>> shards_;
   std::vector<std::unique_ptr<TestShard>> lost_shards_;
   std::vector<std::string> shard_addresses_;  // by ordinal
+  std::vector<std::string> hosts_;
   std::string coordinator_address_;
   std::unique_ptr<Transport> transport_;
 };

@@ -159,6 +159,58 @@ TEST_P(TrainingContract, TheMeanIsWeightedBySamples) {
   EXPECT_EQ(samples, 11);
 }
 
+TEST_P(TrainingContract, AveragedBuffersAndAnElasticRateGoBySamples) {
+  // 13 samples, 4 to each of 2 contributors: weights 1 and 1, then 1 and 1/4.
+  auto cluster = MakeCluster(2, 2,
+                             "epochs: 1 consistency { sync { buffers: AVERAGE } } "
+                             "learning_rate { elastic: true }");
+  cluster->RunWorkers(2, [&](Session& session) {
+    std::vector<TensorSpec> model(2);
+    model[0].set_name("w");
+    model[1].set_name("seen");
+    model[1].set_buffer(true);
+    for (TensorSpec& tensor : model) tensor.set_dtype(F32);
+    ASSERT_TRUE(session.Register(model, 13, 0).ok());
+    if (session.must_initialize()) {
+      ASSERT_TRUE(session.Initialize({session.gradient(0), session.gradient(1)}).ok());
+    }
+    ASSERT_TRUE(session.Pull().ok());
+    const auto own = static_cast<float>(session.ordinal());
+    while (const auto plan = session.NextStep()) {
+      const bool last = plan->step == 2;
+      ASSERT_EQ(plan->weight, last && session.ordinal() == 1 ? 0.25 : 1);
+      As<float>(session.gradient(0))[0] = 1;
+      As<float>(session.gradient(1))[0] = own;
+      for (const size_t tensor : {0, 1}) ASSERT_TRUE(session.Push(tensor).ok());
+      const auto verdict = session.Complete(0);
+      ASSERT_TRUE(verdict.ok()) << verdict.status();
+      EXPECT_EQ(verdict->rate_scale(), last ? 0.625 : 1);
+      ASSERT_TRUE(session.Pull().ok());
+      EXPECT_EQ(As<float>(session.parameter(0))[0], last ? -1.625F : -1);
+      EXPECT_EQ(As<float>(session.parameter(1))[0], last ? 0.2F : 0.5F);
+    }
+    ExpectTheEnd(session);
+  });
+}
+
+TEST_P(TrainingContract, ASessionKnowsWhoIsOnItsMachine) {
+  auto cluster = MakeCluster(3, 1, "steps: 1");
+  cluster->set_hosts({"here", "there", "here"});
+  std::atomic<size_t> alone = 0;
+  std::atomic<size_t> in_pairs = 0;
+  cluster->RunWorkers(3, [&](Session& session) {
+    StartTraining(session, 4000);
+    if (session.processes_here() == 1) ++alone;
+    if (session.processes_here() == 2) ++in_pairs;
+    ASSERT_TRUE(session.NextStep().has_value());
+    ASSERT_TRUE(session.Complete(0).ok());
+    ASSERT_TRUE(session.Pull().ok());
+    ExpectTheEnd(session);
+  });
+  EXPECT_EQ(alone, 1);
+  EXPECT_EQ(in_pairs, 2);
+}
+
 TEST_P(TrainingContract, ATensorThatNobodyPushesStaysAsItIs) {
   auto cluster = MakeCluster(2, 2, "steps: 2 consistency { sync { reduction: SUM } }");
   cluster->RunWorkers(2, [](Session& session) {

@@ -34,6 +34,7 @@ def _nvcc_objects_impl(ctx):
 
         # As -std and -ffp-contract of .bazelrc; a multiply and an add are fused only where the code says so.
         args.add_all(["-c", src.path, "-o", compiled.path, "-std=c++20", "-O3", "--fmad=false", "-Xcompiler=-fPIC", "-I."])
+        args.add_all(["-Xcompiler=-Wall,-Wextra", "--Werror=all-warnings"])
         args.add_all(["-gencode=arch=compute_%s,code=sm_%s" % (arch, arch) for arch in ctx.attr.archs])
 
         # For GPUs that are newer than all of these: compiled by the driver.
