@@ -38,25 +38,42 @@ int End(const absl::Status& status, const std::string& text) {
   return std::fflush(stdout) == 0 ? kFinished : kFailed;
 }
 
+// Whether what the user has named is no checkpoint at all. A `latest` whose checkpoint is lost
+// tells of one that was there.
+bool IsNone(FileSystem& files, const std::string& directory) {
+  return absl::IsNotFound(ResolveCheckpoint(files, directory).status()) &&
+         absl::IsNotFound(files.Info(absl::StrCat(directory, "/latest")).status());
+}
+
+// Of what was asked about a checkpoint: what is damaged, by whatever, is a failure, and a wrong DIR
+// wrong usage.
+int EndOfReading(FileSystem& files, const Options& options, const absl::Status& status,
+                 const std::string& text) {
+  const int end = End(status, text);
+  if (status.ok()) return end;
+  return IsNone(files, options.directory) ? kWrongUsage : kFailed;
+}
+
 int Inspect(const Options& options) {
   const auto files = PosixFileSystem();
   // Sizes, and that every element is there once; the sums are for `verify`.
   const auto reader = CheckpointReader::Open(*files, options.directory);
-  if (!reader.ok()) return End(reader.status(), "");
+  if (!reader.ok()) return EndOfReading(*files, options, reader.status(), "");
   return End(absl::OkStatus(), CheckpointText((*reader)->folder(), (*reader)->manifest()));
 }
 
 int Verify(const Options& options) {
   const auto files = PosixFileSystem();
   const auto status = VerifyCheckpoint(*files, options.directory);
-  return End(status, absl::StrCat(options.directory, ": whole\n"));
+  return EndOfReading(*files, options, status, absl::StrCat(options.directory, ": whole\n"));
 }
 
 int Export(const Options& options) {
   const auto files = PosixFileSystem();
   const std::string out = options.out.empty() ? "." : options.out;
   const auto status = ExportCheckpoint(*files, options.directory, out);
-  return End(status, absl::StrCat(out, "/model.safetensors\n", out, "/optimizer.safetensors\n"));
+  return EndOfReading(*files, options, status,
+                      absl::StrCat(out, "/model.safetensors\n", out, "/optimizer.safetensors\n"));
 }
 
 // Of a job that trains: asks, and waits for the end of it.

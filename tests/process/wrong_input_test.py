@@ -163,6 +163,25 @@ def strangers(where, runs):
     wait_for("nothing left running", lambda: not left_running(), 5)
 
 
+def checkpoints(where, runs):
+    """A DIR that names none is wrong usage; one that is damaged is a failure."""
+    (where / "empty").mkdir()
+    (where / "file").write_text("this is no folder")
+    lost = where / "lost"
+    lost.mkdir()
+    (lost / "latest").write_text("step-00000015\n")
+    damaged = where / "damaged"
+    damaged.mkdir()
+    (damaged / "manifest.json").write_text("this is no manifest")
+    for command in ("inspect", "verify", "export"):
+        start = [program("parley"), "checkpoint", command]
+        for what in ("nowhere", "empty", "file"):
+            expect(f"checkpoint {command}: {what}", [*start, str(where / what)], 2, str(where / what), "is no checkpoint")
+        expect(f"checkpoint {command}: `latest` names one that is lost", [*start, str(lost)], 1, f"{lost}/latest", "step-00000015")
+        expect(f"checkpoint {command}: a damaged manifest", [*start, str(damaged)], 1, f"{damaged}/manifest.json")
+        expect(f"checkpoint {command}: no DIR", start, 2, "DIR")
+
+
 def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
@@ -184,4 +203,4 @@ def a_finished_jobs_folder(where, runs):
     wait_for("nothing left running", lambda: not left_running(), 5)
 
 
-main(job_files, data_files, places, strangers, a_finished_jobs_folder)
+main(job_files, data_files, places, checkpoints, strangers, a_finished_jobs_folder)
