@@ -10,13 +10,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 
 #include "absl/time/clock.h"
 #include "common/host_name.h"
 #include "tests/parity/loopback_cluster.h"
 
 namespace {
-std::string coordinator_program, shard_program, example_program, job_file, source;
+std::string coordinator_program, shard_program, example_program, job_file, source, readme;
 }  // namespace
 
 namespace parley {
@@ -51,6 +52,25 @@ TEST(ExampleTest, ItHasAtMostAHundredLines) {
   EXPECT_LE(lines, 100);
 }
 
+// But for the indentation: what is read there was compiled and has run.
+TEST(ExampleTest, TheReadmeShowsAPartOfIt) {
+  const std::string text = Read(readme);
+  const std::string fence = "\n```cpp\n";
+  const size_t begin = text.find(fence);
+  ASSERT_NE(begin, std::string::npos) << readme;
+  const size_t end = text.find("\n```\n", begin + fence.size());
+  ASSERT_NE(end, std::string::npos) << readme;
+  EXPECT_EQ(text.find(fence, end), std::string::npos) << "nobody compares a second one";
+  std::istringstream shown(text.substr(begin + fence.size(), end - begin - fence.size()));
+  std::string part;
+  for (std::string line; std::getline(shown, line);) {
+    part += (line.empty() ? "" : "  " + line) + "\n";
+  }
+  EXPECT_NE(Read(source).find(part), std::string::npos) << part;
+  EXPECT_NE(part.find("Session::Join("), std::string::npos) << part;
+  EXPECT_NE(part.find("->Fail("), std::string::npos) << part;
+}
+
 TEST(ExampleTest, TheCauseOfALostProgramOfOnesOwnSaysWhereItRan) {
   LoopbackCluster cluster(coordinator_program, shard_program,
                           Read(job_file) + "liveness: \"2s\"\n");
@@ -82,11 +102,12 @@ TEST(ExampleTest, TheCauseOfALostProgramOfOnesOwnSaysWhereItRan) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  if (argc != 6) return 2;
+  if (argc != 7) return 2;
   coordinator_program = argv[1];
   shard_program = argv[2];
   example_program = argv[3];
   job_file = argv[4];
   source = argv[5];
+  readme = argv[6];
   return RUN_ALL_TESTS();
 }
