@@ -1,4 +1,4 @@
-"""Each role in turn is killed in the middle of a job without restarts: all others end with the same first cause, in time.
+"""Each role in turn is killed in the middle of a job without restarts: all others end with 1 and the same first cause, in time.
 
 Without `autonomy`, so that the coordinator's loss ends the job like any other; coordinator_test.py has the rest.
 """
@@ -10,46 +10,74 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, alive, last_line, main, small_job, wait_for
+from support.by_hand import WITHOUT_STAGES, ByHand
+from support.jobs import Run, alive, job_of_small_steps, last_line, main, wait_for
 
 PLAIN = "workers: 2 shards: 2"
 PIPELINE = "workers: 1 shards: 1 stages: 2"  # as many processes
+STAGES = ("shard-0", "stage-0", "stage-1", "worker-0")
 
 
-def lose(victim, cluster=PLAIN, liveness=3):
+def job_file(where, cluster, liveness):
+    job = job_of_small_steps(where, liveness=f"{liveness}s", epochs=100000, extra='autonomy: "0s"\nmax_restarts: 0\n')
+    job.write_text(job.read_text().replace(PLAIN, cluster))
+    return job
+
+
+def check_cause(cause, who, address):
+    assert f"{who} at {address}" in cause, cause
+    step = re.search(r"last decided step (\d+)", cause)
+    assert step and int(step.group(1)) >= 5, cause
+
+
+def lose(victim, cluster=PLAIN, members=WITHOUT_STAGES, liveness=3):
     def test(where, runs):
-        job = small_job(where, liveness=f"{liveness}s", epochs=100000, extra='autonomy: "0s"\nmax_restarts: 0\n')
-        job.write_text(job.read_text().replace(PLAIN, cluster))
-        run = Run(job)
-        runs.append(run)
-        run.wait_for_step(5)
-        pids, addresses = run.pids(), run.addresses()
-        assert len(pids) == 5, pids
-        os.kill(pids[victim], signal.SIGKILL)
+        hand = ByHand(job_file(where, cluster, liveness), members)
+        runs.append(hand)
+        hand.wait_for_step(5)
+        who, address = hand.place(victim), hand.address(victim)
+        hand.processes[victim].kill()
         killed = time.monotonic()
-
-        others = {name: pid for name, pid in pids.items() if name != victim}
         # Twice the liveness is the promise; a machine that is busy with other tests gets some more here.
-        wait_for("all others to end", lambda: not any(alive(pid) for pid in others.values()), 4 * liveness)
+        ends = hand.wait_for_end(4 * liveness)
         took = time.monotonic() - killed
-        assert run.wait(20) == 1, run.process.returncode
-
-        causes = {name: last_line(log) for name, log in run.logs().items() if name != victim}
-        causes["parley run"] = last_line(run.stderr())
-        assert len(set(causes.values())) == 1, causes
-        cause = causes["parley run"]
-        role, _, ordinal = victim.partition("-")
-        who = f"{role} {ordinal}" if ordinal else role
-        assert f"{who} at {addresses[victim]}" in cause, cause
-        step = re.search(r"last decided step (\d+)", cause)
-        assert step and int(step.group(1)) >= 5, cause
-        print(f"{victim}: all others ended {took:.1f} s after the kill (liveness {liveness} s): {cause}")
+        assert ends.pop(victim) == -signal.SIGKILL
+        assert len(ends) == 4 and set(ends.values()) == {1}, ends
+        causes = {name: last_line(log) for name, log in hand.logs().items() if name != victim}
+        assert len(causes) == 4 and len(set(causes.values())) == 1, causes
+        cause = causes.popitem()[1]
+        check_cause(cause, who, address)
+        print(f"{who}: all others ended with 1, {took:.1f} s after the kill (liveness {liveness} s): {cause}")
 
     test.__name__ = f"lose_{victim}"
     return test
 
 
+def lose_of_parley_run(victim, liveness=3):
+    """It ends like the processes that it has started, and says what they say."""
+
+    def test(where, runs):
+        run = Run(job_file(where, PLAIN, liveness))
+        runs.append(run)
+        run.wait_for_step(5)
+        pids, addresses = run.pids(), run.addresses()
+        assert len(pids) == 5, pids
+        os.kill(pids.pop(victim), signal.SIGKILL)
+        wait_for("all others to end", lambda: not any(alive(pid) for pid in pids.values()), 4 * liveness)
+        assert run.wait(20) == 1, run.process.returncode
+        causes = {name: last_line(log) for name, log in run.logs().items() if name != victim}
+        causes["parley run"] = last_line(run.stderr())
+        assert len(causes) == 5 and len(set(causes.values())) == 1, causes
+        check_cause(causes["parley run"], victim.replace("-", " "), addresses[victim])
+        print(f"parley run without {victim}: {causes['parley run']}")
+
+    test.__name__ = f"lose_{victim}_of_parley_run"
+    return test
+
+
 main(
     *[lose(victim) for victim in ("worker-1", "shard-0", "shard-1", "coordinator", "worker-0")],
-    lose("stage-1", cluster=PIPELINE, liveness=2),
+    lose("stage-1", PIPELINE, STAGES, liveness=2),
+    *[lose_of_parley_run(victim) for victim in ("shard-1", "coordinator")],
+    at_once=2,  # they mostly wait
 )

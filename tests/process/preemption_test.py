@@ -1,6 +1,5 @@
 """A job that is told to end, wherever, writes a checkpoint first, and what goes on from it ends as if nobody had."""
 
-import json
 import random
 import re
 import shlex
@@ -10,61 +9,28 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
+from support import data
 from support.brake import Brake
-from support.jobs import Run, alive, exported, last_line, main, small_job, wait_for
+from support.by_hand import ByHand
+from support.jobs import Run, alive, exported, job_of_small_steps, last_line, main, small_job, wait_for
 from support.programs import program
 
 GRACE = 20  # seconds
-EPOCHS = 6  # of 15 steps: 600 samples, 2 workers with 20 each
+EPOCHS = 2  # of 30 steps: 300 samples, 2 workers with 5 each
+PAUSE = 0.1  # seconds of a step, so that the job is not over when a busy machine sees at last how far it is
 EXTRA = f'preemption_grace: "{GRACE}s"\nconsistency {{ sync {{ deterministic: true }} }}\n'
 
 
-class ByHand:
-    """The processes of a job without `parley run`: their exit statuses are to be seen."""
-
-    def __init__(self, job):
-        self.out = job.parent / f"hand-{time.monotonic_ns()}"
-        self.out.mkdir()
-        self.job = job
-        self.processes = {}
-        self._start("coordinator", f"--out={self.out}/job")
-        for name in ("shard-0", "shard-1", "worker-0", "worker-1"):
-            self._start(name, f"--coordinator=file:{self.out}/job/coordinator.address")
-
-    def _start(self, name, *flags):
-        with open(self.out / f"{name}.log", "w") as log:
-            self.processes[name] = subprocess.Popen(
-                [program("parley-" + name.split("-")[0]), f"--job={self.job}", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
-
-    def step(self):
-        done = subprocess.run(
-            [program("parley"), "status", f"--coordinator=file:{self.out}/job/coordinator.address", "--format=json"],
-            capture_output=True, text=True, timeout=300,
-        )
-        return int(json.loads(done.stdout).get("step", 0)) if done.returncode == 0 else -1
-
-    def wait_for_end(self, seconds):
-        wait_for("all to end", lambda: all(p.poll() is not None for p in self.processes.values()), seconds)
-        return {name: process.returncode for name, process in self.processes.items()}
-
-    def logs(self):
-        return {path.stem: path.read_text() for path in sorted(self.out.glob("*.log"))}
-
-    def show(self):
-        for name, text in self.logs().items():
-            print(f"---- {name}\n{text[-6000:]}")
-
-    def kill(self):
-        for process in self.processes.values():
-            process.kill()
-            process.wait()
+def job_file(where, **options):
+    if not (where / "data").exists():
+        data.write_idx(where / "data", train=300)
+    return job_of_small_steps(where, **options)
 
 
 def straight(where, runs, cache={}):
     """Of a job that nobody disturbs."""
     if not cache:
-        run = Run(small_job(where, epochs=EPOCHS, extra=EXTRA))
+        run = Run(job_file(where, epochs=EPOCHS, extra=EXTRA))
         runs.append(run)
         assert run.wait() == 0
         cache["files"] = exported(run.out)
@@ -87,12 +53,12 @@ def check_resumed(run, where, runs, what):
 
 def tell(victim, number):
     def test(where, runs):
-        job = small_job(where, epochs=EPOCHS, extra=EXTRA)
+        job = job_file(where, epochs=EPOCHS, extra=EXTRA)
         hand = ByHand(job)
         runs.append(hand)
-        brake = Brake(hand)
-        step = random.randint(5, 40)
-        wait_for(f"step {step}", lambda: hand.step() >= step, 120)
+        brake = Brake(hand, pause=PAUSE)
+        step = random.randint(5, 20)
+        hand.wait_for_step(step)
         hand.processes[victim].send_signal(number)
         began = time.monotonic()
         codes = hand.wait_for_end(GRACE)
@@ -113,10 +79,10 @@ def tell(victim, number):
 
 
 def sigterm_to_parley_run(where, runs):
-    run = Run(small_job(where, epochs=EPOCHS, extra=EXTRA))
+    run = Run(job_file(where, epochs=EPOCHS, extra=EXTRA))
     runs.append(run)
-    brake = Brake(run)
-    run.wait_for_step(random.randint(5, 40))
+    brake = Brake(run, pause=PAUSE)
+    run.wait_for_step(random.randint(5, 20))
     pids = run.pids()
     run.process.send_signal(signal.SIGTERM)
     began = time.monotonic()
@@ -134,11 +100,11 @@ def sigterm_to_parley_run(where, runs):
 
 
 def the_same_command_again_goes_on(where, runs):
-    job = small_job(where, epochs=EPOCHS, extra=EXTRA)
+    job = job_file(where, epochs=EPOCHS, extra=EXTRA)
     run = Run(job, "--resume")
     runs.append(run)
-    brake = Brake(run)
-    run.wait_for_step(random.randint(5, 40))
+    brake = Brake(run, pause=PAUSE)
+    run.wait_for_step(random.randint(5, 20))
     run.process.send_signal(signal.SIGUSR1)
     assert run.wait(GRACE) == 75, run.process.returncode
     brake.release()
@@ -146,9 +112,9 @@ def the_same_command_again_goes_on(where, runs):
 
 
 def a_second_sigterm_ends_at_once(where, runs):
-    hand = ByHand(small_job(where, epochs=100000, extra='preemption_grace: "10m"\n'))
+    hand = ByHand(job_file(where, epochs=100000, extra='preemption_grace: "10m"\n'))
     runs.append(hand)
-    wait_for("step 3", lambda: hand.step() >= 3, 120)
+    hand.wait_for_step(3)
     # It writes no checkpoint any more, so nothing else would end the job.
     hand.processes["shard-1"].send_signal(signal.SIGSTOP)
     worker = hand.processes["worker-0"]
@@ -160,9 +126,9 @@ def a_second_sigterm_ends_at_once(where, runs):
 
 
 def without_time_all_end_and_say_so(where, runs):
-    hand = ByHand(small_job(where, epochs=100000, extra='preemption_grace: "3s"\n'))
+    hand = ByHand(job_file(where, epochs=100000, extra='preemption_grace: "3s"\n'))
     runs.append(hand)
-    wait_for("step 3", lambda: hand.step() >= 3, 120)
+    hand.wait_for_step(3)
     stopped = hand.processes.pop("shard-1")  # it neither trains nor writes
     stopped.send_signal(signal.SIGSTOP)
     try:
@@ -182,9 +148,9 @@ def without_time_all_end_and_say_so(where, runs):
 
 
 def without_a_coordinator_a_member_goes_by_itself(where, runs):
-    hand = ByHand(small_job(where, epochs=100000, extra='preemption_grace: "2s"\n'))
+    hand = ByHand(job_file(where, epochs=100000, extra='preemption_grace: "2s"\n'))
     runs.append(hand)
-    wait_for("step 3", lambda: hand.step() >= 3, 120)
+    hand.wait_for_step(3)
     hand.processes["coordinator"].kill()
     for name in ("shard-1", "worker-0"):
         hand.processes[name].send_signal(signal.SIGUSR1)

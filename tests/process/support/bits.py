@@ -1,13 +1,14 @@
 """Exported parameters and optimizer state, compared bit by bit."""
 
-import safetensors.torch
-import torch
-
 
 def assert_same_bits(got, expected, what):
     """Of two that `exported` has read: byte for byte, and otherwise which tensors differ, and by how much."""
     if got == expected:
         return
+    # Here, since it takes a second, and what is compared is mostly the same.
+    import safetensors.torch
+    import torch
+
     differences = []
     for one, other in zip(got, expected, strict=True):
         one, other = safetensors.torch.load(one), safetensors.torch.load(other)

@@ -8,16 +8,17 @@ import time
 
 from support.jobs import scrape
 
-PAUSE = 0.04  # seconds after each step, or each few of them on a fast machine
+PAUSE = 0.04  # seconds after each step, or each few of them on a fast machine; unless told otherwise
 PATIENCE = 0.2  # seconds for a step on a slow one
 
 
 class Brake:
     """Stops a worker of a synchronous job after each step for a moment, from now until `release` or the worker's end."""
 
-    def __init__(self, job, worker="worker-0"):
+    def __init__(self, job, worker="worker-0", pause=PAUSE):
         self._job = job
         self._worker = worker
+        self._pause = pause
         self._released = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -34,7 +35,7 @@ class Brake:
             while not self._released.is_set():
                 step = self._next_step(metrics, step)
                 os.kill(pid, signal.SIGSTOP)
-                self._released.wait(PAUSE)
+                self._released.wait(self._pause)
                 os.kill(pid, signal.SIGCONT)
         except OSError:
             pass  # the job ends, or what it was to be slowed down for
@@ -55,5 +56,5 @@ class Brake:
             now = re.search(r"^parley_step{[^}]*} (\S+)$", scrape(metrics), re.MULTILINE)
             if now and float(now.group(1)) != step:
                 return float(now.group(1))
-            time.sleep(0.001)
+            time.sleep(0.01)
         return step

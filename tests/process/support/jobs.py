@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -31,6 +32,10 @@ epochs: {epochs}
 """
 
 
+# Told by process_test of what it has in two forms: `deploy/test --long` runs the whole, `deploy/test` and sanitizers the short one.
+WHOLE = "--all" in sys.argv
+
+
 def folder(prefix):
     """A fresh folder with a short path."""
     return pathlib.Path(tempfile.mkdtemp(prefix=f"parley-{prefix}.", dir="/tmp"))
@@ -45,8 +50,15 @@ def small_job(where, liveness="10s", epochs=1, extra=""):
     return path
 
 
-def wait_for(what, condition, seconds):
-    """The first true value of condition(), or AssertionError after so many seconds."""
+def job_of_small_steps(where, **options):
+    """Four times as many steps in an epoch, for a test that counts them and looks at nothing that they compute."""
+    path = small_job(where, **options)
+    path.write_text(path.read_text().replace("batch: 20", "batch: 5"))
+    return path
+
+
+def wait_for(what, condition, seconds, every=0.05):
+    """The first true value of condition(), asked `every` seconds, or AssertionError after so many seconds."""
     end = time.monotonic() + seconds
     while True:
         value = condition()
@@ -54,7 +66,7 @@ def wait_for(what, condition, seconds):
             return value
         if time.monotonic() > end:
             raise AssertionError(f"waited {seconds} s for {what}")
-        time.sleep(0.05)
+        time.sleep(every)
 
 
 def alive(pid):
@@ -91,6 +103,10 @@ class Run:
         )
         return json.loads(done.stdout) if done.returncode == 0 else None
 
+    def step(self):
+        """The last decided step, by the coordinator's metrics: what is asked again and again is not worth a process each time."""
+        return coordinator_step(self.out / "coordinator.log")
+
     def answer(self, seconds=120):
         """GetStatus as a dict, as soon as there is an answer: on a busy machine one may come late."""
         return wait_for("an answer of the coordinator", self.status, seconds)
@@ -101,6 +117,10 @@ class Run:
         def reached():
             if self.process.poll() is not None:
                 raise AssertionError(f"the job ended early with {self.process.returncode}")
+            # None: it is another coordinator, maybe, that has a log of its own.
+            seen = self.step()
+            if seen is not None and seen < step:
+                return None
             status = self.status()
             return status if status and int(status.get("step", 0)) >= step else None
 
@@ -185,6 +205,18 @@ def last_line(text):
 def scrape(address):
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
         return answer.read().decode()
+
+
+def coordinator_step(log):
+    """The last decided step as the coordinator with this log file has it in its metrics; None where it does not answer."""
+    addresses = re.findall(r" serving .*\bmetrics=(\S+)", log.read_text()) if log.exists() else []
+    if not addresses:
+        return None
+    try:
+        found = re.search(r'^parley_step{[^}]*role="coordinator"[^}]*} (\d+)', scrape(addresses[-1]), re.MULTILINE)
+    except (OSError, http.client.HTTPException):
+        return None
+    return int(found.group(1)) if found else None
 
 
 def passes(test):

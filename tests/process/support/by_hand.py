@@ -1,0 +1,64 @@
+"""The processes of a job without `parley run`: their exit statuses are to be seen."""
+
+import re
+import subprocess
+import time
+
+from support.jobs import coordinator_step, wait_for
+from support.programs import program
+
+WITHOUT_STAGES = ("shard-0", "shard-1", "worker-0", "worker-1")
+
+
+class ByHand:
+    def __init__(self, job, members=WITHOUT_STAGES):
+        """members: beside the coordinator. Who gets which place is a matter of who joins first."""
+        self.out = job.parent / f"hand-{time.monotonic_ns()}"
+        self.out.mkdir()
+        self.job = job
+        self.processes = {}
+        self._start("coordinator", f"--out={self.out}/job")
+        for name in members:
+            self._start(name, f"--coordinator=file:{self.out}/job/coordinator.address")
+
+    def _start(self, name, *flags):
+        with open(self.out / f"{name}.log", "w") as log:
+            self.processes[name] = subprocess.Popen(
+                [program("parley-" + name.split("-")[0]), f"--job={self.job}", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    def step(self):
+        seen = coordinator_step(self.out / "coordinator.log")
+        return -1 if seen is None else seen
+
+    def wait_for_step(self, step, seconds=120):
+        def reached():
+            ended = {name: process.returncode for name, process in self.processes.items() if process.poll() is not None}
+            assert not ended, f"the job ended early: {ended}"
+            return self.step() >= step
+
+        wait_for(f"step {step}", reached, seconds)
+
+    def place(self, name):
+        """As messages name it: "shard 1"."""
+        member = re.search(rf" joined member=(\S+) address={self.address(name)} ", self.logs()["coordinator"])
+        return member.group(1).replace("-", " ") if member else name
+
+    def address(self, name):
+        return re.search(r" serving .*?\baddress=(\S+)", self.logs()[name]).group(1)
+
+    def wait_for_end(self, seconds):
+        wait_for("all to end", lambda: all(p.poll() is not None for p in self.processes.values()), seconds)
+        return {name: process.returncode for name, process in self.processes.items()}
+
+    def logs(self):
+        return {path.stem: path.read_text() for path in sorted(self.out.glob("*.log"))}
+
+    def show(self):
+        for name, text in self.logs().items():
+            print(f"---- {name}\n{text[-6000:]}")
+
+    def kill(self):
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
