@@ -1,6 +1,8 @@
 #include "common/rpc/server.h"
 
 #include <grpcpp/client_context.h>
+#include <grpcpp/completion_queue.h>
+#include <grpcpp/generic/generic_stub.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -50,6 +52,38 @@ TEST(RpcServer, AnswersWithTheCoresStatusAndTellsTheObserver) {
   ASSERT_TRUE(seen.WaitForNotificationWithTimeout(absl::Seconds(10)));
   EXPECT_EQ(method, "Leave");
   EXPECT_EQ(code, static_cast<int>(absl::StatusCode::kAborted));
+}
+
+// What a probe gets that asks for the whole server: one field of its reply, the status.
+std::string AskForHealth(const std::string& address) {
+  grpc::GenericStub stub(MakeChannel(address, nullptr));
+  grpc::CompletionQueue queue;
+  grpc::ClientContext context;
+  const grpc::Slice nothing;
+  const grpc::ByteBuffer request(&nothing, 1);
+  const auto call =
+      stub.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", request, &queue);
+  call->StartCall();
+  grpc::ByteBuffer reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag = nullptr;
+  bool answered = false;
+  queue.Next(&tag, &answered);
+  if (!answered || !status.ok()) return "no answer: " + status.error_message();
+  grpc::Slice bytes;
+  if (!reply.DumpToSingleSlice(&bytes).ok()) return "no bytes";
+  return {reinterpret_cast<const char*>(bytes.begin()), bytes.size()};
+}
+
+TEST(RpcServer, HealthSaysWhatItIsTold) {
+  auto server = RpcServer::Start("127.0.0.1:0", {}, nullptr);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_EQ(AskForHealth((*server)->address()), "\x08\x01");  // SERVING
+  (*server)->SetServing(false);
+  EXPECT_EQ(AskForHealth((*server)->address()), "\x08\x02");  // NOT_SERVING
+  (*server)->SetServing(true);
+  EXPECT_EQ(AskForHealth((*server)->address()), "\x08\x01");
 }
 
 TEST(RpcServer, RefusesAPortInUse) {

@@ -241,6 +241,8 @@ int Main(int argc, char** argv) {
   if (auto status = daemon.Serve({service.get()}); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
+  // Until it has taken the rule it answers nobody but to say so.
+  daemon.server().SetServing(false);
   const std::string address = daemon.address();
   const auto generation = log->Take(
       address, coordinator->Read([](const CoordinatorCore& core) { return core.DurableState(); }),
@@ -274,6 +276,7 @@ int Main(int argc, char** argv) {
   };
   auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator, std::move(writing));
   coordinator->Open(*generation, address);
+  daemon.server().SetServing(true);
   daemon.TellWaits([&](WaitsReply& reply) {
     coordinator->Read([&](const CoordinatorCore& core) {
       reply.set_step(core.progress().step());
@@ -293,6 +296,7 @@ int Main(int argc, char** argv) {
 
   RunJob(daemon, *files, reporter, *coordinator);
   if (auto lost = coordinator->lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
+  daemon.server().SetServing(false);
 
   // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
   absl::SleepFor(kLastStatus);

@@ -6,6 +6,7 @@ checked by hand.
 
 import importlib
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -14,8 +15,9 @@ import time
 sys.path.insert(0, "tests/process")
 import grpc
 import numpy as np
-from support.jobs import alive, folder, last_line, main, wait_for
+from support.jobs import main, wait_for
 from support.programs import program
+from support.reflection import check_reflection_and_health
 
 JOB = """
 name: "by-hand"
@@ -204,22 +206,23 @@ def trains_by_hand(where, runs):
 
 
 def serves_reflection_and_health(where, runs):
-    """What grpcurl and grpc_health_probe ask for, asked by hand: raw frames need no generated code."""
     job = where / "job.textproto"
     job.write_text(JOB)
-    process = subprocess.Popen([program("parley-coordinator"), f"--job={job}", f"--out={where}/out"], stderr=subprocess.DEVNULL)
+    log = where / "shard.log"
+    with open(log, "w") as stderr:
+        processes = [
+            subprocess.Popen([program("parley-coordinator"), f"--job={job}", f"--out={where}/out"], stderr=subprocess.DEVNULL),
+            subprocess.Popen([program("parley-shard"), f"--job={job}", f"--coordinator=file:{where}/out/coordinator.address"], stderr=stderr),
+        ]
     try:
         path = where / "out/coordinator.address"
-        address = wait_for("the address file", lambda: path.exists() and path.read_text().strip(), 20)
-        channel = grpc.insecure_channel(address)
-        health = channel.unary_unary("/grpc.health.v1.Health/Check")(b"", timeout=5, wait_for_ready=True)
-        assert health == b"\x08\x01", health  # SERVING
-        # ServerReflectionRequest{list_services: "*"} is field 7.
-        answers = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")(iter([b"\x3a\x01*"]), timeout=5)
-        assert b"parley.Coordinator" in next(answers)
+        check_reflection_and_health(wait_for("the address file", lambda: path.exists() and path.read_text().strip(), 20), "parley.Coordinator")
+        serving = wait_for("the shard to serve", lambda: re.search(r" serving address=(\S+)", log.read_text()), 20)
+        check_reflection_and_health(serving.group(1), "parley.ParameterShard")
     finally:
-        process.kill()
-        process.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 main(trains_by_hand, serves_reflection_and_health)
