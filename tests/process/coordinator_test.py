@@ -9,16 +9,39 @@ import sys
 import time
 
 sys.path.insert(0, "tests/process")
-from support.brake import Brake
-from support.jobs import Run, alive, last_line, main, scrape, small_job, wait_for
+import numpy as np
+from safetensors.numpy import save_file
+from support.jobs import Run, alive, last_line, main, scrape, wait_for
 from support.programs import program
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--away", type=float, default=5, help="seconds without a coordinator; more than twice liveness")
-parser.add_argument("--epochs", type=int, default=30)
+parser.add_argument("--steps", type=int, default=400)
 options = parser.parse_args()
 
-STEPS = options.epochs * 15  # 600 samples, 2 workers with 20 each
+# Computing is sleep, 60 ms a step: so a job goes on for a while, and costs nothing.
+JOB = """
+name: "sleeper"
+seed: 3
+model {{ sleeping {{ layers: 1 forward_seconds: 0.02 input_gradient_seconds: 0.02 weight_gradient_seconds: 0.02 }} }}
+data {{ safetensors {{ train: "train.safetensors" }} batch: 20 }}
+optimizer {{ sgd {{ rate: 0.01 }} }}
+cluster {{ workers: 2 shards: 2 }}
+threads: 1
+liveness: "{liveness}"
+steps: {steps}
+{extra}
+"""
+FOR_EVER = 1000000
+
+
+def sleeper(where, liveness="10s", steps=FOR_EVER, extra=""):
+    if not (where / "train.safetensors").exists():
+        x = np.zeros((600, 4), dtype=np.float32)
+        save_file({"x": x, "y": np.zeros(len(x), dtype=np.int64)}, where / "train.safetensors")
+    path = where / "job.textproto"
+    path.write_text(JOB.format(liveness=liveness, steps=steps, extra=extra))
+    return path
 
 
 def coordinator_by_hand(run, log):
@@ -37,9 +60,8 @@ def metrics_address(log):
 
 
 def it_comes_back(where, runs):
-    run = Run(small_job(where, liveness="2s", epochs=options.epochs, extra='autonomy: "60s"\n'))
+    run = Run(sleeper(where, "2s", options.steps, 'autonomy: "60s"\n'))
     runs.append(run)
-    brake = Brake(run)
     run.wait_for_step(5)
     shard = metrics_address(run.logs()["shard-0"])
     os.kill(run.pids()["coordinator"], signal.SIGKILL)
@@ -62,18 +84,17 @@ def it_comes_back(where, runs):
         assert int(status["generation"]) == 2, status
         assert metric(metrics_address(log.read_text()), "parley_coordinator_generation") == 2
         assert len(status["members"]) == 4, status
-        brake.release()
         assert run.wait(240) == 0, run.process.returncode
         assert second.wait(20) == 0, second.returncode
     finally:
         second.kill()
         second.wait()
-    assert (run.out / "checkpoints/latest").read_text().splitlines()[0] == f"step-{STEPS:08d}"
-    print(f"{without:.0f} steps in {options.away:g} s without a coordinator; then {STEPS} in all, with generation {status['generation']}")
+    assert (run.out / "checkpoints/latest").read_text().splitlines()[0] == f"step-{options.steps:08d}"
+    print(f"{without:.0f} steps in {options.away:g} s without a coordinator; then {options.steps} in all, with generation {status['generation']}")
 
 
 def it_stays_away(where, runs):
-    run = Run(small_job(where, liveness="2s", epochs=100000, extra='autonomy: "4s"\n'))
+    run = Run(sleeper(where, liveness="2s", extra='autonomy: "4s"\n'))
     runs.append(run)
     run.wait_for_step(5)
     pids = run.pids()
@@ -92,7 +113,7 @@ def it_stays_away(where, runs):
 
 
 def a_second_one_is_refused(where, runs):
-    run = Run(small_job(where, epochs=100000))
+    run = Run(sleeper(where))
     runs.append(run)
     run.wait_for_step(3)
     address = (run.out / "coordinator.address").read_text().strip()
@@ -106,7 +127,6 @@ def a_second_one_is_refused(where, runs):
     assert (run.out / "coordinator.address").read_text().strip() == address
     step = int(run.answer()["step"])
     run.wait_for_step(step + 3)
-
 
 
 def the_job_ends_in_front_of_one_that_stands_by(where, runs):
@@ -128,15 +148,13 @@ def the_job_ends_in_front_of_one_that_stands_by(where, runs):
     def failed(run):
         os.kill(run.pids()["shard-0"], signal.SIGKILL)
 
-    for end, epochs, code, says in ((finished, 10, 0, ""), (stopped, 100000, 75, "stopped by an operator"), (failed, 100000, 1, "shard 0")):
-        run = Run(small_job(where, liveness="2s", epochs=epochs))
+    for end, steps, code, says in ((finished, 120, 0, ""), (stopped, FOR_EVER, 75, "stopped by an operator"), (failed, FOR_EVER, 1, "shard 0")):
+        run = Run(sleeper(where, "2s", steps))
         runs.append(run)
-        brake = Brake(run)
         run.wait_for_step(5)
         log = run.out / "second-coordinator.log"
         second = standing_by(run, log)
         try:
-            brake.release()
             end(run)
             assert run.wait(120) == code, run.process.returncode
             assert second.wait(20) == code, (end.__name__, second.returncode, log.read_text())
@@ -149,4 +167,7 @@ def the_job_ends_in_front_of_one_that_stands_by(where, runs):
             second.wait()
 
 
-main(it_comes_back, it_stays_away, a_second_one_is_refused, the_job_ends_in_front_of_one_that_stands_by)
+main(
+    it_comes_back, it_stays_away, a_second_one_is_refused, the_job_ends_in_front_of_one_that_stands_by,
+    at_once=2,  # they sleep
+)

@@ -4,15 +4,15 @@ import sys
 
 sys.path.insert(0, "tests/process")
 from support.brake import Brake
-from support.jobs import Run, main, small_job, wait_for
+from support.jobs import Run, job_of_small_steps, main, wait_for
 
 
 def a_worker_is_replaced(where, runs):
-    job = small_job(where, liveness="2s", epochs=30)
+    job = job_of_small_steps(where, liveness="2s", epochs=5)
     job.write_text(job.read_text().replace("workers: 2", "workers: 2 min_workers: 1"))
     run = Run(job)
     runs.append(run)
-    brake = Brake(run)
+    brake = Brake(run, pause=0.1)
     run.wait_for_step(5)
     run.lose_worker("worker-1")
     step = int(run.answer()["step"])

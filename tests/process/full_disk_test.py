@@ -9,7 +9,7 @@ import sys
 
 sys.path.insert(0, "tests/process")
 from support.brake import Brake
-from support.jobs import Run, main, scrape, small_job, wait_for
+from support.jobs import Run, job_of_small_steps, main, scrape, wait_for
 from support.programs import program
 
 INSIDE = "--inside"
@@ -43,9 +43,9 @@ def training_goes_on_over_a_full_disk(where, runs):
     try:
         # A checkpoint of this network is 1.9 MB.
         extra = f'\ncheckpoint {{ directory: "{disk}/checkpoints" every_steps: 5 keep_last: 2 }}\n'
-        run = Run(small_job(where, epochs=30, extra=extra))
+        run = Run(job_of_small_steps(where, epochs=5, extra=extra))
         runs.append(run)
-        brake = Brake(run)
+        brake = Brake(run, pause=0.1)
         wait_for("a whole checkpoint", (disk / "checkpoints/latest").exists, 60)
         fill(disk / "ballast")
         wait_for("a failure", lambda: " a checkpoint failed" in run.logs()["coordinator"], 60)

@@ -9,11 +9,12 @@ sys.path.insert(0, "tests/process")
 import safetensors.torch
 import torch
 from support.bits import assert_same_bits
-from support.jobs import Run, exported, last_line, main, scrape, small_job, wait_for
+from support.jobs import WHOLE, Run, exported, last_line, main, scrape, small_job, wait_for
 from support.programs import program
 
 # Of 600 samples with 40 a step.
-EPOCHS = 2
+EPOCHS = 2 if WHOLE else 1
+CLOSE = 0.02 if WHOLE else 0.05  # of accuracies; after two epochs all that can be learned is learned
 DETERMINISTIC = "consistency { sync { deterministic: true } }\n"
 
 
@@ -58,7 +59,7 @@ def it_learns_what_float32_does(where, runs):
         assert all(value.dtype == torch.float32 for value in parameters.values()), parameters
         off = distance(parameters, exact)
         print(f"{precision}: accuracy {accuracy(run):.4f} (float32 {accuracy(exact_run):.4f}); parameters differ by {off:.3g}")
-        assert abs(accuracy(run) - accuracy(exact_run)) <= 0.02, (precision, accuracy(run), accuracy(exact_run))
+        assert abs(accuracy(run) - accuracy(exact_run)) <= CLOSE, (precision, accuracy(run), accuracy(exact_run))
         # Rounded somewhere: not the same numbers.
         assert off > 1e-5, off
 
@@ -80,7 +81,10 @@ def the_first_step_is_that_of_float32_but_for_its_rounding(where, runs):
 
 
 def a_job_is_the_same_each_time(where, runs):
-    for extra in ("precision: BFLOAT16_AUTOCAST\n", "precision: FLOAT16_AUTOCAST\nloss_scale { initial: 1024 growth_interval: 0 }\n"):
+    extras = ["precision: BFLOAT16_AUTOCAST\n"]
+    if WHOLE:
+        extras.append("precision: FLOAT16_AUTOCAST\nloss_scale { initial: 1024 growth_interval: 0 }\n")
+    for extra in extras:
         first, again = (end_of_few_steps(where, runs, extra + DETERMINISTIC) for _ in range(2))
         assert_same_bits(first, again, extra)
 

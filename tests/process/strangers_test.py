@@ -15,6 +15,7 @@ import sys
 
 sys.path.insert(0, "tests/process")
 import grpc
+from support.brake import Brake
 from support.jobs import Run, exported, main, scrape, small_job
 
 EXTRA = "consistency {{ sync {{ deterministic: true }} }}\ntls: {tls}\n"
@@ -162,7 +163,8 @@ def strangers_with_tls(where, runs):
 
 
 def strangers_without_tls(where, runs):
-    run = job(where, runs, "token", "OFF", 8 + HUGE // (32 * MIB))  # it goes on until the message is refused
+    run = job(where, runs, "token", "OFF", 8 * HUGE // (256 * MIB))
+    brake = Brake(run, pause=0.1)  # it goes on until the message is refused
     run.wait_for_step(2)
     own = Secrets(run.out / "credentials")
     assert not own.blocks
@@ -182,6 +184,7 @@ def strangers_without_tls(where, runs):
     grown = memory(pid, "VmHWM") - before
     print(f"shard-0: memory grew by {grown / MIB:.0f} MiB for a message of {HUGE / MIB:.0f} MiB")
     assert grown < 100 * MIB, grown
+    brake.release()
     assert run.wait() == 0, run.stderr()
     assert "tls: OFF" in run.logs()["shard-0"], "nobody has warned"
 

@@ -10,6 +10,7 @@ import time
 
 sys.path.insert(0, "tests/process")
 from support import data
+from support.brake import Brake
 from support.jobs import SMALL, Run, main, small_job, wait_for
 from support.programs import BIN, program
 
@@ -134,6 +135,7 @@ def places(where, runs):
 def strangers(where, runs):
     run = Run(small_job(where, epochs=100000))
     runs.append(run)
+    brake = Brake(run, pause=0.1)
     run.wait_for_step(2)
     address = (run.out / "coordinator.address").read_text().strip()
     other = where / "other.textproto"
@@ -158,6 +160,7 @@ def strangers(where, runs):
     refused("one worker too many", [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator={address}"], 1, "worker")
     step = int(run.answer()["step"])
     run.wait_for_step(step + 5)  # training has not noticed
+    brake.release()
     run.process.terminate()
     assert run.wait(10) == 75
     wait_for("nothing left running", lambda: not left_running(), 5)
