@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import subprocess
+import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 OWN = re.compile(r"^(common|server|client|worker|tests)/.*\.cc$")
@@ -47,18 +48,25 @@ def key(arguments, set_up):
     return digest.hexdigest()
 
 
-def look_at(files, what, set_up, look):
+def look_at(files, what, set_up, look, sure=None, seconds=0):
     """Runs look(name, arguments) for each, two at a time or as many as there are cores; it prints what is wrong and returns whether
-    nothing is. set_up: what the outcome depends on beside the files. Returns how many are unclean."""
+    nothing is. set_up: what the outcome depends on beside the files. sure: so many, the first, are looked at
+    in any case (None: all); of the others those found clean before count, and more are begun for so many seconds. Returns how many are unclean."""
     subprocess.run(["tests/lint/compile_commands"], check=True)
     commands = {entry["file"]: entry["arguments"] for entry in json.loads(pathlib.Path("compile_commands.json").read_text())}
 
+    began = time.monotonic()
+    surely = set(files[:sure])
+
     def remembered(name):
+        """Whether it is clean; None: not looked at."""
         arguments = commands.get(name, [])
         stamp = key(arguments, set_up)
         place = None if stamp is None else CACHE / what / stamp
         if place is not None and place.exists():
             return True
+        if name not in surely and time.monotonic() > began + seconds:
+            return None
         clean = look(name, arguments)
         if clean and place is not None:
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +79,8 @@ def look_at(files, what, set_up, look):
             one.result()
             if done % 20 == 0:
                 print(f"{what}: {done} of {len(files)} files", flush=True)
-    unclean = sum(not one.result() for one in looks)
-    print(f"{what}: {len(files) - unclean} of {len(files)} files clean")
-    return unclean
+    outcomes = [one.result() for one in looks]
+    looked_at = len(files) - outcomes.count(None)
+    print(f"{what}: {outcomes.count(True)} of {looked_at} files clean" +
+          (f"; {len(files) - looked_at} of {len(files)} were not looked at" if looked_at < len(files) else ""))
+    return outcomes.count(False)
