@@ -14,6 +14,7 @@ from safetensors.numpy import save_file
 from support.jobs import exported, main, wait_for
 from support.programs import BIN
 
+POLL = 0.25  # seconds; each look is a process or two
 EPOCHS = 10  # of 15 steps: 600 samples, 2 workers with 20 each; a step sleeps 80 ms, on any machine
 JOB = """
 name: "sleeper"
@@ -54,7 +55,7 @@ class Submitted:
         return json.loads(shown.stdout) if shown.returncode == 0 else None
 
     def wait_for_step(self, step, seconds=120):
-        return wait_for(f"step {step}", lambda: int((self.status() or {}).get("step", 0)) >= step, seconds)
+        return wait_for(f"step {step}", lambda: int((self.status() or {}).get("step", 0)) >= step, seconds, every=POLL)
 
     def tasks(self):
         """(job, state, node, name) of those that are not over. None while slurmctld does not answer."""
@@ -67,7 +68,7 @@ class Submitted:
 
     def wait(self, seconds=240):
         """Until Slurm has nothing of it any more; the last exit status of each process, by its log's name."""
-        wait_for("an empty queue", lambda: self.tasks() == [], seconds)
+        wait_for("an empty queue", lambda: self.tasks() == [], seconds, every=POLL)
         ended = {}
         for name, log in self.logs().items():
             found = re.findall(r"slurm \w+: ends with status (\d+)", log)
@@ -86,7 +87,7 @@ class Submitted:
         if self.tasks():
             CLUSTER.run("scancel", "--full", "--signal=KILL", *self.ids, check=False)
             CLUSTER.run("scancel", *self.ids, check=False)
-            wait_for("an empty queue", lambda: self.tasks() == [], 60)
+            wait_for("an empty queue", lambda: self.tasks() == [], 60, every=POLL)
 
 
 WORKERS = {"members": "workers: 2 min_workers: 1 shards: 2", "lost": "lost_worker: WAIT"}
@@ -136,7 +137,7 @@ def submit_says_what_it_does(where, runs):
         dry.submit, str(job), "--out", str(pathlib.Path(where) / "refused"), "--set", "cluster.slurm.worker_gpus=1", check=False
     )
     assert bad.returncode == 1 and "sbatch has refused the worker; nothing of the job is left" in bad.stderr, bad
-    wait_for("an empty queue", lambda: CLUSTER.queue() == [], 60)
+    wait_for("an empty queue", lambda: CLUSTER.queue() == [], 60, every=POLL)
     bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), str(job), "--set", "data.batch=0", check=False)
     assert bad.returncode == 2 and "data.batch" in bad.stderr, bad
     # A GPU for each process that computes.
@@ -164,7 +165,7 @@ def a_job_trains_to_its_end(where, runs):
 def all_of_it_on_one_node(where, runs):
     run = Submitted(job_file(where), where, "--single")
     runs.append(run)
-    node = wait_for("a node", lambda: next((node for _, state, node, _ in run.tasks() if state == "RUNNING"), None), 60)
+    node = wait_for("a node", lambda: next((node for _, state, node, _ in run.tasks() if state == "RUNNING"), None), 60, every=POLL)
     shown = re.search(r"how it stands +srun --overlap --jobid=(\d+) (.*)", run.said)
     assert shown and [shown.group(1)] == run.ids, run.said
 
@@ -172,7 +173,7 @@ def all_of_it_on_one_node(where, runs):
         said = CLUSTER.on(node, *shown.group(2).split(), "--format=json", check=False)
         return int(json.loads(said.stdout).get("step", 0)) if said.returncode == 0 else 0
 
-    wait_for("step 25", lambda: step() >= 25, 120)
+    wait_for("step 25", lambda: step() >= 25, 120, every=POLL)
     CLUSTER.on(node, "pkill", "-KILL", "-f", "bin/parley run")  # as the kernel does where memory ends; it takes all with it
     check_end(run, where, runs)
     assert "was killed (status 137): started again" in run.logs()["run"], run.logs()["run"]
@@ -285,7 +286,7 @@ def scancel_leaves_nothing(where, runs):
     run.wait_for_step(15)
     CLUSTER.run("scancel", *run.ids)
     began = time.monotonic()
-    wait_for("an empty queue", lambda: run.tasks() == [], 30)
+    wait_for("an empty queue", lambda: run.tasks() == [], 30, every=POLL)
     took = time.monotonic() - began
     assert all("queued again" not in log for log in run.logs().values())
     left = {node: CLUSTER.on(node, "pgrep", "-a", "parley", check=False).stdout for node in CLUSTER.nodes}
