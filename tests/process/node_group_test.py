@@ -200,7 +200,7 @@ def without_restarts_a_lost_rank_ends_the_job(where, runs):
 
 
 parser = argparse.ArgumentParser()
-parser.add_argument("--rounds", type=int, default=6)
+parser.add_argument("--rounds", type=int, default=10)
 parser.add_argument("--seed", type=int, default=20261124)
 parser.add_argument("--all", action="store_true")
 options = parser.parse_args()
@@ -219,5 +219,5 @@ finally:
         took.sort()
         print(f"{len(took)} ranks killed: going on after {took[0]:.1f} to {took[-1]:.1f} s, median {took[len(took) // 2]:.1f} s")
     # A rank may die when nothing is left to do; that is not what this test is for.
-    if options.rounds >= 6 and len(took) < options.rounds / 2:
+    if options.rounds >= 10 and len(took) < options.rounds / 2:
         sys.exit(f"only {len(took)} recoveries in {options.rounds} rounds")

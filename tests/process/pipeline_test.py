@@ -87,9 +87,7 @@ def every_schedule_computes_what_one_process_does(where, runs):
     runs.append(alone)
     assert alone.wait() == 0
     expected = exported(alone.out)
-    # The others differ from these in the order of what all do.
-    schedules = ("GPIPE", "ONE_F_ONE_B", "EAGER", "INTERLEAVED", "ZERO_BUBBLE") if WHOLE else ("ONE_F_ONE_B", "INTERLEAVED", "ZERO_BUBBLE")
-    for schedule in schedules:
+    for schedule in ("GPIPE", "ONE_F_ONE_B", "EAGER", "INTERLEAVED", "ZERO_BUBBLE"):
         run = start(where, schedule, "stages: 2", f"pipeline {{ schedule: {schedule} }}")
         runs.append(run)
         assert run.wait() == 0, schedule
@@ -193,7 +191,7 @@ def a_residual_network_is_cut_anywhere(where, runs):
 
 def processes_that_are_killed_change_nothing(where, runs):
     chance = random.Random(SEED)
-    rounds = 100 if WHOLE else 4
+    rounds = 100 if WHOLE else 10
     steps = 50 + 8 * rounds  # a slow machine sees late that a step is decided, and the job goes on meanwhile
     accumulate = 4 if WHOLE else 2
     straight = start(where, "straight", "stages: 2", workers=2, steps=steps, accumulate=accumulate)
