@@ -317,18 +317,16 @@ class Checker {
             bounded ? "consistency.bounded.reduction" : "consistency.async.reduction",
             "must be MEAN or SUM");
     NotNegative(consistency.async().delay_compensation(), "consistency.async.delay_compensation");
-    Require(!job_.learning_rate().linear_scaling(), "learning_rate.linear_scaling",
-            absl::StrCat("multiplies the rate by the workers whose gradients a step averages, but "
-                         "with consistency.",
-                         bounded ? "bounded" : "async",
-                         " each worker's gradient is applied by itself: must be false or left "
-                         "out"));
-    Require(!job_.learning_rate().elastic(), "learning_rate.elastic",
-            absl::StrCat("multiplies the rate by the share of the workers whose gradients a step "
-                         "averages, but with consistency.",
-                         bounded ? "bounded" : "async",
-                         " each worker's gradient is applied by itself: must be false or left "
-                         "out"));
+    const auto averages_only = [&](bool asked, const char* field, const char* multiplies) {
+      Require(!asked, field,
+              absl::StrCat("multiplies the rate by the ", multiplies,
+                           " whose gradients a step averages, but with consistency.",
+                           bounded ? "bounded" : "async",
+                           " each worker's gradient is applied by itself: must be false or left "
+                           "out"));
+    };
+    averages_only(job_.learning_rate().linear_scaling(), "learning_rate.linear_scaling", "workers");
+    averages_only(job_.learning_rate().elastic(), "learning_rate.elastic", "share of the workers");
   }
 
   void Members() {

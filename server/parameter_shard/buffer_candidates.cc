@@ -73,13 +73,20 @@ bool BufferCandidates::CopyTo(uint32_t contributor, absl::Span<std::byte> values
   return !parts.empty();
 }
 
-bool BufferCandidates::TakeFirst(absl::Span<const uint32_t> contributors,
-                                 absl::Span<std::byte> values) const {
-  return std::any_of(contributors.begin(), contributors.end(),
-                     [&](uint32_t contributor) { return CopyTo(contributor, values); });
+bool BufferCandidates::HasAnyOf(absl::Span<const uint32_t> contributors) const {
+  return std::any_of(identities_.begin(), identities_.end(), [&](const PartIdentity& who) {
+    return std::find(contributors.begin(), contributors.end(), who.first) != contributors.end();
+  });
 }
 
-bool BufferCandidates::Average(absl::Span<const uint32_t> contributors,
+void BufferCandidates::TakeFirst(absl::Span<const uint32_t> contributors,
+                                 absl::Span<std::byte> values) const {
+  for (const uint32_t contributor : contributors) {
+    if (CopyTo(contributor, values)) return;
+  }
+}
+
+void BufferCandidates::Average(absl::Span<const uint32_t> contributors,
                                absl::Span<const double> weights,
                                absl::Span<std::byte> values) const {
   const size_t width = ElementBytes(dtype_);
@@ -93,11 +100,9 @@ bool BufferCandidates::Average(absl::Span<const uint32_t> contributors,
     }
     total += weights[i];
   }
-  if (!(total > 0)) return false;
   for (size_t element = 0; element < sums.size(); ++element) {
     SetValue(dtype_, sums[element] / total, values.data() + element * width);
   }
-  return true;
 }
 
 void BufferCandidates::Drop() {

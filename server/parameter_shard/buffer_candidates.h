@@ -28,13 +28,15 @@ class BufferCandidates {
   // A candidate that is not there yet: the range's elements, of this type.
   void Add(const PartRange& range, const TensorBytes& bytes);
 
+  // Whether one of these contributors has offered any.
+  bool HasAnyOf(absl::Span<const uint32_t> contributors) const;
+
   // Writes the parts of the first of these contributors that has any into `values`, all elements.
-  // False: nobody has, and nothing is written.
-  bool TakeFirst(absl::Span<const uint32_t> contributors, absl::Span<std::byte> values) const;
+  void TakeFirst(absl::Span<const uint32_t> contributors, absl::Span<std::byte> values) const;
 
   // The mean of those that have any, by weight (above 0), in float64 and in this order; elements of
-  // which one has no part count as `values` has them. Of a float type. False as above.
-  bool Average(absl::Span<const uint32_t> contributors, absl::Span<const double> weights,
+  // which one has no part count as `values` has them. Of a float type. After HasAnyOf.
+  void Average(absl::Span<const uint32_t> contributors, absl::Span<const double> weights,
                absl::Span<std::byte> values) const;
 
   // Forgets the attempt.
@@ -46,6 +48,7 @@ class BufferCandidates {
     std::string values;
   };
 
+  // False: it has offered none.
   bool CopyTo(uint32_t contributor, absl::Span<std::byte> values) const;
 
   const DataType dtype_;

@@ -38,12 +38,11 @@ TEST(BufferCandidates, TheFirstThatHasAnyIsTakenInTheOrderAsked) {
   EXPECT_TRUE(candidates.Has(1, 0));
   EXPECT_FALSE(candidates.Has(0, 0));
   std::vector<int64_t> values = {0, 0};
-  ASSERT_TRUE(candidates.TakeFirst({0, 1, 2}, Room(values)));
+  candidates.TakeFirst({0, 1, 2}, Room(values));
   EXPECT_EQ(values, (std::vector<int64_t>{10, 11}));
-  EXPECT_FALSE(candidates.TakeFirst({0, 3}, Room(values)));
+  EXPECT_FALSE(candidates.HasAnyOf({0, 3}));
   candidates.Drop();
-  EXPECT_FALSE(candidates.TakeFirst({1}, Room(values)));
-  EXPECT_EQ(values, (std::vector<int64_t>{10, 11}));
+  EXPECT_FALSE(candidates.HasAnyOf({1}));
 }
 
 TEST(BufferCandidates, PartsOfOneComeTogether) {
@@ -51,7 +50,7 @@ TEST(BufferCandidates, PartsOfOneComeTogether) {
   Offer<float>(candidates, 0, {3}, /*begin=*/2, /*part=*/1);
   Offer<float>(candidates, 0, {1, 2});
   std::vector<float> values(3);
-  ASSERT_TRUE(candidates.TakeFirst({0}, Room(values)));
+  candidates.TakeFirst({0}, Room(values));
   EXPECT_EQ(values, (std::vector<float>{1, 2, 3}));
 }
 
@@ -61,12 +60,11 @@ TEST(BufferCandidates, TheMeanIsWeighted) {
   Offer<float>(candidates, 1, {3, 0});
   Offer<float>(candidates, 2, {100, 100});
   std::vector<float> values = {-7, -7};
-  ASSERT_TRUE(candidates.Average({0, 1, 5}, {1, 0.5, 1}, Room(values)));
+  candidates.Average({0, 1, 5}, {1, 0.5, 1}, Room(values));
   EXPECT_EQ(values[0], static_cast<float>(2.5 / 1.5));
   EXPECT_EQ(values[1], static_cast<float>(8 / 1.5));
-  values = {-7, -7};
-  EXPECT_FALSE(candidates.Average({5}, {1}, Room(values)));
-  EXPECT_EQ(values, (std::vector<float>{-7, -7}));
+  EXPECT_TRUE(candidates.HasAnyOf({5, 2}));
+  EXPECT_FALSE(candidates.HasAnyOf({5}));
 }
 
 TEST(BufferCandidates, TheMeanOfEqualValuesIsThatValueInEveryFloatType) {
@@ -77,7 +75,7 @@ TEST(BufferCandidates, TheMeanOfEqualValuesIsThatValueInEveryFloatType) {
     BufferCandidates candidates(dtype);
     for (const uint32_t contributor : {0, 1, 2}) Offer<T>(candidates, contributor, {value});
     std::vector<T> values(1);
-    ASSERT_TRUE(candidates.Average({0, 1, 2}, weights, Room(values)));
+    candidates.Average({0, 1, 2}, weights, Room(values));
     EXPECT_EQ(values[0], value) << DataTypeName(dtype);
   };
   expect_same(F32, static_cast<float>(third));
@@ -87,7 +85,7 @@ TEST(BufferCandidates, TheMeanOfEqualValuesIsThatValueInEveryFloatType) {
   BufferCandidates candidates(F64);
   for (const uint32_t contributor : {0, 1}) Offer<double>(candidates, contributor, {third});
   std::vector<double> values(1);
-  ASSERT_TRUE(candidates.Average({0, 1}, {1, 1}, Room(values)));
+  candidates.Average({0, 1}, {1, 1}, Room(values));
   EXPECT_EQ(values[0], third);
 }
 

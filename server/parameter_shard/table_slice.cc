@@ -161,13 +161,7 @@ absl::Status TableSlice::Update(const SliceUpdate& update) {
 }
 
 void TableSlice::UpdateBuffer(const SliceUpdate& update) {
-  const auto offers = [&](uint32_t contributor) {
-    return std::any_of(identities().begin(), identities().end(),
-                       [&](const PartIdentity& who) { return who.first == contributor; });
-  };
-  if (std::none_of(update.contributors.begin(), update.contributors.end(), offers)) {
-    return Raise(update.step);
-  }
+  if (!candidates_.HasAnyOf(update.contributors)) return Raise(update.step);
   Buffer& buffer = values_.Update(update.step);
   const absl::Span<std::byte> values(buffer.data(), value_bytes());
   if (average_) {
