@@ -1,9 +1,12 @@
 #ifndef PARLEY_COMMON_LOOP_THREADS_H_
 #define PARLEY_COMMON_LOOP_THREADS_H_
 
+#include <sched.h>
+
 #include <atomic>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -14,7 +17,8 @@ namespace parley {
 
 // Threads that help with loops; a ParallelFor (common/parallel_for.h). Owned by a process, which
 // makes one. Thread-safe: one loop has the threads at a time, another one that comes meanwhile runs
-// on its caller's thread alone.
+// on its caller's thread alone. Where there are as many helpers as other cores they keep off the
+// core that their caller is on.
 class LoopThreads {
  public:
   // `helpers`: beside the caller's thread; none is allowed.
@@ -35,15 +39,21 @@ class LoopThreads {
 
   static void Work(Loop& loop);
   void Help();
+  // A helper that wakes on its caller's core gets nothing done before that one's time slice ends,
+  // and the scheduler puts it there where no core is idle, as beside threads that wait by looking.
+  void KeepOffThisCore() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return stop_ || (loop_ != nullptr && loop_->next < loop_->count);
   }
-  bool NobodyHelps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return helping_ == 0; }
+  bool NobodyHelps() const { return helping_ == 0; }
 
   absl::Mutex mu_;
   Loop* loop_ ABSL_GUARDED_BY(mu_) = nullptr;
-  size_t helping_ ABSL_GUARDED_BY(mu_) = 0;
+  std::atomic<size_t> helping_ = 0;  // changed under the lock
   bool stop_ ABSL_GUARDED_BY(mu_) = false;
+  // Where helpers may run; set if they would take all of these cores beside the caller's.
+  std::optional<cpu_set_t> cores_ ABSL_GUARDED_BY(mu_);
+  int kept_off_ ABSL_GUARDED_BY(mu_) = -1;
   std::vector<std::thread> threads_;
 };
 

@@ -1,6 +1,8 @@
 #include "common/loop_threads.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <thread>
@@ -29,6 +31,35 @@ TEST(LoopThreadsTest, TheyWorkAtTheSameTime) {
   threads.Run(3, [&](size_t) {
     if (barrier->Block()) delete barrier;
   });
+}
+
+TEST(LoopThreadsTest, ThoseThatWouldTakeAllCoresKeepOffTheCallersOne) {
+  cpu_set_t cores;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof(cores), &cores), 0);
+  const auto count = static_cast<size_t>(CPU_COUNT(&cores));
+  if (count < 2) GTEST_SKIP() << "this machine has one core";
+  LoopThreads threads(count - 1);
+  int tried = 0;
+  for (size_t core = 0; core < CPU_SETSIZE && tried < 4; ++core) {
+    if (!CPU_ISSET(core, &cores)) continue;
+    ++tried;
+    cpu_set_t here;
+    CPU_ZERO(&here);
+    CPU_SET(core, &here);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof(here), &here), 0);
+    const std::thread::id caller = std::this_thread::get_id();
+    auto* const barrier = new absl::Barrier(2);
+    threads.Run(2, [&](size_t) {
+      if (std::this_thread::get_id() != caller) {
+        cpu_set_t others = {};
+        EXPECT_EQ(::sched_getaffinity(0, sizeof(others), &others), 0);
+        EXPECT_FALSE(CPU_ISSET(core, &others)) << "core " << core;
+        EXPECT_EQ(CPU_COUNT(&others), static_cast<int>(count) - 1);
+      }
+      if (barrier->Block()) delete barrier;
+    });
+  }
+  ASSERT_EQ(::sched_setaffinity(0, sizeof(cores), &cores), 0);
 }
 
 TEST(LoopThreadsTest, LoopsOfManyCallersAllRun) {

@@ -13,9 +13,9 @@
 namespace parley {
 namespace {
 
-// What no other shard waits for is gathered so long: of fast steps, and so that the thread does not
-// compete with those that answer the workers.
-constexpr absl::Duration kNewsDelay = absl::Milliseconds(1);
+// What no other shard waits for is gathered so long: of fast steps, and since to tell it takes as
+// much of a core as a step of a few MiB, which the next step then waits for.
+constexpr absl::Duration kNewsDelay = absl::Milliseconds(10);
 
 const char* SignalName(int signal) {
   switch (signal) {
