@@ -88,34 +88,45 @@ bool Contains(const std::vector<PartIdentity>& identities, uint32_t contributor,
 
 }  // namespace
 
+absl::Status LentIsWritten(uint32_t contributor) {
+  return absl::AbortedError(absl::StrCat("contributor ", contributor,
+                                         " has written again what it had lent for this step"));
+}
+
 bool GradientAccumulator::Has(uint32_t contributor, uint32_t part) const {
   return Contains(identities_, contributor, part);
 }
 
-void GradientAccumulator::Add(const PartRange& range, const TensorSlice& data) {
-  identities_.emplace_back(range.contributor, range.part);
+absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice& data) {
   const uint64_t count = range.end - range.begin;
   if (IsLentAsFloats(data)) {
+    identities_.emplace_back(range.contributor, range.part);
     const auto* const values = reinterpret_cast<const float*>(data.bytes.pieces().front().data());
     contributions_.push_back({range, values, data.owner, *data.loan});
     ++lent_;
     sorted_ = false;
-    return;
+    return absl::OkStatus();
   }
-  if (apart_) {
+  // What is lent is in no sum before it has been looked at.
+  if (apart_ || data.loan.has_value()) {
     std::shared_ptr<Buffer> values = pool_->Take(count * sizeof(float));
     float* const copy = values->as<float>().data();
     Transfer(data.dtype, data.bytes, /*add=*/false, copy);
+    if (data.loan.has_value() && !data.loan->Stands()) return LentIsWritten(range.contributor);
+    identities_.emplace_back(range.contributor, range.part);
     contributions_.push_back({range, copy, std::move(values), {}});
     sorted_ = false;
-    return;
+    return absl::OkStatus();
   }
+  identities_.emplace_back(range.contributor, range.part);
   if (!started_ && count == elements_) {
     if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
     started_ = true;
-    return Transfer(data.dtype, data.bytes, /*add=*/false, sum_->as<float>().data());
+    Transfer(data.dtype, data.bytes, /*add=*/false, sum_->as<float>().data());
+  } else {
+    Transfer(data.dtype, data.bytes, /*add=*/true, Cleared() + range.begin);
   }
-  Transfer(data.dtype, data.bytes, /*add=*/true, Cleared() + range.begin);
+  return absl::OkStatus();
 }
 
 void GradientAccumulator::Sort() {
@@ -131,12 +142,6 @@ bool GradientAccumulator::Counts(const Contribution& contribution,
                                  absl::Span<const uint32_t> contributors) const {
   return !apart_ || std::binary_search(contributors.begin(), contributors.end(),
                                        contribution.range.contributor);
-}
-
-absl::Status GradientAccumulator::WasWritten(const Contribution& contribution) {
-  return absl::AbortedError(
-      absl::StrCat("contributor ", contribution.range.contributor,
-                   " has written its gradient again, which it had lent for this step"));
 }
 
 absl::StatusOr<absl::Span<float>> GradientAccumulator::Sum(
@@ -194,7 +199,7 @@ const GradientAccumulator::Contribution* GradientAccumulator::OnlyOne(
 absl::Status GradientAccumulator::LentStands(absl::Span<const uint32_t> contributors) const {
   for (const Contribution& contribution : contributions_) {
     if (Counts(contribution, contributors) && !contribution.loan.Stands()) {
-      return WasWritten(contribution);
+      return LentIsWritten(contribution.range.contributor);
     }
   }
   return absl::OkStatus();
@@ -205,7 +210,7 @@ absl::StatusOr<absl::Span<const float>> GradientAccumulator::SumOf(
   Sort();
   const uint64_t end = begin + out.size();
   if (const Contribution* const only = OnlyOne(contributors, begin, end)) {
-    if (!only->loan.Stands()) return WasWritten(*only);
+    if (!only->loan.Stands()) return LentIsWritten(only->range.contributor);
     return absl::Span<const float>(only->values + (begin - only->range.begin), out.size());
   }
   if (started_) {

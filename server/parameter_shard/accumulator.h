@@ -21,6 +21,9 @@ namespace parley {
 // counts: a repetition of one cannot stand in for another.
 using PartIdentity = std::pair<uint32_t, uint32_t>;
 
+// Aborted: the contributor has written again what it had lent.
+absl::Status LentIsWritten(uint32_t contributor);
+
 // The gradient of one trained slice in the open attempt of the open step. Added up as it arrives,
 // in one float32 buffer; or kept apart and added by contributor, then part, where the order matters
 // or a contribution may be left out. What is lent stays where it is until it is added up. Owned by
@@ -35,8 +38,9 @@ class GradientAccumulator {
   const std::vector<PartIdentity>& identities() const { return identities_; }
 
   // A contribution that is not there yet: the range's elements, of a float type. One that is lent
-  // as float32 is not copied, and read where it lies until Drop.
-  void Add(const PartRange& range, const TensorSlice& data);
+  // as float32 is not copied, and read where it lies until Drop. Aborted, and nothing added, where
+  // it is lent and copied, and has been written again meanwhile.
+  absl::Status Add(const PartRange& range, const TensorSlice& data);
 
   // The contributions of these contributors (ascending), added up; elements that no part covers are
   // 0. Kept until Drop; where contributions were added as they came, all of them are in it. Aborted
@@ -74,7 +78,6 @@ class GradientAccumulator {
   // The one whose elements from..to are the sum's; nullptr where several are, or some of none.
   const Contribution* OnlyOne(absl::Span<const uint32_t> contributors, uint64_t from,
                               uint64_t to) const;
-  static absl::Status WasWritten(const Contribution& contribution);
 
   const uint64_t elements_;
   const bool apart_;

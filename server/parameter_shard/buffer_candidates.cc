@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/tensor.h"
 
@@ -53,10 +54,13 @@ bool BufferCandidates::Has(uint32_t contributor, uint32_t part) const {
          identities_.end();
 }
 
-void BufferCandidates::Add(const PartRange& range, const TensorBytes& bytes) {
+absl::Status BufferCandidates::Add(const PartRange& range, const TensorSlice& data) {
+  Candidate candidate = {range, std::string(data.bytes.size(), '\0')};
+  data.bytes.CopyTo(reinterpret_cast<std::byte*>(candidate.values.data()));
+  if (data.loan.has_value() && !data.loan->Stands()) return LentIsWritten(range.contributor);
   identities_.emplace_back(range.contributor, range.part);
-  candidates_.push_back({range, std::string(bytes.size(), '\0')});
-  bytes.CopyTo(reinterpret_cast<std::byte*>(candidates_.back().values.data()));
+  candidates_.push_back(std::move(candidate));
+  return absl::OkStatus();
 }
 
 bool BufferCandidates::CopyTo(uint32_t contributor, absl::Span<std::byte> values) const {

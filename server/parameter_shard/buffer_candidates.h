@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "common/tensor_slice.h"
 #include "proto/types.pb.h"
@@ -25,8 +26,9 @@ class BufferCandidates {
   bool Has(uint32_t contributor, uint32_t part) const;
   // In the order of arrival.
   const std::vector<PartIdentity>& identities() const { return identities_; }
-  // A candidate that is not there yet: the range's elements, of this type.
-  void Add(const PartRange& range, const TensorBytes& bytes);
+  // A candidate that is not there yet: the range's elements, of this type. Aborted, and nothing
+  // added, where they are lent and have been written again meanwhile.
+  absl::Status Add(const PartRange& range, const TensorSlice& data);
 
   // Whether one of these contributors has offered any.
   bool HasAnyOf(absl::Span<const uint32_t> contributors) const;

@@ -2,9 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -23,7 +25,8 @@ void Offer(BufferCandidates& candidates, uint32_t contributor, const std::vector
            uint64_t begin = 0, uint32_t part = 0) {
   const PartRange range{
       .contributor = contributor, .part = part, .begin = begin, .end = begin + values.size()};
-  candidates.Add(range, Bytes(values));
+  const TensorSlice slice = {0, F32, Bytes(values), nullptr, std::nullopt, nullptr};
+  ASSERT_TRUE(candidates.Add(range, slice).ok());
 }
 
 template <class T>
@@ -43,6 +46,20 @@ TEST(BufferCandidates, TheFirstThatHasAnyIsTakenInTheOrderAsked) {
   EXPECT_FALSE(candidates.HasAnyOf({0, 3}));
   candidates.Drop();
   EXPECT_FALSE(candidates.HasAnyOf({1}));
+}
+
+TEST(BufferCandidates, WhatIsLentIsLookedAtWhenItHasBeenCopied) {
+  BufferCandidates candidates(F32);
+  const std::vector<float> values = {1};
+  std::atomic<uint64_t> count = 5;
+  const TensorSlice lent = {0, F32, Bytes(values), nullptr, Loan{&count, 4}, nullptr};
+  const absl::Status added = candidates.Add({0, 0, 0, 1}, lent);
+  EXPECT_TRUE(absl::IsAborted(added)) << added;
+  EXPECT_FALSE(candidates.Has(0, 0));
+  EXPECT_FALSE(candidates.HasAnyOf({0}));
+  count = 4;
+  EXPECT_TRUE(candidates.Add({0, 0, 0, 1}, lent).ok());
+  EXPECT_TRUE(candidates.HasAnyOf({0}));
 }
 
 TEST(BufferCandidates, PartsOfOneComeTogether) {

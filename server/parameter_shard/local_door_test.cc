@@ -75,7 +75,7 @@ TEST_F(LocalDoorTest, AGradientThatIsWrittenBeforeTheVerdictEndsTheStepAndReache
   const auto decided = worker->Complete(1);
   EXPECT_FALSE(decided.ok());
   const auto error = shard_.core().TakeNews().error;
-  EXPECT_THAT(error, ::testing::HasSubstr("contributor 0 has written its gradient again"));
+  EXPECT_THAT(error, ::testing::HasSubstr("contributor 0 has written again what it had lent"));
   EXPECT_FALSE(worker->Pull(1).ok());
 }
 

@@ -167,7 +167,7 @@ class ShardProcessTest : public ::testing::Test {
     request.mutable_share()->set_weight(1);
     process_.shard().Complete(request, {timers_.Now(), timers_.Now() + absl::Hours(1)},
                               [](const absl::StatusOr<CompleteReply>&) {});
-    Pass(absl::Milliseconds(1));  // of decided steps it hears a little later
+    Pass(absl::Milliseconds(10));  // of decided steps it hears a little later
   }
   // The answer, once there is one.
   std::shared_ptr<std::optional<absl::Status>> Ask(uint64_t version,

@@ -237,7 +237,7 @@ TEST_F(ShardProcessTest, WhatTheCoreCannotDecideEndsIt) {
                         [](const absl::StatusOr<PushReply>& reply) { ASSERT_TRUE(reply.ok()); });
   count = 2;
   Complete(1);
-  ExpectFailedWith("has written its gradient again");
+  ExpectFailedWith("has written again what it had lent");
 }
 
 TEST_F(ShardProcessTest, ARefusedVerdictEndsIt) {

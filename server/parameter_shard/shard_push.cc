@@ -45,7 +45,10 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
       ++counts_.pushes_stale;
       reply.add_outcomes(STALE);
     } else {
-      slice.Add(*FindPart(data.slice, request.contributor(), request.part()), data);
+      absl::Status added =
+          slice.Add(*FindPart(data.slice, request.contributor(), request.part()), data);
+      // Those before it count: a repetition finds them there.
+      if (!added.ok()) return added;
       ++counts_.pushes_added;
       counts_.push_bytes += data.bytes.size();
       reply.add_outcomes(ADDED);

@@ -141,13 +141,18 @@ TEST(GradientAccumulatorTest, AllFloatTypesAreAddedAsFloat32) {
   const std::vector<double> doubles = {0.5, -2};
   const std::vector<uint16_t> halves = {FloatToHalf(0.25f), FloatToHalf(8)};
   const std::vector<uint16_t> bfloats = {FloatToBFloat16(1), FloatToBFloat16(-1)};
-  sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 1}))));
-  sum.Add({1, 0, 0, 2},
-          Given(F64, std::string_view(reinterpret_cast<const char*>(doubles.data()), 16)));
-  sum.Add({2, 0, 0, 2},
-          Given(F16, std::string_view(reinterpret_cast<const char*>(halves.data()), 4)));
-  sum.Add({3, 0, 0, 2},
-          Given(BF16, std::string_view(reinterpret_cast<const char*>(bfloats.data()), 4)));
+  ASSERT_TRUE(sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 1})))).ok());
+  ASSERT_TRUE(
+      sum.Add({1, 0, 0, 2},
+              Given(F64, std::string_view(reinterpret_cast<const char*>(doubles.data()), 16)))
+          .ok());
+  ASSERT_TRUE(sum.Add({2, 0, 0, 2},
+                      Given(F16, std::string_view(reinterpret_cast<const char*>(halves.data()), 4)))
+                  .ok());
+  ASSERT_TRUE(
+      sum.Add({3, 0, 0, 2},
+              Given(BF16, std::string_view(reinterpret_cast<const char*>(bfloats.data()), 4)))
+          .ok());
   EXPECT_EQ(Copy(*sum.Sum({})), std::vector<float>({2.75f, 6}));
   EXPECT_TRUE(sum.Has(3, 0));
   EXPECT_FALSE(sum.Has(3, 1));
@@ -157,7 +162,7 @@ TEST(GradientAccumulatorTest, BytesNeedNoAlignment) {
   BufferPool pool;
   GradientAccumulator sum(2, /*apart=*/false, &pool);
   const std::string shifted = "x" + Bytes({1, 2});
-  sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(shifted).substr(1)));
+  ASSERT_TRUE(sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(shifted).substr(1))).ok());
   EXPECT_EQ(Copy(*sum.Sum({})), std::vector<float>({1, 2}));
 }
 
@@ -181,8 +186,9 @@ TEST(GradientAccumulatorTest, BytesMayLieInPieces) {
         GradientAccumulator whole(elements, apart, &pool);
         GradientAccumulator cut(elements, apart, &pool);
         for (const uint32_t contributor : {0, 1}) {
-          whole.Add({contributor, 0, 0, elements}, Given(dtype, std::string_view(bytes)));
-          cut.Add({contributor, 0, 0, elements}, Given(dtype, pieces));
+          ASSERT_TRUE(
+              whole.Add({contributor, 0, 0, elements}, Given(dtype, std::string_view(bytes))).ok());
+          ASSERT_TRUE(cut.Add({contributor, 0, 0, elements}, Given(dtype, pieces)).ok());
         }
         EXPECT_EQ(Copy(*cut.Sum({0, 1})), Copy(*whole.Sum({0, 1})));
       }
@@ -196,7 +202,8 @@ TEST(GradientAccumulatorTest, KeptApartTheOrderIsByContributorThenPart) {
   const auto result = [&](std::vector<std::pair<uint32_t, float>> arrivals) {
     GradientAccumulator sum(1, /*apart=*/true, &pool);
     for (const auto& [contributor, value] : arrivals) {
-      sum.Add({contributor, 0, 0, 1}, Given(F32, std::string_view(Bytes({value}))));
+      EXPECT_TRUE(
+          sum.Add({contributor, 0, 0, 1}, Given(F32, std::string_view(Bytes({value})))).ok());
     }
     return (*sum.Sum({0, 1, 2}))[0];
   };
@@ -208,9 +215,9 @@ TEST(GradientAccumulatorTest, KeptApartTheOrderIsByContributorThenPart) {
 TEST(GradientAccumulatorTest, KeptApartThoseThatDoNotCountAreLeftOut) {
   BufferPool pool;
   GradientAccumulator sum(3, /*apart=*/true, &pool);
-  sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 1}))));
-  sum.Add({1, 0, 1, 3}, Given(F32, std::string_view(Bytes({5, 5}))));
-  sum.Add({2, 0, 1, 3}, Given(F32, std::string_view(Bytes({7, 7}))));
+  ASSERT_TRUE(sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 1})))).ok());
+  ASSERT_TRUE(sum.Add({1, 0, 1, 3}, Given(F32, std::string_view(Bytes({5, 5})))).ok());
+  ASSERT_TRUE(sum.Add({2, 0, 1, 3}, Given(F32, std::string_view(Bytes({7, 7})))).ok());
   EXPECT_EQ(Copy(*sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));
   EXPECT_EQ(Copy(*sum.Sum({0, 2})), std::vector<float>({1, 8, 7}));  // fixed
   sum.Drop();
@@ -239,11 +246,11 @@ TEST(GradientAccumulatorTest, WhatIsLentAddsUpToTheSameBits) {
       // So that another order would give other bits, unless sums are exact.
       if (apart) values[0] = std::ldexp(values[0], static_cast<int>(random() % 40));
       Lender& lender = lenders.emplace_back(std::move(values));
-      copied.Add(range, Given(F32, lender.Lend().bytes));
+      ASSERT_TRUE(copied.Add(range, Given(F32, lender.Lend().bytes)).ok());
       // Some come by the network, also where others lend.
       const bool lends = random() % 3 != 0;
-      lent.Add(range, lends ? lender.Lend() : Given(F32, lender.Lend().bytes));
-      tiled.Add(range, lends ? lender.Lend() : Given(F32, lender.Lend().bytes));
+      ASSERT_TRUE(lent.Add(range, lends ? lender.Lend() : Given(F32, lender.Lend().bytes)).ok());
+      ASSERT_TRUE(tiled.Add(range, lends ? lender.Lend() : Given(F32, lender.Lend().bytes)).ok());
     }
     const std::vector<float> expected = Copy(*copied.Sum(contributors));
     EXPECT_EQ(Copy(*lent.Sum(contributors)), expected);
@@ -266,11 +273,40 @@ TEST(GradientAccumulatorTest, WhatIsLentIsReadWhereItLies) {
   BufferPool pool;
   Lender lender({1, 2});
   GradientAccumulator sum(2, /*apart=*/false, &pool);
-  sum.Add({0, 0, 0, 2}, lender.Lend());
+  ASSERT_TRUE(sum.Add({0, 0, 0, 2}, lender.Lend()).ok());
   EXPECT_TRUE(sum.HasLent());
   lender.values[0] = 5;  // by its rules it may not
   EXPECT_EQ(Copy(*sum.Sum({0})), std::vector<float>({5, 2}));
   EXPECT_FALSE(sum.HasLent());
+}
+
+// Of a type that has to be converted, or where no float can be read.
+TEST(GradientAccumulatorTest, WhatIsLentAndCopiedIsLookedAtWhenItHasBeenCopied) {
+  BufferPool pool;
+  for (const bool apart : {false, true}) {
+    GradientAccumulator sum(2, apart, &pool);
+    ASSERT_TRUE(sum.Add({0, 0, 0, 2}, Given(F32, std::string_view(Bytes({1, 2})))).ok());
+    Lender lender({4, 8});
+    const auto* const bytes = reinterpret_cast<const std::byte*>(lender.values.data());
+    TensorSlice halves = lender.Lend();
+    halves.dtype = BF16;
+    halves.bytes = TensorBytes::Piece(bytes + 4, 4);  // 0 and 8
+    TensorSlice in_pieces = lender.Lend();
+    in_pieces.bytes = TensorBytes::Piece(bytes, 3);
+    in_pieces.bytes.Append({bytes + 3, 5});
+    ++lender.count;
+    for (const TensorSlice& slice : {halves, in_pieces}) {
+      const absl::Status added = sum.Add({1, 0, 0, 2}, slice);
+      EXPECT_TRUE(absl::IsAborted(added)) << added;
+      EXPECT_THAT(std::string(added.message()), testing::HasSubstr("contributor 1"));
+      EXPECT_FALSE(sum.Has(1, 0));
+    }
+    --lender.count;
+    ASSERT_TRUE(sum.Add({1, 0, 0, 2}, halves).ok());
+    ASSERT_TRUE(sum.Add({2, 0, 0, 2}, in_pieces).ok());
+    ++lender.count;  // it is a copy now
+    EXPECT_EQ(Copy(*sum.Sum({0, 1, 2})), std::vector<float>({5, 18}));
+  }
 }
 
 TEST(GradientAccumulatorTest, WhatWasLentAndIsWrittenAgainIsFoundOut) {
@@ -279,8 +315,8 @@ TEST(GradientAccumulatorTest, WhatWasLentAndIsWrittenAgainIsFoundOut) {
     Lender lender({1, 2});
     Lender other({1, 2});
     GradientAccumulator sum(2, apart, &pool);
-    sum.Add({0, 0, 0, 2}, lender.Lend());
-    sum.Add({1, 0, 0, 2}, other.Lend());
+    ASSERT_TRUE(sum.Add({0, 0, 0, 2}, lender.Lend()).ok());
+    ASSERT_TRUE(sum.Add({1, 0, 0, 2}, other.Lend()).ok());
     ++lender.count;
     float tile[2];
     const absl::Status tiled = sum.SumOf({0, 1}, 0, tile).status();

@@ -125,12 +125,9 @@ absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) 
   return absl::OkStatus();
 }
 
-void TableSlice::Add(const PartRange& range, const TensorSlice& data) {
-  if (buffer_) {
-    candidates_.Add(range, data.bytes);
-  } else {
-    gradient_.Add(range, data);
-  }
+absl::Status TableSlice::Add(const PartRange& range, const TensorSlice& data) {
+  absl::Status status = buffer_ ? candidates_.Add(range, data) : gradient_.Add(range, data);
+  return status.ok() ? status : InSlice(status);
 }
 
 absl::Status TableSlice::Reduce(absl::Span<const uint32_t> contributors, float divisor,

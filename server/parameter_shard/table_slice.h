@@ -92,8 +92,9 @@ class TableSlice {
 
   // Whether a push of this part can be added; InvalidArgument says why not.
   absl::Status Check(const PartRange& range, const TensorSlice& data) const;
-  // After Check, and where Has is false.
-  void Add(const PartRange& range, const TensorSlice& data);
+  // After Check, and where Has is false. Aborted, and nothing added, where it is lent and has been
+  // written again while it was copied.
+  absl::Status Add(const PartRange& range, const TensorSlice& data);
 
   // Fixes the reduced gradient (trained slices): squares by block, and whether all of it is finite.
   // Aborted as GradientAccumulator::Sum.

@@ -22,7 +22,7 @@ void Compensate(absl::Span<float> gradient, absl::Span<const T> here, absl::Span
 absl::Status TableSlice::ApplyAlone(const PartRange& range, const TensorSlice& data,
                                     LoneUpdate update) {
   Drop();
-  Add(range, data);
+  if (absl::Status status = Add(range, data); !status.ok()) return status;
   const uint32_t contributor = range.contributor;
   const absl::Span<const uint32_t> contributors(&contributor, 1);
   if (!buffer_ && update.delay_compensation != 0 && update.seen != nullptr) {

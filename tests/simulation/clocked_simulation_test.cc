@@ -64,7 +64,7 @@ TEST(ClockedSimulationTest, WorkersAreAddedAndSentAway) {
       [&](uint64_t seed) {
         JobSimulation::Options options = WithNetworkFaults(seed % 2 == 0 ? bounded : async);
         options.scalings = 6;
-        if (seed % 4 >= 2) options.kills = 1;
+        if (seed % 4 >= 2) options.kills = 2;
         if (seed % 4 == 3) LoseAShard(options);
         return options;
       },
