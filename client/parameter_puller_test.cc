@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <string>
@@ -147,6 +148,28 @@ TEST(ParameterPuller, ATensorIsHereWhenAllItsSlicesAre) {
   EXPECT_FALSE(puller.pulling());
   EXPECT_TRUE(is_here(1) && is_here(2));
   EXPECT_EQ(puller.TakePulledBytes(), 6 * 400u);
+}
+
+TEST(ParameterPuller, WhatItsShardHasWrittenAgainMeanwhileIsNotTaken) {
+  HeldShards shards(1, 2, 100);
+  std::atomic<uint64_t> count = 3;
+  shards.LendValues(&count);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls());
+  bool writes = false;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (shards.held(0).empty()) return false;
+      if (writes) ++count;
+      shards.AnswerFirst(0);
+      return false;
+    });
+  };
+  EXPECT_EQ(puller.Pull({.version = 7}, wait), absl::OkStatus());
+  writes = true;
+  const absl::Status pulled = puller.Pull({.version = 8}, wait);
+  EXPECT_TRUE(absl::IsUnavailable(pulled)) << pulled;
+  EXPECT_NE(pulled.message().find("has written slice 0 again"), std::string::npos) << pulled;
 }
 
 TEST(ParameterPuller, AfterARefusalNothingIsOnItsWay) {

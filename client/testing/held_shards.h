@@ -101,6 +101,10 @@ class HeldShards {
   void ReadLent(bool reads) {
     for (const auto& shard : connector_.shards) shard->reads_lent = reads;
   }
+  // What is pulled from now on is lent at what the count is when it is asked for.
+  void LendValues(const std::atomic<uint64_t>* count) {
+    for (const auto& shard : connector_.shards) shard->lent = count;
+  }
   // Answers the oldest; returns its slices.
   std::vector<uint32_t> AnswerFirst(uint32_t shard) { return RefuseFirst(shard, absl::OkStatus()); }
   std::vector<uint32_t> RefuseFirst(uint32_t shard, const absl::Status& status) {
@@ -150,6 +154,21 @@ class HeldShards {
       };
       absl::MutexLock lock(&mu_);
       held_.push_back(std::move(held));
+    }
+
+    std::atomic<const std::atomic<uint64_t>*> lent = nullptr;
+    void PullTensors(const PullRequest& request, absl::Time deadline,
+                     Done<TensorPull> done) override {
+      const std::atomic<uint64_t>* const count = lent;
+      if (count == nullptr) return ShardClient::PullTensors(request, deadline, std::move(done));
+      ShardClient::PullTensors(
+          request, deadline,
+          [done = std::move(done), loan = Loan{count, *count}](absl::StatusOr<TensorPull> pulled) {
+            if (pulled.ok()) {
+              for (TensorSlice& slice : pulled->slices) slice.loan = loan;
+            }
+            done(std::move(pulled));
+          });
     }
 
     std::vector<Held> Copy() const {

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "client/forwarding_shard.h"
 #include "tests/contract/contract_test.h"
 
 namespace parley {
@@ -98,6 +99,126 @@ TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
             0)
       << text;
   EXPECT_NE(text.find("; last decided step 1"), std::string::npos) << text;
+}
+
+// Keeps what a worker has told a shard in its last step.
+class Overhearing final : public Connector {
+ public:
+  explicit Overhearing(Connector& to) : to_(to) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return to_.ConnectCoordinator(address);
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<Shard>(to_.ConnectShard(address), *this);
+  }
+  MemorySource* memory() override { return to_.memory(); }
+  Visitors* visitors() override { return to_.visitors(); }
+
+  std::vector<PushRequest> pushes() const {
+    absl::MutexLock lock(&mu_);
+    return pushes_;
+  }
+  // Until all pushes have been answered.
+  void AwaitAnswers() const {
+    absl::MutexLock lock(&mu_, absl::Condition(this, &Overhearing::AllAnswered));
+  }
+  CompleteRequest complete() const {
+    absl::MutexLock lock(&mu_);
+    return complete_;
+  }
+
+ private:
+  class Shard final : public ForwardingShard {
+   public:
+    Shard(std::shared_ptr<ShardClient> remote, Overhearing& heard)
+        : ForwardingShard(std::move(remote)), heard_(heard) {}
+    void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+      PushRequest request = push.head;
+      for (const TensorSlice& slice : push.slices) CopyTo(slice, *request.add_slices());
+      {
+        absl::MutexLock lock(&heard_.mu_);
+        heard_.pushes_.push_back(std::move(request));
+      }
+      remote()->PushTensors(
+          push, deadline,
+          [&heard = heard_, done = std::move(done)](const absl::StatusOr<PushReply>& reply) {
+            done(reply);
+            absl::MutexLock lock(&heard.mu_);
+            ++heard.answered_;
+          });
+    }
+    void Complete(const CompleteRequest& request, absl::Time deadline,
+                  Done<CompleteReply> done) override {
+      {
+        absl::MutexLock lock(&heard_.mu_);
+        heard_.complete_ = request;
+      }
+      remote()->Complete(request, deadline, std::move(done));
+    }
+
+   private:
+    Overhearing& heard_;
+  };
+
+  bool AllAnswered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return answered_ == pushes_.size();
+  }
+
+  Connector& to_;
+  mutable absl::Mutex mu_;
+  size_t answered_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<PushRequest> pushes_ ABSL_GUARDED_BY(mu_);
+  CompleteRequest complete_ ABSL_GUARDED_BY(mu_);
+};
+
+TEST_P(FailureContract, AStepWhoseValuesWereWrittenMeanwhileDoesNotCount) {
+  auto cluster = MakeCluster(1, 1, kSum);
+  Overhearing connector(cluster->transport().connector());
+  cluster->RunWorkers(
+      1,
+      [&](Session& session) {
+        TensorSpec large;  // so that most of a push does not wait for others
+        large.set_name("w");
+        large.set_dtype(F32);
+        large.add_shape(5 << 18);
+        ASSERT_TRUE(session.Register({large}, 4000, 0).ok());
+        ASSERT_TRUE(session.Initialize({session.gradient(0)}).ok());
+        ASSERT_TRUE(session.Pull().ok());
+        ASSERT_TRUE(session.NextStep().has_value());
+        ASSERT_TRUE(session.Push(0).ok());
+        ASSERT_TRUE(session.Complete(0).ok());
+        ASSERT_TRUE(session.Pull().ok());
+        const std::vector<PushRequest> pushes = connector.pushes();
+        const auto plan = session.NextStep();
+        ASSERT_TRUE(plan.has_value());
+        // With it the shard hears that the values were taken, and holds them no longer.
+        ASSERT_TRUE(session.Push(0).ok());
+        EXPECT_GT(connector.pushes().size(), pushes.size());
+        connector.AwaitAnswers();
+        // As if the job had gone on without it: the step is decided behind its back.
+        auto shard = cluster->transport().connector().ConnectShard(cluster->shard_address(0));
+        const absl::Time deadline = absl::Now() + absl::Seconds(30);
+        for (PushRequest push : pushes) {
+          push.set_step(2);
+          const auto reply =
+              WaitFor<PushReply>([&](auto done) { shard->Push(push, deadline, std::move(done)); });
+          ASSERT_TRUE(reply.ok()) << reply.status();
+        }
+        CompleteRequest complete = connector.complete();
+        complete.set_step(2);
+        complete.mutable_share()->mutable_ranges()->Assign(plan->contributor_ranges.begin(),
+                                                           plan->contributor_ranges.end());
+        const auto decided = WaitFor<CompleteReply>(
+            [&](auto done) { shard->Complete(complete, deadline, std::move(done)); });
+        ASSERT_TRUE(decided.ok()) << decided.status();
+        ASSERT_EQ(decided->verdict().outcome(), Verdict::APPLY);
+        const bool reads_the_shards_memory = !session.ShownParts(0).empty();
+        EXPECT_EQ(reads_the_shards_memory, GetParam() == std::string_view("Local"));
+        const auto verdict = session.Complete(0);
+        ASSERT_TRUE(verdict.ok()) << verdict.status();
+        EXPECT_EQ(verdict->outcome(), reads_the_shards_memory ? Verdict::STALE : Verdict::APPLY);
+      },
+      connector);
 }
 
 TEST_P(FailureContract, AWorkerOfAnotherJobIsRefusedAtOnce) {
