@@ -103,6 +103,8 @@ int main(int argc, char** argv) {
     };
     prometheus::Counter& direct_calls = daemon.metrics().Counter(
         "parley_direct_calls_total", "Calls that came over direct connections.");
+    prometheus::Counter& local_calls = daemon.metrics().Counter(
+        "parley_local_calls_total", "Calls that came through shared memory.");
     absl::StatusOr<std::unique_ptr<DirectServer>> direct =
         absl::FailedPreconditionError("the job's connections are TLS");
     if (daemon.credentials() == nullptr || !daemon.credentials()->tls()) {
@@ -120,7 +122,11 @@ int main(int argc, char** argv) {
     }
     // Before any worker hears of this address.
     absl::StatusOr<std::unique_ptr<LocalDoor>> door =
-        LocalGuest::OpenDoor({daemon.address(), &process.shard(), &values, observe});
+        LocalGuest::OpenDoor({daemon.address(), &process.shard(), &values,
+                              [&](const std::string& method, int code, absl::Duration duration) {
+                                local_calls.Increment();
+                                observe(method, code, duration);
+                              }});
     if (!door.ok()) {
       daemon.log().Info("workers on this machine have to use gRPC",
                         {{"why", std::string(door.status().message())}});

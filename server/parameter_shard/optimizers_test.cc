@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <functional>
 #include <limits>
 #include <map>
@@ -10,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "common/crc32.h"
 
 namespace parley {
@@ -29,9 +33,17 @@ struct Trainee {
 
   absl::Status Step(const std::vector<float>& gradient) { return Step(gradient, settings.rate); }
   absl::Status Step(const std::vector<float>& gradient, double rate) {
+    return Update(0, values.size(), gradient, rate, ++steps);
+  }
+  // Of some of the elements, in place; `gradient` is theirs.
+  absl::Status Update(size_t begin, size_t length, absl::Span<const float> gradient, double rate,
+                      uint64_t step_count) {
     std::vector<StateTensor<T>> tensors;
-    for (const std::string& name : names) tensors.push_back({name, absl::MakeSpan(state[name])});
-    return ApplyUpdate<T>(settings, rate, ++steps, gradient, absl::MakeSpan(values), tensors);
+    for (const std::string& name : names) {
+      tensors.push_back({name, absl::MakeSpan(state[name]).subspan(begin, length)});
+    }
+    return ApplyUpdate<T>(settings, rate, step_count, gradient,
+                          absl::MakeSpan(values).subspan(begin, length), tensors);
   }
 
   OptimizerSettings settings;
@@ -203,26 +215,88 @@ TEST(OptimizersTest, RmsPropWithMomentumAndCentered) {
   }
 }
 
-TEST(OptimizersTest, TheResultDoesNotDependOnTheCut) {
-  for (const Kind kind : {Kind::kSgd, Kind::kAdam, Kind::kAdamW, Kind::kAdagrad, Kind::kRmsProp}) {
-    std::mt19937_64 random(3);
-    OptimizerSettings settings = SettingsOf(kind);
-    settings.momentum = 0.9;
-    settings.weight_decay = 0.01;
-    const std::vector<float> start = RandomFloats(random, 103);
-    const size_t cut = 37;
-    Trainee<float> whole(settings, start);
-    Trainee<float> left(settings, {start.begin(), start.begin() + cut});
-    Trainee<float> right(settings, {start.begin() + cut, start.end()});
-    for (int step = 0; step < 10; ++step) {
-      const std::vector<float> gradient = RandomFloats(random, 103);
-      ASSERT_TRUE(whole.Step(gradient).ok());
-      ASSERT_TRUE(left.Step({gradient.begin(), gradient.begin() + cut}).ok());
-      ASSERT_TRUE(right.Step({gradient.begin() + cut, gradient.end()}).ok());
+// All kinds, with each part of a formula that the others leave out.
+std::vector<OptimizerSettings> AllVariants() {
+  std::vector<OptimizerSettings> all;
+  const auto add = [&](Kind kind, const std::function<void(OptimizerSettings&)>& set) {
+    for (const double decay : {0.0, 0.01}) {
+      OptimizerSettings settings = SettingsOf(kind);
+      settings.weight_decay = decay;
+      set(settings);
+      all.push_back(settings);
     }
-    std::vector<float> joined = left.values;
-    joined.insert(joined.end(), right.values.begin(), right.values.end());
-    EXPECT_EQ(joined, whole.values);
+  };
+  add(Kind::kSgd, [](OptimizerSettings&) {});
+  add(Kind::kSgd, [](OptimizerSettings& o) { o.momentum = 0.9, o.dampening = 0.3; });
+  add(Kind::kSgd, [](OptimizerSettings& o) { o.momentum = 0.9, o.nesterov = true; });
+  for (const Kind kind : {Kind::kAdam, Kind::kAdamW}) {
+    for (const bool amsgrad : {false, true}) {
+      add(kind, [=](OptimizerSettings& o) { o.amsgrad = amsgrad; });
+    }
+  }
+  add(Kind::kAdagrad, [](OptimizerSettings& o) { o.rate_decay = 0.01; });
+  for (const bool centered : {false, true}) {
+    for (const double momentum : {0.0, 0.9}) {
+      add(Kind::kRmsProp,
+          [=](OptimizerSettings& o) { o.centered = centered, o.momentum = momentum; });
+    }
+  }
+  return all;
+}
+
+// The shard cuts tensors into slices, these into pieces for its threads and tiles (8192 and 1024
+// elements), wherever that may be: so begins and lengths about these sizes and those of vectors.
+// Inside of longer arrays, as a slice's are: they need not be aligned.
+template <class T>
+void CompareCuts(const OptimizerSettings& settings) {
+  constexpr size_t kElements = 8192 + 1024 + 67;
+  constexpr size_t kSteps = 2;
+  std::mt19937_64 random(3);
+  const std::vector<float> start = RandomFloats(random, kElements);
+  Trainee<T> whole(settings, {start.begin(), start.end()});
+  std::vector<std::vector<float>> gradients;
+  for (size_t step = 0; step < kSteps; ++step) {
+    gradients.push_back(RandomFloats(random, kElements));
+    ASSERT_TRUE(whole.Step(gradients.back()).ok());
+  }
+  Trainee<T> cut(settings, {start.begin(), start.end()});
+  const Trainee<T> untouched = cut;
+  for (const size_t begin : {0, 1, 2, 3, 5, 8, 13, 16, 1023, 1024, 1025, 8191, 8192, 8193}) {
+    for (const size_t length :
+         {1, 3, 4, 7, 8, 9, 15, 17, 33, 64, 1023, 1024, 1025, 8191, 8192, 8193}) {
+      if (begin + length > kElements) continue;
+      SCOPED_TRACE(absl::StrCat("from ", begin, ", ", length, " elements"));
+      for (size_t step = 0; step < kSteps; ++step) {
+        const absl::Span<const float> gradient = gradients[step];
+        ASSERT_TRUE(
+            cut.Update(begin, length, gradient.subspan(begin, length), settings.rate, step + 1)
+                .ok());
+      }
+      const auto compare = [&](std::vector<T>& values, const std::vector<T>& of_whole,
+                               const std::vector<T>& before) {
+        const auto at = static_cast<std::ptrdiff_t>(begin);
+        const auto end = static_cast<std::ptrdiff_t>(begin + length);
+        EXPECT_TRUE(std::equal(values.begin() + at, values.begin() + end, of_whole.begin() + at));
+        // Nothing else was written; and it begins anew.
+        std::copy(before.begin() + at, before.begin() + end, values.begin() + at);
+        EXPECT_TRUE(values == before);
+      };
+      compare(cut.values, whole.values, untouched.values);
+      for (const std::string& name : cut.names) {
+        compare(cut.state[name], whole.state[name], untouched.state.at(name));
+      }
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(OptimizersTest, TheResultDoesNotDependOnTheCut) {
+  size_t variant = 0;
+  for (const OptimizerSettings& settings : AllVariants()) {
+    SCOPED_TRACE(absl::StrCat("variant ", variant++));
+    CompareCuts<float>(settings);
+    CompareCuts<double>(settings);
+    if (::testing::Test::HasFailure()) return;
   }
 }
 

@@ -1,6 +1,6 @@
 """One of the processes of a plain DistributedDataParallel training over Gloo, for ddp_benchmark. Rank 0 prints samples/s.
 
-    ddp_loop.py MODEL BATCH STEPS RANK PROCESSES STORE
+    ddp_loop.py MODEL SAMPLES BATCH STEPS RANK PROCESSES STORE
 """
 
 import sys
@@ -9,9 +9,8 @@ import time
 import torch
 import torch.distributed
 import torchvision
+from safetensors.torch import load_file
 from torch import nn
-
-WARM_UP = 5  # steps
 
 
 class SimpleCnn(nn.Module):
@@ -26,20 +25,26 @@ class SimpleCnn(nn.Module):
         return self.fc2(torch.relu(self.fc1(x.flatten(1))))
 
 
-def main(model, batch, steps, rank, processes, store):
+def batches(samples, batch, steps, rank, processes):
+    """What a parley job's workers take: the shares of their own in one order of all samples."""
+    order = torch.randperm(samples, generator=torch.Generator().manual_seed(1))
+    for step in range(steps):
+        begin = (step * processes + rank) * batch
+        yield order[torch.arange(begin, begin + batch) % samples]
+
+
+def main(model, samples, batch, steps, rank, processes, store):
     torch.set_num_threads(1)
     torch.manual_seed(rank)
     torch.distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=processes)
-    shape = (1, 28, 28) if model == "simple_cnn" else (3, 32, 32)
+    data = load_file(samples)
+    x, y = data["x"], data["y"]
     network = SimpleCnn() if model == "simple_cnn" else torchvision.models.resnet50(num_classes=10)
     network = nn.parallel.DistributedDataParallel(network)
     optimizer = torch.optim.Adam(network.parameters(), 0.001)
-    x, y = torch.randn(2000, *shape), torch.randint(10, (2000,))
-    for step in range(WARM_UP + steps):
-        if step == WARM_UP:
-            torch.distributed.barrier()
-            began = time.monotonic()
-        chosen = torch.randint(2000, (batch,))
+    torch.distributed.barrier()  # all have rank 0's initial values, as when a parley job's clock begins
+    began = time.monotonic()
+    for chosen in batches(len(y), batch, steps, rank, processes):
         loss = nn.functional.cross_entropy(network(x[chosen]), y[chosen])
         optimizer.zero_grad()
         loss.backward()
@@ -51,4 +56,5 @@ def main(model, batch, steps, rank, processes, store):
     torch.distributed.destroy_process_group()
 
 
-main(sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6])
+if __name__ == "__main__":
+    main(*sys.argv[1:3], *map(int, sys.argv[3:7]), sys.argv[7])

@@ -16,7 +16,9 @@
 // before it pushes, and the parameters out of the session's after it has pulled.
 //
 // The second table is of small ones: the round trip of one 4 KiB tensor, and of 1,000 of them. The
-// third is of several workers on the one shard: what it reduces in a second.
+// third is of several workers on the one shard: what it reduces in a second. With --tcp and --grpc
+// the first is followed by one of each direction alone: a push until it is acknowledged, and later
+// a pull of what is there, which in a round overlap with what comes before and after them.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -29,14 +31,17 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/forwarding_shard.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
@@ -57,6 +62,7 @@ void Require(const absl::Status& status) {
 struct Kind {
   bool tcp = false;
   bool grpc = false;
+  bool one_way = false;  // of those: nothing is sent ahead
   bool adam = false;
   bool outside = false;
 };
@@ -149,16 +155,17 @@ class RawTcp {
     ::close(near_);
     ::close(far_);
   }
-  // Until the peer has taken all. Push and Pull by turns.
-  void Push() {
-    if (!Send(near_, here_) || !Receive(near_, word_)) Broken();
-  }
-  void Pull() {
-    if (!Send(near_, word_) || !Receive(near_, here_)) Broken();
+  // Seconds until the peer has taken all, and of the way back.
+  std::pair<double, double> Round() {
+    const double push = SecondsOf([&] { Check(Send(near_, here_) && Receive(near_, word_)); });
+    const double pull = SecondsOf([&] { Check(Send(near_, word_) && Receive(near_, here_)); });
+    return {push, pull};
   }
 
  private:
-  static void Broken() { Require(absl::UnavailableError("the loopback connection broke")); }
+  static void Check(bool ok) {
+    if (!ok) Require(absl::UnavailableError("the loopback connection broke"));
+  }
   static bool Send(int socket, const std::vector<char>& bytes) {
     for (size_t at = 0; at < bytes.size();) {
       const ssize_t sent = ::send(socket, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
@@ -191,6 +198,30 @@ std::string JobText(const Kind& kind, size_t workers, uint64_t steps) {
                       " shards: 1 }\ncheckpoint { at_end: false }");
 }
 
+// For each direction alone. A session sends its Complete behind its pushes, and its Pull behind
+// that, where calls keep their order, before it knows that the shard has any of them: so here they
+// do not, and it waits for each.
+class OneWayConnector final : public Connector {
+ public:
+  explicit OneWayConnector(std::unique_ptr<Connector> remote) : remote_(std::move(remote)) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return remote_->ConnectCoordinator(address);
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<OneWayShard>(remote_->ConnectShard(address));
+  }
+  MemorySource* memory() override { return remote_->memory(); }
+  Visitors* visitors() override { return remote_->visitors(); }
+
+ private:
+  class OneWayShard final : public ForwardingShard {
+   public:
+    using ForwardingShard::ForwardingShard;
+    bool KeepsOrder() const override { return false; }
+  };
+  const std::unique_ptr<Connector> remote_;
+};
+
 // A worker of a job of so many equal tensors.
 class Exchange {
  public:
@@ -198,6 +229,7 @@ class Exchange {
            const Kind& kind, size_t worker = 0)
       : kind_(kind), connector_(MakeGrpcConnector(/*direct=*/!kind.grpc)) {
     if (!kind.tcp && !kind.grpc) connector_ = MakeLocalConnector(std::move(connector_));
+    if (kind.one_way) connector_ = std::make_unique<OneWayConnector>(std::move(connector_));
     Session::Options options;
     options.job = cluster.job();
     options.coordinator = cluster.coordinator();
@@ -225,10 +257,12 @@ class Exchange {
     Require(session_->Pull());
   }
 
-  // Push, update, pull. Seconds until the gradients were acknowledged and decided, and of the pull.
+  // Push, update, pull. Seconds until the gradients were acknowledged and decided (one_way: only
+  // acknowledged), and of the pull.
   std::pair<double, double> Round() {
     if (!session_->NextStep().has_value()) Require(absl::InternalError("no step is left"));
-    const double push = SecondsOf([&] {
+    const double acknowledged = session_->traffic().push_seconds;
+    const double send = SecondsOf([&] {
       for (size_t i = tensors_; i-- > 0;) {
         if (kind_.outside) {
           const absl::Span<std::byte> gradient = session_->gradient(i);
@@ -236,8 +270,10 @@ class Exchange {
         }
         Require(session_->Push(i));
       }
-      Require(session_->Complete(0).status());
     });
+    const double complete = SecondsOf([&] { Require(session_->Complete(0).status()); });
+    const double push =
+        send + (kind_.one_way ? session_->traffic().push_seconds - acknowledged : complete);
     const double pull = SecondsOf([&] {
       Require(session_->Pull());
       for (size_t i = 0; kind_.outside && i < tensors_; ++i) {
@@ -277,6 +313,36 @@ double ReducedBytes(const std::string& coordinator, const std::string& shard, si
   return 1e-9 * static_cast<double>(bytes * workers * rounds) / all;
 }
 
+// Prints what each direction alone takes, beside raw TCP. pause: before each of them.
+void CompareOneWay(const std::string& coordinator, const std::string& shard, size_t mib,
+                   size_t rounds, Kind kind, const std::function<void()>& pause) {
+  kind.one_way = true;
+  const size_t bytes = mib << 20;
+  const uint64_t steps = rounds + 3;
+  const LoopbackCluster cluster(coordinator, shard, JobText(kind, 1, steps));
+  Exchange exchange(cluster, 1, bytes / sizeof(float), steps, kind);
+  RawTcp tcp(bytes);
+  std::vector<double> push;
+  std::vector<double> pull;
+  std::vector<double> raw_push;
+  std::vector<double> raw_pull;
+  for (size_t round = 0; round < rounds + 2; ++round) {
+    pause();
+    const auto [pushed, pulled] = exchange.Round();
+    pause();
+    const auto [moved_there, moved_back] = tcp.Round();
+    if (round < 2) continue;  // memory is touched for the first time
+    push.push_back(pushed);
+    pull.push_back(pulled);
+    raw_push.push_back(moved_there);
+    raw_pull.push_back(moved_back);
+  }
+  std::printf("%20zu %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f\n", mib, 1e3 * Median(push),
+              1e3 * Median(pull), 1e3 * Median(raw_push), 1e3 * Median(raw_pull),
+              Median(raw_push) / Median(push), Median(raw_pull) / Median(pull));
+  std::fflush(stdout);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("What moving a model through a parameter shard costs.", "exchange_benchmark");
   std::string coordinator;
@@ -301,10 +367,7 @@ int Main(int argc, char** argv) {
   const auto sleep = [&] { absl::SleepFor(absl::Milliseconds(rest)); };
   std::printf("%6s %10s %10s %10s %10s %10s", "MiB", "push ms", "pull ms", "round ms", "plain ms",
               "x plain");
-  if (over_tcp) {
-    std::printf(" %10s %10s %12s %12s %12s", "TCP push", "TCP pull", "push of TCP", "pull of TCP",
-                "of TCP");
-  }
+  if (over_tcp) std::printf(" %10s %10s", "TCP ms", "of TCP");
   std::printf("\n");
   for (const size_t mib : sizes) {
     const size_t bytes = mib << 20;
@@ -317,35 +380,31 @@ int Main(int argc, char** argv) {
     std::vector<double> pull;
     std::vector<double> both;
     std::vector<double> loop;
-    std::vector<double> raw_push;
-    std::vector<double> raw_pull;
     std::vector<double> raw;
     for (size_t round = 0; round < rounds + 2; ++round) {
       sleep();
       const auto [pushed, pulled] = exchange.Round();
       sleep();
       const double looped = SecondsOf([&] { plain.Round(); });
-      const double moved_there = over_tcp ? SecondsOf([&] { tcp->Push(); }) : 0;
-      const double moved_back = over_tcp ? SecondsOf([&] { tcp->Pull(); }) : 0;
+      const auto [moved_there, moved_back] = over_tcp ? tcp->Round() : std::pair(0.0, 0.0);
       if (round < 2) continue;  // memory is touched for the first time
       push.push_back(pushed);
       pull.push_back(pulled);
       both.push_back(pushed + pulled);
       loop.push_back(looped);
-      raw_push.push_back(moved_there);
-      raw_pull.push_back(moved_back);
       raw.push_back(moved_there + moved_back);
     }
     std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.2f", mib, 1e3 * Median(push),
                 1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop),
                 Median(both) / Median(loop));
-    if (over_tcp) {
-      std::printf(" %10.3f %10.3f %12.2f %12.2f %12.2f", 1e3 * Median(raw_push),
-                  1e3 * Median(raw_pull), Median(raw_push) / Median(push),
-                  Median(raw_pull) / Median(pull), Median(raw) / Median(both));
-    }
+    if (over_tcp) std::printf(" %10.3f %10.2f", 1e3 * Median(raw), Median(raw) / Median(both));
     std::printf("\n");
     std::fflush(stdout);
+  }
+  if (over_tcp) {
+    std::printf("\n%20s %10s %10s %10s %10s %12s %12s\n", "one way, MiB", "push ms", "pull ms",
+                "TCP push", "TCP pull", "push of TCP", "pull of TCP");
+    for (const size_t mib : sizes) CompareOneWay(coordinator, shard, mib, rounds, kind, sleep);
   }
   std::printf("\n%20s %10s %10s %10s\n", "small ones", "push ms", "pull ms", "round ms");
   for (const size_t tensors : {1, 1000}) {

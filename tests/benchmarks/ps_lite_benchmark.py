@@ -1,6 +1,7 @@
 """One worker with one shard over shared memory against ps-lite's own benchmark (push + pull, nothing added up), in turns.
 
-    git clone https://github.com/bytedance/ps-lite && make -C ps-lite DEPS_PATH=/usr PROTOC=/usr/bin/protoc    (needs libzmq3-dev)
+    git clone https://github.com/bytedance/ps-lite && git -C ps-lite checkout a848f53    (the one that docs/benchmarks.md has)
+    make -C ps-lite DEPS_PATH=/usr PROTOC=/usr/bin/protoc    (needs libzmq3-dev)
     bazel run -c opt //tests/benchmarks:ps_lite_benchmark -- PS_LITE [--turns=3]
 
 Ours pushes, applies SGD and pulls: exchange_benchmark. Both have one key (a tensor of one shard).
@@ -62,7 +63,9 @@ def main():
     parser.add_argument("ps_lite", type=pathlib.Path)
     parser.add_argument("--turns", type=int, default=3)
     options = parser.parse_args()
-    turns = [({size: theirs(options.ps_lite, size) for size in SIZES}, ours()) for _ in range(options.turns)]
+    # `bazel run` starts this in a folder of its own.
+    ps_lite = pathlib.Path(os.environ.get("BUILD_WORKING_DIRECTORY", ".")) / options.ps_lite
+    turns = [({size: theirs(ps_lite.resolve(), size) for size in SIZES}, ours()) for _ in range(options.turns)]
     print("| size | ps-lite | parley | times as fast |")
     print("|---|---|---|---|")
     for size in SIZES:

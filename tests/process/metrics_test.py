@@ -42,10 +42,11 @@ def calls(method):
 BYTES = ["parley_push_bytes_total", "parley_pull_bytes_total"]
 CHECKPOINTS = [*histogram("parley_checkpoint_duration_seconds"), "parley_checkpoint_last_step"]
 APPLIED = 'parley_verdicts_total{outcome="apply"'
-# While a job trains; a series is the beginning of its line.
+# While a job trains; a series is the beginning of its line. Calls through shared memory rise since all that has parameters takes it by
+# itself where the shards are on its machine: nothing here asks for it.
 RISES = {
     "coordinator": ["parley_samples_total", APPLIED, *CHECKPOINTS, *calls("ReportVerdicts")],
-    "shard": ['parley_pushes_total{outcome="added"', *BYTES, *CHECKPOINTS, *calls("Push"), *phases("reduce")],
+    "shard": ['parley_pushes_total{outcome="added"', "parley_local_calls_total", *BYTES, *CHECKPOINTS, *calls("Push"), *phases("reduce")],
     "stage": ["parley_samples_total", *BYTES, *calls("WhatFor"), *phases("forward", "backward", "push", "wait", "pull", "evaluate")],
     "worker": ["parley_samples_total", *calls("WhatFor"), *phases("data", "push", "wait", "pull", "evaluate")],
 }

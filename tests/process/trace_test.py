@@ -6,17 +6,20 @@ import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
+import torch
+from safetensors.torch import save_file
 from support.jobs import main, small_job
 from support.programs import program
 
 
-def a_worker_writes_what_it_did(where, runs):
-    job, out, trace = small_job(where), where / "out", where / "trace.json"
+def traced(where, job, workers, shards):
+    """The trace of the last worker of a job that this runs."""
+    out, trace = where / "out", where / "trace.json"
     member = [f"--job={job}", f"--coordinator=file:{out}/coordinator.address"]
     commands = [
         [program("parley-coordinator"), f"--job={job}", f"--out={out}"],
-        *[[program("parley-shard"), *member]] * 2,
-        [program("parley-worker"), *member],
+        *[[program("parley-shard"), *member]] * shards,
+        *[[program("parley-worker"), *member]] * (workers - 1),
         [program("parley-worker"), *member, f"--trace={trace}"],
     ]
     logs = [open(where / f"{i}.log", "w+") for i in range(len(commands))]
@@ -29,7 +32,11 @@ def a_worker_writes_what_it_did(where, runs):
             process.kill()
             process.wait()
 
-    events = json.loads(trace.read_text())["traceEvents"]
+    return json.loads(trace.read_text())["traceEvents"]
+
+
+def a_worker_writes_what_it_did(where, runs):
+    events = traced(where, small_job(where), workers=2, shards=2)
     spans = [event for event in events if event["ph"] == "X"]
     names = {span["name"] for span in spans}
     assert {"data", "forward", "backward", "evaluate"} <= names, names
@@ -46,5 +53,49 @@ def a_worker_writes_what_it_did(where, runs):
     assert steps > 0 and len(pushes) >= 2 * steps, (steps, len(pushes))
 
 
+# What comes before what here does not depend on how long anything takes, nor on the transport:
+# - Where backward has filled 4 MiB (PushWindow) they leave at once, before backward goes on.
+# - A worker has at most 16 calls of at most 4 MiB open to a shard (ParameterPuller), and makes the next one when its training thread takes
+#   an answer. It takes those to the calls made ahead of the verdict before forward begins, and all others where forward waits for a layer's
+#   values. So what is beyond 128 MiB is asked for while forward runs.
+LAYERS, WIDTH, STEPS = 36, 1024, 4
+LARGE = """
+name: "large"
+seed: 1
+model {{ torchscript: "model.pt" }}
+data {{ safetensors {{ train: "data.safetensors" }} batch: 2 }}
+optimizer {{ sgd {{ rate: 0.001 }} }}
+cluster {{ workers: 1 shards: 1 }}
+threads: 1
+steps: {steps}
+checkpoint {{ at_end: false }}
+"""
+
+
+def a_large_model_travels_while_it_is_computed(where, runs):
+    layers = [torch.nn.Linear(WIDTH, WIDTH) for _ in range(LAYERS)]
+    torch.jit.script(torch.nn.Sequential(*layers)).save(str(where / "model.pt"))
+    samples = 2 * STEPS
+    save_file({"x": torch.randn(samples, WIDTH), "y": torch.zeros(samples, dtype=torch.int64)}, where / "data.safetensors")
+    job = where / "job.textproto"
+    job.write_text(LARGE.format(steps=STEPS))
+    events = traced(where, job, workers=1, shards=1)
+
+    def spans(name):
+        return sorted((event["ts"], event["ts"] + event["dur"]) for event in events if event["ph"] == "X" and event["name"] == name)
+
+    def begun_in(span, what):
+        begun = [event["ts"] for event in events if event["ph"] == "b" and event["name"].startswith(what)]
+        return sum(span[0] <= moment <= span[1] for moment in begun)
+
+    forwards, backwards = spans("forward"), spans("backward")
+    assert len(forwards) == len(backwards) == STEPS, (forwards, backwards)
+    pushes = [begun_in(backward, "pushing") for backward in backwards]
+    assert all(count > 0 for count in pushes), pushes
+    # The first values are pulled whole.
+    pulls = [begun_in(forward, "pulling") for forward in forwards]
+    assert pulls[0] == 0 and all(count > 0 for count in pulls[1:]), pulls
+
+
 if __name__ == "__main__":
-    sys.exit(main(a_worker_writes_what_it_did))
+    sys.exit(main(a_worker_writes_what_it_did, a_large_model_travels_while_it_is_computed))
