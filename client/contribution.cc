@@ -62,6 +62,8 @@ DataType OnWire(const JobConfig& job) {
   }
 }
 
+size_t BucketBytes(const JobConfig& job) { return size_t{job.bucket_kib()} << 10; }
+
 void Narrow(DataType narrow, absl::Span<const std::byte> gradient, double weight,
             std::string* out) {
   out->resize(gradient.size() / 2);

@@ -23,6 +23,9 @@ void Narrow(DataType narrow, absl::Span<const std::byte> gradient, double weight
 // The narrow type that the job asks for (JobConfig.gradients_on_wire); DATA_TYPE_UNSPECIFIED: none.
 DataType OnWire(const JobConfig& job);
 
+// How many bytes of slices travel together (JobConfig.bucket_kib).
+size_t BucketBytes(const JobConfig& job);
+
 }  // namespace parley
 
 #endif  // PARLEY_CLIENT_CONTRIBUTION_H_

@@ -17,6 +17,7 @@ void WorkerSession::AdoptClocks() {
   ClockExchange::Options exchange;
   exchange.window.contributor = ordinal();
   exchange.step_leader = view().step_leader();
+  exchange.window.group_bytes = BucketBytes(options_.job);
   exchange.window.window_bytes = options_.push_window_bytes;
   exchange.window.narrow = OnWire(options_.job);
   exchange.sum = SumsContributions(options_.job);

@@ -142,12 +142,14 @@ absl::Status WorkerSession::AdoptView() {
   pipeline_ = ViewedPipeline();
   if (std::exchange(job_epoch_, view().job_epoch()) != view().job_epoch()) ForgetEvaluations();
   data_.emplace(options_.job, view(), ordinal(), shape().group > 1 ? layout_->part() : 0);
-  puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops());
+  puller_.emplace(tensors_, *layout_, *parameters_, *calls_, runtime_->Loops(),
+                  BucketBytes(options_.job));
   puller_->ShareThrough(reducer_.get());
   StepExchange::Options exchange;
   exchange.window.contributor = ordinal();
   exchange.window.composition = pipeline_.composition;
   exchange.step_leader = view().step_leader();
+  exchange.window.group_bytes = BucketBytes(options_.job);
   exchange.window.window_bytes = options_.push_window_bytes;
   exchange.window.narrow = OnWire(options_.job);
   exchange.sum = SumsContributions(options_.job);

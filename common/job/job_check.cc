@@ -21,7 +21,8 @@ namespace {
 constexpr uint32_t kMostRestarts = 1'000'000;
 constexpr uint32_t kMostThreads = 1024;
 constexpr uint32_t kMostPrefetched = 1024;
-constexpr uint32_t kMostSamples = 1 << 24;  // of one forward
+constexpr uint32_t kMostSamples = 1 << 24;     // of one forward
+constexpr uint32_t kMostBucketKib = 32 << 10;  // half of what may be on its way to a shard
 
 // Comparisons are written so that a NaN fails them.
 bool IsPositive(double value) { return value > 0 && std::isfinite(value); }
@@ -468,6 +469,7 @@ class Checker {
   void Computing() {
     Between(0, job_.threads(), kMostThreads, "threads");
     Between(1, job_.accumulate(), kMostSamples, "accumulate");
+    Between(1, job_.bucket_kib(), kMostBucketKib, "bucket_kib");
     const PipelineSchedule schedule = job_.pipeline().schedule();
     Require(job_.device() == CPU || (schedule != PIPEDREAM && schedule != TWO_BUFFER_WEIGHTS),
             "device",

@@ -259,6 +259,7 @@ const std::vector<WrongJob>& WrongJobs() {
        "",
        "consistency { sync { lost_worker: WAIT\nbackup: 1 } }",
        {"textproto:12: consistency.sync.backup: ", "lost_worker is WAIT"}},
+      {"buckets of nothing", "", "bucket_kib: 0", {"textproto:11: bucket_kib: ", "1", "32768"}},
       {"max_restarts", "", "max_restarts: 2000000", {"textproto:11: max_restarts: ", "1000000"}},
       {"autonomy", "", "autonomy: \"9s\"", {"textproto:11: autonomy: ", "at least liveness, 10s"}},
       {"negative autonomy", "", "autonomy: \"-1s\"", {"textproto:11: autonomy: ", "at least 0"}},
@@ -407,6 +408,7 @@ TEST_F(JobFile, DefaultsAreFilledIn) {
   EXPECT_EQ(job->consistency().sync().lost_worker(), GO_ON);
   EXPECT_EQ(job->consistency().sync().backup(), 0U);
   EXPECT_EQ(job->accumulate(), 1U);
+  EXPECT_EQ(job->bucket_kib(), 4096U);
   EXPECT_TRUE(job->checkpoint().at_end());
   EXPECT_EQ(job->checkpoint().directory(), "checkpoints");
   EXPECT_EQ(Liveness(*job), absl::Seconds(10));

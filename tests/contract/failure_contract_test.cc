@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "client/forwarding_shard.h"
 #include "tests/contract/contract_test.h"
+#include "tests/contract/overhearing_connector.h"
 
 namespace parley {
 namespace {
@@ -101,79 +101,9 @@ TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
   EXPECT_NE(text.find("; last decided step 1"), std::string::npos) << text;
 }
 
-// Keeps what a worker has told a shard in its last step.
-class Overhearing final : public Connector {
- public:
-  explicit Overhearing(Connector& to) : to_(to) {}
-  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
-    return to_.ConnectCoordinator(address);
-  }
-  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return std::make_shared<Shard>(to_.ConnectShard(address), *this);
-  }
-  MemorySource* memory() override { return to_.memory(); }
-  Visitors* visitors() override { return to_.visitors(); }
-
-  std::vector<PushRequest> pushes() const {
-    absl::MutexLock lock(&mu_);
-    return pushes_;
-  }
-  // Until all pushes have been answered.
-  void AwaitAnswers() const {
-    absl::MutexLock lock(&mu_, absl::Condition(this, &Overhearing::AllAnswered));
-  }
-  CompleteRequest complete() const {
-    absl::MutexLock lock(&mu_);
-    return complete_;
-  }
-
- private:
-  class Shard final : public ForwardingShard {
-   public:
-    Shard(std::shared_ptr<ShardClient> remote, Overhearing& heard)
-        : ForwardingShard(std::move(remote)), heard_(heard) {}
-    void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
-      PushRequest request = push.head;
-      for (const TensorSlice& slice : push.slices) CopyTo(slice, *request.add_slices());
-      {
-        absl::MutexLock lock(&heard_.mu_);
-        heard_.pushes_.push_back(std::move(request));
-      }
-      remote()->PushTensors(
-          push, deadline,
-          [&heard = heard_, done = std::move(done)](const absl::StatusOr<PushReply>& reply) {
-            done(reply);
-            absl::MutexLock lock(&heard.mu_);
-            ++heard.answered_;
-          });
-    }
-    void Complete(const CompleteRequest& request, absl::Time deadline,
-                  Done<CompleteReply> done) override {
-      {
-        absl::MutexLock lock(&heard_.mu_);
-        heard_.complete_ = request;
-      }
-      remote()->Complete(request, deadline, std::move(done));
-    }
-
-   private:
-    Overhearing& heard_;
-  };
-
-  bool AllAnswered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    return answered_ == pushes_.size();
-  }
-
-  Connector& to_;
-  mutable absl::Mutex mu_;
-  size_t answered_ ABSL_GUARDED_BY(mu_) = 0;
-  std::vector<PushRequest> pushes_ ABSL_GUARDED_BY(mu_);
-  CompleteRequest complete_ ABSL_GUARDED_BY(mu_);
-};
-
 TEST_P(FailureContract, AStepWhoseValuesWereWrittenMeanwhileDoesNotCount) {
   auto cluster = MakeCluster(1, 1, kSum);
-  Overhearing connector(cluster->transport().connector());
+  OverhearingConnector connector(cluster->transport().connector());
   cluster->RunWorkers(
       1,
       [&](Session& session) {

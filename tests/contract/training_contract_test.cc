@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
+#include "tests/contract/overhearing_connector.h"
 
 namespace parley {
 namespace {
@@ -111,6 +112,19 @@ TEST_P(TrainingContract, NarrowGradientsAreAddedUpAsFloatsAndAreHalfOfTheBytes) 
       EXPECT_EQ(session.traffic().pushed_bytes, 6 * (2 * (kBigRows * 800 + 7) + sizeof(int64_t)));
     });
   }
+}
+
+TEST_P(TrainingContract, TheJobSaysHowMuchTravelsInOneMessage) {
+  size_t messages[2] = {};
+  for (const bool small : {false, true}) {
+    // The large tensor is 1.25 MiB in five slices.
+    auto cluster = MakeCluster(1, 1, absl::StrCat(kSum, small ? " bucket_kib: 100" : ""));
+    OverhearingConnector connector(cluster->transport().connector());
+    cluster->RunWorkers(
+        1, [](Session& session) { TrainExactly(session, 1); }, connector);
+    messages[small] = connector.pushes().size() + connector.pulls();
+  }
+  EXPECT_GE(messages[true], 2 * messages[false]);
 }
 
 TEST_P(TrainingContract, SumsStayExactWhereMessagesAreLostAndDoubled) {

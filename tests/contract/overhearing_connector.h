@@ -1,0 +1,105 @@
+#ifndef PARLEY_TESTS_CONTRACT_OVERHEARING_CONNECTOR_H_
+#define PARLEY_TESTS_CONTRACT_OVERHEARING_CONNECTOR_H_
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/connector.h"
+#include "client/forwarding_shard.h"
+
+namespace parley {
+
+// Makes all calls over another connector, and keeps what workers tell shards with them.
+// Thread-safe.
+class OverhearingConnector final : public Connector {
+ public:
+  explicit OverhearingConnector(Connector& to) : to_(to) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return to_.ConnectCoordinator(address);
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<Shard>(to_.ConnectShard(address), *this);
+  }
+  MemorySource* memory() override { return to_.memory(); }
+  Visitors* visitors() override { return to_.visitors(); }
+
+  // All of them, with copies of the gradients.
+  std::vector<PushRequest> pushes() const {
+    absl::MutexLock lock(&mu_);
+    return pushes_;
+  }
+  size_t pulls() const {
+    absl::MutexLock lock(&mu_);
+    return pulls_;
+  }
+  // Until all pushes have been answered.
+  void AwaitAnswers() const {
+    absl::MutexLock lock(&mu_, absl::Condition(this, &OverhearingConnector::AllAnswered));
+  }
+  // The last one.
+  CompleteRequest complete() const {
+    absl::MutexLock lock(&mu_);
+    return complete_;
+  }
+
+ private:
+  class Shard final : public ForwardingShard {
+   public:
+    Shard(std::shared_ptr<ShardClient> remote, OverhearingConnector& heard)
+        : ForwardingShard(std::move(remote)), heard_(heard) {}
+    void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+      PushRequest request = push.head;
+      for (const TensorSlice& slice : push.slices) CopyTo(slice, *request.add_slices());
+      {
+        absl::MutexLock lock(&heard_.mu_);
+        heard_.pushes_.push_back(std::move(request));
+      }
+      remote()->PushTensors(
+          push, deadline,
+          [&heard = heard_, done = std::move(done)](const absl::StatusOr<PushReply>& reply) {
+            done(reply);
+            absl::MutexLock lock(&heard.mu_);
+            ++heard.answered_;
+          });
+    }
+    void PullTensors(const PullRequest& request, absl::Time deadline,
+                     Done<TensorPull> done) override {
+      {
+        absl::MutexLock lock(&heard_.mu_);
+        ++heard_.pulls_;
+      }
+      remote()->PullTensors(request, deadline, std::move(done));
+    }
+    void Complete(const CompleteRequest& request, absl::Time deadline,
+                  Done<CompleteReply> done) override {
+      {
+        absl::MutexLock lock(&heard_.mu_);
+        heard_.complete_ = request;
+      }
+      remote()->Complete(request, deadline, std::move(done));
+    }
+
+   private:
+    OverhearingConnector& heard_;
+  };
+
+  bool AllAnswered() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+    return answered_ == pushes_.size();
+  }
+
+  Connector& to_;
+  mutable absl::Mutex mu_;
+  size_t pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t answered_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<PushRequest> pushes_ ABSL_GUARDED_BY(mu_);
+  CompleteRequest complete_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_TESTS_CONTRACT_OVERHEARING_CONNECTOR_H_
