@@ -1,11 +1,19 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <string>
 
 #include "common/shared_memory/memory_segment.h"
@@ -46,13 +54,19 @@ TEST(MemorySegmentTest, WhatIsNotSafeToReadIsRefused) {
     const FileDescriptor fd(raw);
     return absl::IsInvalidArgument(MemorySegment::OfPeer(fd).status());
   };
-  // Its maker could shrink it, and its reader would end by SIGBUS.
-  const int unsealed = ::memfd_create("unsealed", MFD_ALLOW_SEALING);
-  ASSERT_EQ(::ftruncate(unsealed, 4096), 0);
-  EXPECT_TRUE(refused(unsealed));
-  const int empty = ::memfd_create("empty", MFD_ALLOW_SEALING);
-  ASSERT_EQ(::fcntl(empty, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  EXPECT_TRUE(refused(empty));
+  const auto sealed = [](off_t bytes, int seals) {
+    const int fd = ::memfd_create("peer", MFD_ALLOW_SEALING);
+    EXPECT_EQ(::ftruncate(fd, bytes), 0);
+    EXPECT_EQ(::fcntl(fd, F_ADD_SEALS, seals), 0);
+    return fd;
+  };
+  const int all = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+  EXPECT_FALSE(refused(sealed(4096, all)));
+  EXPECT_TRUE(refused(sealed(4096, 0)));
+  for (const int missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE}) {
+    EXPECT_TRUE(refused(sealed(4096, all & ~missing))) << missing;
+  }
+  EXPECT_TRUE(refused(sealed(0, all)));
   EXPECT_TRUE(refused(::open("/proc/self/exe", O_RDONLY)));
   EXPECT_TRUE(refused(::open("/dev/null", O_RDONLY)));
   int pipes[2];
@@ -76,6 +90,41 @@ TEST(MemorySegmentTest, AnotherOneTakesItsPlaceAndReadersKeepTheFormer) {
   EXPECT_EQ(TextAt(address), "");
   Write(address, "next");
   EXPECT_EQ(TextAt((*reader)->data()), "lent");
+}
+
+// As before Linux 5.1, in this process from now on.
+void ForgetFutureWriteSeal() {
+  const auto argument = [](size_t i) {
+    return static_cast<uint32_t>(offsetof(seccomp_data, args) + i * sizeof(uint64_t));
+  };
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_fcntl, 0, 5),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(1)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, F_ADD_SEALS, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, argument(2)),
+      BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, F_SEAL_FUTURE_WRITE, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(filter), filter};
+  if (::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+      ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+    std::_Exit(9);
+  }
+}
+
+TEST(MemorySegmentTest, ThereIsNoneWhereItCannotBeSealed) {
+  const auto former = MemorySegment::Create(4096);
+  ASSERT_TRUE(former.ok());
+  Write((*former)->data(), "lent");
+  const auto tries = [&] {
+    ForgetFutureWriteSeal();
+    if (!absl::IsFailedPrecondition(MemorySegment::Create(4096).status())) std::_Exit(1);
+    if (MemorySegment::InPlaceOf(**former).ok()) std::_Exit(2);
+    std::_Exit(TextAt((*former)->data()) == "lent" ? 0 : 3);
+  };
+  EXPECT_EXIT(tries(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(MemorySegmentTest, NothingIsLeftOfAProcessThatIsKilled) {
