@@ -93,6 +93,10 @@ class LocalWorker {
     member_ = member;
   }
 
+  // Completes ask for verdicts as soon as there are any: before it writes a gradient again, it has
+  // to pull.
+  void AskAtOnce() { at_once_ = true; }
+
   // False where the shard does not let it in.
   bool Connect(const std::string& address) {
     client_ = connector_->ConnectShard(address);
@@ -135,6 +139,7 @@ class LocalWorker {
     *request.mutable_header() = HeaderOf(view_, member_);
     request.set_step(step);
     request.set_attempt(attempt);
+    request.set_at_once(at_once_);
     request.mutable_share()->set_weight(1);
     return Wait<CompleteReply>(
         [&](Done<CompleteReply> done) { client_->Complete(request, Soon(), std::move(done)); });
@@ -189,6 +194,7 @@ class LocalWorker {
 
   ClusterView view_;
   uint64_t member_ = 1;
+  bool at_once_ = false;
   const std::unique_ptr<Connector> connector_ = MakeLocalConnector(std::make_unique<NoRemote>());
   std::shared_ptr<ShardClient> client_;
   std::optional<TensorArena> arena_;
