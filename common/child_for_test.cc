@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <string_view>
 #include <utility>
 
 namespace parley {
@@ -28,7 +29,7 @@ ChildForTest::ChildForTest(const std::vector<std::string>& arguments) {
   char byte = 0;
   while (::read(ends[0], &byte, 1) == 1 && byte != '\n') first_line_ += byte;
   EXPECT_EQ(byte, '\n') << "it did not begin";
-  ::close(ends[0]);
+  output_ = FileDescriptor(ends[0]);
 }
 
 ChildForTest::~ChildForTest() { Kill(); }
@@ -40,6 +41,22 @@ int ChildForTest::Kill() {
   int status = 0;
   EXPECT_EQ(::waitpid(pid, &status, 0), pid);
   return WIFEXITED(status) ? WEXITSTATUS(status) : 0;
+}
+
+std::vector<std::string> ChildForTest::OtherLines() {
+  std::vector<std::string> lines(1);
+  char bytes[4096];
+  for (ssize_t size = 0; (size = ::read(output_.get(), bytes, sizeof(bytes))) > 0;) {
+    for (const char byte : std::string_view(bytes, static_cast<size_t>(size))) {
+      if (byte == '\n') {
+        lines.emplace_back();
+      } else {
+        lines.back() += byte;
+      }
+    }
+  }
+  lines.pop_back();  // not ended
+  return lines;
 }
 
 void TellParent(const std::string& line) {

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "common/file_descriptor.h"
+
 namespace parley {
 
 // A test's own program in another role, as a process that the test may kill. The test's main looks
@@ -25,12 +27,17 @@ class ChildForTest {
   // before.
   int Kill();
 
+  // After Kill: the whole lines that it has written since the first one. It waits when 64 KiB of
+  // them have not been read.
+  std::vector<std::string> OtherLines();
+
  private:
   pid_t pid_ = 0;
   std::string first_line_;
+  FileDescriptor output_;
 };
 
-// In the child: writes the line that its parent waits for.
+// In the child: writes the line that its parent waits for, or a further one.
 void TellParent(const std::string& line);
 
 }  // namespace parley

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <string>
@@ -117,6 +118,37 @@ TEST(LocalSocketTest, MessagesAboveTheLimitsAreRefused) {
   const std::string large(LocalSocket::kMostBytes + 1, 'x');
   ASSERT_EQ(::send(peer.get(), large.data(), large.size(), 0), static_cast<ssize_t>(large.size()));
   EXPECT_TRUE(absl::IsInvalidArgument((*socket)->Receive(Soon()).status()));
+}
+
+// One of another user connects: it turns away, and so does whoever listens.
+TEST(LocalListenerTest, ProcessesOfTwoUsersRefuseEachOther) {
+  constexpr uid_t kNobody = 65534;
+  constexpr int kStillTheSame = 77;
+  const std::string name = AName();
+  const auto listener = LocalListener::Listen(name);
+  ASSERT_TRUE(listener.ok());
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setuid(kNobody) != 0) ::_exit(kStillTheSame);
+    ::_exit(absl::IsPermissionDenied(LocalSocket::Connect(name).status()) ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kStillTheSame) {
+    GTEST_SKIP() << "a process of this test cannot be another user's: it is not root, or in a "
+                    "sandbox that knows one user";
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // Its connection has come first, and is passed over.
+  const auto own = LocalSocket::Connect(name);
+  ASSERT_TRUE(own.ok()) << own.status();
+  ASSERT_TRUE((*own)->Send("own").ok());
+  const auto accepted = (*listener)->Accept();
+  ASSERT_TRUE(accepted.ok());
+  const auto message = (*accepted)->Receive(Soon());
+  ASSERT_TRUE(message.ok()) << message.status();
+  EXPECT_EQ(message->bytes, "own");
 }
 
 TEST(LocalListenerTest, ANameIsTakenOnceAndFreeAgainWhenItsListenerHasGone) {

@@ -19,6 +19,10 @@ namespace {
 
 constexpr size_t kPage = 4096;
 
+// Without which memory is not safe to read: it could end under its reader (SIGBUS), or whoever was
+// shown it could write there.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+
 absl::Status NoMemory(size_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat("no ", bytes >> 20, " MiB of shared memory: ",
                                                    absl::ErrnoToStatus(errno, "memfd").message()));
@@ -33,23 +37,19 @@ absl::StatusOr<FileDescriptor> MakeFile(size_t bytes) {
   return fd;
 }
 
-absl::StatusOr<std::byte*> Map(const FileDescriptor& fd, size_t bytes, int protection,
-                               std::byte* where = nullptr) {
-  void* const data = ::mmap(where, bytes, protection,
-                            MAP_SHARED | (where != nullptr ? MAP_FIXED : 0), fd.get(), 0);
+absl::StatusOr<std::byte*> Map(const FileDescriptor& fd, size_t bytes, int protection) {
+  void* const data = ::mmap(nullptr, bytes, protection, MAP_SHARED, fd.get(), 0);
   if (data == MAP_FAILED) return NoMemory(bytes);
   return static_cast<std::byte*>(data);
 }
 
-// After it is mapped to be written.
+// After it is mapped to be written. An older kernel does not know the last of the seals, and has no
+// shared memory then: calls go another way.
 absl::Status Seal(const FileDescriptor& fd) {
-  if (::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
-    return absl::ErrnoToStatus(errno, "sealing shared memory");
-  }
-  // An older kernel does without: then the readers' care not to write is all there is.
-  (void)::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE);
-  (void)::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SEAL);
-  return absl::OkStatus();
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("this kernel does not seal shared memory, as Linux does from 5.1 on: ",
+                   absl::ErrnoToStatus(errno, "fcntl").message()));
 }
 
 }  // namespace
@@ -69,8 +69,9 @@ absl::StatusOr<std::shared_ptr<const MemorySegment>> MemorySegment::OfPeer(
     const FileDescriptor& fd) {
   // Of a file that is no memfd this fails.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
-    return absl::InvalidArgumentError("a peer's shared memory is not sealed against shrinking");
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    return absl::InvalidArgumentError(
+        "a peer's shared memory is not sealed against shrinking, growing and others that write");
   }
   struct stat about {};
   if (::fstat(fd.get(), &about) != 0 || about.st_size <= 0) {
@@ -87,13 +88,21 @@ absl::StatusOr<std::shared_ptr<const MemorySegment>> MemorySegment::OfPeer(
 absl::StatusOr<std::shared_ptr<MemorySegment>> MemorySegment::InPlaceOf(MemorySegment& former) {
   absl::StatusOr<FileDescriptor> fd = MakeFile(former.bytes_);
   if (!fd.ok()) return fd.status();
-  const absl::StatusOr<std::byte*> data =
-      Map(*fd, former.bytes_, PROT_READ | PROT_WRITE, former.data_);
+  // Sealed before it takes the place: where that fails the former is still there.
+  const absl::StatusOr<std::byte*> data = Map(*fd, former.bytes_, PROT_READ | PROT_WRITE);
   if (!data.ok()) return data.status();
+  absl::Status status = Seal(*fd);
+  if (status.ok() && ::mremap(*data, former.bytes_, former.bytes_, MREMAP_MAYMOVE | MREMAP_FIXED,
+                              former.data_) == MAP_FAILED) {
+    status = NoMemory(former.bytes_);
+  }
+  if (!status.ok()) {
+    ::munmap(*data, former.bytes_);
+    return status;
+  }
   former.displaced_ = true;
-  std::shared_ptr<MemorySegment> segment(new MemorySegment(*std::move(fd), *data, former.bytes_));
-  if (absl::Status sealed = Seal(segment->fd_); !sealed.ok()) return sealed;
-  return segment;
+  return std::shared_ptr<MemorySegment>(
+      new MemorySegment(*std::move(fd), former.data_, former.bytes_));
 }
 
 absl::Status MemorySegment::ShowAt(std::byte* where, size_t offset, size_t bytes) const {

@@ -11,16 +11,17 @@
 namespace parley {
 
 // Memory that processes of one machine have in common: an anonymous file (memfd), sealed so that it
-// never shrinks under a reader (which would end that one by SIGBUS) and nobody but its maker can
+// never shrinks or grows under a reader (who would else end by SIGBUS) and nobody but its maker can
 // map it to write. It has no name: it goes with the last process that has it, however that ends.
 // Thread-safe beyond what its bytes are.
 class MemorySegment {
  public:
-  // A new one, zeroed, of at least so many bytes. ResourceExhausted where the system has none.
+  // A new one, zeroed, of at least so many bytes. ResourceExhausted where the system has none,
+  // FailedPrecondition where it cannot seal it (before Linux 5.1).
   static absl::StatusOr<std::shared_ptr<MemorySegment>> Create(size_t bytes);
 
   // One that a peer has made and sent, to be read. InvalidArgument where it is none that is safe to
-  // read.
+  // read, as one that lacks a seal.
   static absl::StatusOr<std::shared_ptr<const MemorySegment>> OfPeer(const FileDescriptor& fd);
 
   // A new one, zeroed, at the address of `former`, which leaves it: whoever has been shown that one

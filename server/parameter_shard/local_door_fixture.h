@@ -19,29 +19,39 @@
 #include "client/tensor_arena.h"
 #include "client/testing/refusing_peers.h"
 #include "common/shared_memory/local_door.h"
+#include "common/worker_threads.h"
 #include "server/parameter_shard/local_guest.h"
 #include "server/parameter_shard/shard_fixture.h"
 
 namespace parley::testing {
 
-// One shard with one tensor of so many zeros, and one worker.
+// One shard with one tensor of so many zeros, in slices of 1 MiB, and one worker.
 inline constexpr size_t kLocalElements = 5000;
-inline ClusterView LocalView() {
-  return MakeView({.tensors = {{"w", kLocalElements}}, .workers = 1});
+inline constexpr size_t kLocalSliceElements = 4 * kBlockElements;
+inline ClusterView LocalView(size_t elements = kLocalElements) {
+  return MakeView(
+      {.tensors = {{"w", elements}}, .workers = 1, .slice_elements = kLocalSliceElements});
 }
 
-// A shard and its door; the name of the door is free.
+// A shard and its door; the name of the door is free. Large steps it carries out on a thread of
+// their own, as a shard process does.
 class LocalShard {
  public:
-  explicit LocalShard(std::string address)
-      : address_(std::move(address)), shard_(SummingJob(), {}, {nullptr, &values_}) {
+  explicit LocalShard(std::string address, size_t elements = kLocalElements)
+      : address_(std::move(address)),
+        shard_(SummingJob(), {}, {nullptr, &values_, [this](std::function<void()> task) {
+                                    later_.Run(std::move(task));
+                                  }}) {
     auto door = LocalGuest::OpenDoor({address_, &shard_, &values_, nullptr});
     status_ = door.status();
     if (door.ok()) door_ = *std::move(door);
     shard_.Start(0);
-    status_.Update(shard_.SetView(LocalView(), absl::Now()));
-    const std::string zeros = BytesOf(Floats(kLocalElements));
-    status_.Update(shard_.StartSlice(0, {.values = zeros, .state = {}}, absl::Now()));
+    const ClusterView view = LocalView(elements);
+    status_.Update(shard_.SetView(view, absl::Now()));
+    for (const Slice& slice : view.slices()) {
+      const std::string zeros = BytesOf(Floats(slice.end() - slice.begin()));
+      status_.Update(shard_.StartSlice(slice.id(), {.values = zeros, .state = {}}, absl::Now()));
+    }
   }
 
   const absl::Status& status() const { return status_; }
@@ -51,7 +61,8 @@ class LocalShard {
 
  private:
   const std::string address_;
-  SegmentHeap values_{1 << 20};
+  SegmentHeap values_{256 << 20};
+  WorkerThreads later_{1};
   LockedShard shard_;
   std::unique_ptr<LocalDoor> door_;
   absl::Status status_;
@@ -71,13 +82,20 @@ class NoRemote final : public Connector {
 // The worker, with calls that wait.
 class LocalWorker {
  public:
-  LocalWorker() {
-    TensorSpec spec;
-    spec.set_name("w");
-    spec.set_dtype(F32);
-    spec.add_shape(kLocalElements);
-    arena_.emplace(std::vector<TensorSpec>{spec}, connector_->memory());
+  explicit LocalWorker(size_t elements = kLocalElements) : view_(LocalView(elements)) {
+    const std::vector<TensorSpec> tensors(view_.tensors().begin(), view_.tensors().end());
+    arena_.emplace(tensors, connector_->memory());
   }
+
+  // From now on it is this member of this view.
+  void Become(const ClusterView& view, uint64_t member) {
+    view_ = view;
+    member_ = member;
+  }
+
+  // Completes ask for verdicts as soon as there are any: before it writes a gradient again, it has
+  // to pull.
+  void AskAtOnce() { at_once_ = true; }
 
   // False where the shard does not let it in.
   bool Connect(const std::string& address) {
@@ -93,48 +111,62 @@ class LocalWorker {
   ShardClient& client() const { return *client_; }
   TensorArena& arena() { return *arena_; }
   float* gradient() { return reinterpret_cast<float*>(arena_->tensor(0).data()); }
-  void Fill(float value) { std::fill_n(gradient(), kLocalElements, value); }
+  void Fill(float value) {
+    std::fill_n(gradient(), arena_->tensor(0).size() / sizeof(float), value);
+  }
 
-  TensorPush MakePush(uint64_t step) const {
+  TensorPush MakePush(uint64_t step, uint32_t attempt = 0) const {
     TensorPush push;
-    *push.head.mutable_header() = HeaderOf(view_, 1);
+    *push.head.mutable_header() = HeaderOf(view_, member_);
     push.head.set_step(step);
-    push.slices.push_back(
-        {0, F32, TensorBytes::Piece(arena_->tensor(0)), arena_->owner(), arena_->Lend(0)});
+    push.head.set_attempt(attempt);
+    for (const Slice& slice : view_.slices()) {
+      const TensorBytes::Piece bytes = arena_->tensor(0).subspan(
+          slice.begin() * sizeof(float), (slice.end() - slice.begin()) * sizeof(float));
+      push.slices.push_back({slice.id(), F32, bytes, arena_->owner(), arena_->Lend(0)});
+    }
     return push;
   }
   absl::StatusOr<PushReply> Push(const TensorPush& push) const {
     return Wait<PushReply>(
         [&](Done<PushReply> done) { client_->PushTensors(push, Soon(), std::move(done)); });
   }
-  absl::StatusOr<PushReply> Push(uint64_t step) const { return Push(MakePush(step)); }
-  absl::StatusOr<CompleteReply> Complete(uint64_t step) const {
+  absl::StatusOr<PushReply> Push(uint64_t step, uint32_t attempt = 0) const {
+    return Push(MakePush(step, attempt));
+  }
+  absl::StatusOr<CompleteReply> Complete(uint64_t step, uint32_t attempt = 0) const {
     CompleteRequest request;
-    *request.mutable_header() = HeaderOf(view_, 1);
+    *request.mutable_header() = HeaderOf(view_, member_);
     request.set_step(step);
+    request.set_attempt(attempt);
+    request.set_at_once(at_once_);
     request.mutable_share()->set_weight(1);
     return Wait<CompleteReply>(
         [&](Done<CompleteReply> done) { client_->Complete(request, Soon(), std::move(done)); });
   }
   absl::StatusOr<TensorPull> Pull(uint64_t version, absl::Time deadline = Soon()) const {
     PullRequest request;
-    *request.mutable_header() = HeaderOf(view_, 1);
+    *request.mutable_header() = HeaderOf(view_, member_);
     request.set_version(version);
-    request.add_slices(0);
+    for (const Slice& slice : view_.slices()) request.add_slices(slice.id());
     return Wait<TensorPull>(
         [&](Done<TensorPull> done) { client_->PullTensors(request, deadline, std::move(done)); });
   }
   static Floats FloatsOf(const TensorPull& pulled) {
-    Floats floats(pulled.slices[0].bytes.size() / sizeof(float));
-    pulled.slices[0].bytes.CopyTo(reinterpret_cast<std::byte*>(floats.data()));
+    Floats floats;
+    for (const TensorSlice& slice : pulled.slices) {
+      const size_t begin = floats.size();
+      floats.resize(begin + slice.bytes.size() / sizeof(float));
+      slice.bytes.CopyTo(reinterpret_cast<std::byte*>(floats.data() + begin));
+    }
     return floats;
   }
   // A whole step with this gradient.
-  absl::Status Step(uint64_t step, float value) {
+  absl::Status Step(uint64_t step, float value, uint32_t attempt = 0) {
     arena_->Recall();
     Fill(value);
-    if (auto pushed = Push(step); !pushed.ok()) return pushed.status();
-    auto decided = Complete(step);
+    if (auto pushed = Push(step, attempt); !pushed.ok()) return pushed.status();
+    auto decided = Complete(step, attempt);
     if (!decided.ok()) return decided.status();
     if (decided->verdict().outcome() == Verdict::APPLY) return absl::OkStatus();
     return absl::InternalError(decided->verdict().ShortDebugString());
@@ -160,7 +192,9 @@ class LocalWorker {
     return std::move(answer->reply);
   }
 
-  const ClusterView view_ = LocalView();
+  ClusterView view_;
+  uint64_t member_ = 1;
+  bool at_once_ = false;
   const std::unique_ptr<Connector> connector_ = MakeLocalConnector(std::make_unique<NoRemote>());
   std::shared_ptr<ShardClient> client_;
   std::optional<TensorArena> arena_;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -107,6 +108,43 @@ TEST_F(LocalDoorTest, AWorkerThatIsGoneLeavesItsGradientToTheShard) {
                          [&](const absl::StatusOr<CompleteReply>&) { decided.Notify(); });
   decided.WaitForNotification();
   EXPECT_EQ(FloatsOf(*Connect()->Pull(1)), Floats(kElements, -3));
+}
+
+// An old incarnation that has not heard yet goes on, in its own segments, which the shard still
+// has.
+TEST_F(LocalDoorTest, AFencedWriterThatGoesOnBesideItsSuccessorChangesNothing) {
+  const auto fenced = Connect();
+  fenced->Fill(100.0f);
+  ASSERT_TRUE(fenced->Push(1).ok());
+  const ClusterView view = WithMemberAt(view_, 0, 2);
+  ASSERT_EQ(shard_.core().SetView(view, absl::Now()), absl::OkStatus());
+  std::atomic<uint64_t> step = 1;
+  std::atomic<uint64_t> refused = 0;
+  std::thread goes_on([&] {
+    for (uint64_t now = 1; now != 0; now = step) {
+      fenced->Fill(static_cast<float>(++refused));
+      const uint32_t attempt = now == 1 ? 1 : 0;
+      EXPECT_TRUE(absl::IsAborted(fenced->Push(now, attempt).status()));
+      EXPECT_TRUE(absl::IsAborted(fenced->Complete(now, attempt).status()));
+    }
+  });
+  // What the old one had sent went with its attempt.
+  const auto successor = Connect();
+  successor->Become(view, 2);
+  absl::Status status;
+  Floats values(kElements);
+  while (status.ok() && (step <= 300 || refused < 100)) {
+    status = successor->Step(step, 1, step == 1 ? 1 : 0);
+    if (!status.ok()) break;
+    const auto pulled = successor->Pull(step);
+    status = pulled.status();
+    if (status.ok()) values = FloatsOf(*pulled);
+    if (values != Floats(kElements, -static_cast<float>(step))) break;
+    ++step;
+  }
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_GT(step.exchange(0), 300u) << "is not what the successor has sent: " << values[0];
+  goes_on.join();
 }
 
 TEST_F(LocalDoorTest, WhoReadsAVersionKeepsItWhileTheJobGoesOn) {
