@@ -8,8 +8,7 @@
 namespace parley {
 
 ClockExchange::ClockExchange(const Options& options, const std::vector<TensorSpec>& tensors,
-                             const SliceLayout& layout, const TensorArena& gradients,
-                             ServiceCalls& calls)
+                             const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls)
     : options_(options),
       tensors_(tensors),
       layout_(layout),
@@ -28,6 +27,9 @@ void ClockExchange::Open(uint64_t clock, uint32_t attempt, double weight, bool h
   seen_ = std::move(seen);
   if (seen_.empty()) seen_.push_back(0);  // PushRequest names it for each slice
   skipped_ = false;
+  // Shards have copied what counts; what they have not, as it came late, must not be what is made
+  // now.
+  if (gradients_.lends()) gradients_.Recall();
   Begin(1);
   pushed_.Open(clock, has_samples);
 }

@@ -38,7 +38,7 @@ class ClockExchange {
 
   // All must outlive it and be the same through its life.
   ClockExchange(const Options& options, const std::vector<TensorSpec>& tensors,
-                const SliceLayout& layout, const TensorArena& gradients, ServiceCalls& calls);
+                const SliceLayout& layout, TensorArena& gradients, ServiceCalls& calls);
   ~ClockExchange();
 
   // seen: the updates that each slice, by id, had when it was pulled. has_samples: else nothing is
@@ -66,7 +66,7 @@ class ClockExchange {
   const Options options_;
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
-  const TensorArena& gradients_;
+  TensorArena& gradients_;
   ServiceCalls& calls_;
   const std::shared_ptr<PushWindow> window_;
   PushedTensors pushed_;

@@ -10,15 +10,9 @@
 
 namespace parley {
 
-// Sets `out` to the elements of `gradient` times `weight`, in the same type: the numerator of the
-// weighted mean that the shard forms (it adds contributions and divides once by the sum of
-// weights). Products in float32 (float64 for F64), rounded once to the type. A weight of 1 and
-// integer types: the bytes as they are.
-void Weigh(DataType dtype, absl::Span<const std::byte> gradient, double weight, std::string* out);
-
-// Sets `out` to the elements of a float32 gradient times `weight`, rounded once to BF16 or F16:
-// half of the bytes, for the wire. The shard adds them in float32. `gradient` is aligned for float.
-void Narrow(DataType narrow, absl::Span<const std::byte> gradient, double weight, std::string* out);
+// Sets `out` to the elements of a float32 gradient rounded to BF16 or F16: half of the bytes, for
+// the wire. The shard adds them in float32. `gradient` is aligned for float.
+void Narrow(DataType narrow, absl::Span<const std::byte> gradient, std::string* out);
 
 // The narrow type that the job asks for (JobConfig.gradients_on_wire); DATA_TYPE_UNSPECIFIED: none.
 DataType OnWire(const JobConfig& job);

@@ -164,13 +164,14 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   head.set_contributor(options_.contributor);
   head.set_part(layout_.part());
   head.set_composition(options_.composition);
+  if (attempt.weight != 1) head.set_scale(attempt.weight);
   const std::vector<uint64_t>& seen = *attempt.seen;
   uint64_t bytes = 0;
   for (const Item& item : items) {
     if (!seen.empty()) {
       head.add_seen(item.placed->slice < seen.size() ? seen[item.placed->slice] : 0);
     }
-    push->slices.push_back(EncodeSlice(item, attempt.weight, /*copy=*/!seen.empty(), way));
+    push->slices.push_back(EncodeSlice(item, /*copy=*/!seen.empty(), way));
     bytes += push->slices.back().bytes.size();
   }
   absl::MutexLock lock(&mu_);
@@ -178,17 +179,16 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   return push;
 }
 
-TensorSlice PushWindow::EncodeSlice(const Item& item, double weight, bool copy, Way way) const {
+TensorSlice PushWindow::EncodeSlice(const Item& item, bool copy, Way way) const {
   const TensorSpec& spec = tensors_[item.tensor];
   const TensorBytes::Piece gradient =
       gradients_.tensor(item.tensor).subspan(item.placed->begin, item.placed->bytes);
-  if (spec.buffer()) weight = 1;
   const bool narrow = way == Way::kSent && options_.narrow != DATA_TYPE_UNSPECIFIED &&
                       spec.dtype() == F32 && !spec.buffer();
   TensorSlice slice;
   slice.slice = item.placed->slice;
   slice.dtype = narrow ? options_.narrow : spec.dtype();
-  if (weight == 1 && !copy && !narrow) {
+  if (way == Way::kLent || (!copy && !narrow)) {
     slice.bytes = gradient;
     slice.owner = gradients_.owner();
     if (way == Way::kLent) slice.loan = gradients_.Lend(item.tensor);
@@ -196,9 +196,9 @@ TensorSlice PushWindow::EncodeSlice(const Item& item, double weight, bool copy, 
   }
   const auto made = std::make_shared<std::string>();
   if (narrow) {
-    Narrow(options_.narrow, gradient, weight, made.get());
+    Narrow(options_.narrow, gradient, made.get());
   } else {
-    Weigh(spec.dtype(), gradient, weight, made.get());
+    made->assign(reinterpret_cast<const char*>(gradient.data()), gradient.size());
   }
   slice.bytes = std::string_view(*made);
   slice.owner = made;

@@ -49,9 +49,9 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
                                           const SliceLayout& layout, const TensorArena& gradients,
                                           ServiceCalls& calls);
 
-  // Begins an attempt; the former one is over. weight: gradients are multiplied by it, buffers are
-  // not. seen: in bounded and async, PushRequest.seen of each slice, by id. What is pushed as it is
-  // is lent to shards that read it where it lies (TensorSlice::loan).
+  // Begins an attempt; the former one is over. weight: gradients count times it, buffers do not.
+  // seen: in bounded and async, PushRequest.seen of each slice, by id. What is pushed is lent to
+  // shards that read it where it lies (TensorSlice::loan).
   void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
   // The tensor's gradient is complete. Small slices wait for others until Flush.
   void Add(size_t tensor);
@@ -128,11 +128,11 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   enum class Way : uint8_t {
     kSent,      // to a shard that is far: narrowed, where asked for
     kSentNear,  // to a shard on this machine, but in a message
-    kLent,      // read where it lies, if it needs no weighing
+    kLent,      // read where it lies
   };
   std::shared_ptr<TensorPush> Encode(const std::vector<Item>& items, const Attempt& attempt,
                                      Way way);
-  TensorSlice EncodeSlice(const Item& item, double weight, bool copy, Way way) const;
+  TensorSlice EncodeSlice(const Item& item, bool copy, Way way) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.

@@ -43,8 +43,8 @@ void StepExchange::Begin() {
   rest_.clear();
   pulled_.reset();
   // The reducer has weighed what it has added up.
-  const bool as_it_is = options_.sum || options_.reducer != nullptr;
-  window_->Begin(step_, attempt_, as_it_is ? 1 : weight_);
+  scale_ = options_.sum || options_.reducer != nullptr ? 1 : weight_;
+  window_->Begin(step_, attempt_, scale_);
 }
 
 absl::Status StepExchange::Push(size_t tensor) {
@@ -122,6 +122,7 @@ absl::StatusOr<Verdict> StepExchange::AwaitVerdict(const AnswerQueue::Wait& wait
   *request->mutable_share() = share;
   request->set_data_epoch(data_epoch);
   for (SliceData& slice : std::exchange(rest_, {})) *request->add_pushed() = std::move(slice);
+  if (scale_ != 1) request->set_pushed_scale(scale_);
   request->mutable_pulled()->Add(pulled.begin(), pulled.end());
   request->set_at_once(at_once);
   // The leader's answers to pushes may be on their way yet.

@@ -130,6 +130,7 @@ class StepExchange : private Reducer::Listener {
   uint64_t step_ = 0;
   uint32_t attempt_ = 0;
   double weight_ = 0;
+  double scale_ = 1;  // of the open attempt's pushes
 };
 
 }  // namespace parley

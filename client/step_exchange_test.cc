@@ -33,6 +33,7 @@ class FakeShard final : public RefusingShard {
     {
       absl::MutexLock lock(&mu_);
       ++pushes_;
+      scale_ = request.has_scale() ? request.scale() : 1;
       for (const SliceData& slice : request.slices()) {
         bytes_[{request.attempt(), slice.slice()}] = slice.data();
         reply.add_outcomes(ADDED);
@@ -77,6 +78,11 @@ class FakeShard final : public RefusingShard {
     const auto found = bytes_.find({attempt, slice});
     return found == bytes_.end() ? "" : found->second;
   }
+  // Of the last push.
+  double scale() const {
+    absl::MutexLock lock(&mu_);
+    return scale_;
+  }
   std::vector<CompleteRequest> completes() const {
     absl::MutexLock lock(&mu_);
     return completes_;
@@ -93,6 +99,7 @@ class FakeShard final : public RefusingShard {
   std::deque<absl::Status> push_errors_ ABSL_GUARDED_BY(mu_);
   std::vector<CompleteRequest> completes_ ABSL_GUARDED_BY(mu_);
   int pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  double scale_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 class FakeConnector final : public Connector {
@@ -216,7 +223,7 @@ class StepExchangeTest : public testing::Test {
       {absl::Seconds(20), absl::Seconds(2)}, connector_, membership_, queue_, timers_, 3};
 };
 
-TEST_F(StepExchangeTest, WeighsGradientsButNotBuffersAndNamesWhatHasNone) {
+TEST_F(StepExchangeTest, SaysHowMuchGradientsWeighAndNamesWhatHasNone) {
   StepExchange exchange = MakeExchange();
   exchange.Open(4, 0, 0.5);
   SetGradient(1, 6);
@@ -226,8 +233,9 @@ TEST_F(StepExchangeTest, WeighsGradientsButNotBuffersAndNamesWhatHasNone) {
   EXPECT_EQ(shard().pushes(), 0);  // small ones wait for each other
   ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
   EXPECT_EQ(shard().pushes(), 1);
-  EXPECT_EQ(Pushed(0, 1), 3);
+  EXPECT_EQ(Pushed(0, 1), 6);
   EXPECT_EQ(Pushed(0, 2), 8);
+  EXPECT_EQ(shard().scale(), 0.5);
   shard().WillAnswer(Verdict::APPLY, 4, 0);
   Share share;
   share.set_samples(5);
@@ -250,6 +258,7 @@ TEST_F(StepExchangeTest, ASumTakesGradientsAsTheyAre) {
   ASSERT_TRUE(exchange.Push(0).ok());
   ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
   EXPECT_EQ(Pushed(0, 0), 12);
+  EXPECT_EQ(shard().scale(), 1);
 }
 
 TEST_F(StepExchangeTest, WithoutDataEverythingIsNone) {
@@ -271,8 +280,9 @@ TEST_F(StepExchangeTest, OnRetryItSendsAgainWhatItHolds) {
   for (size_t tensor : {0, 1}) ASSERT_TRUE(exchange.Push(tensor).ok());
   for (uint32_t attempt : {0, 3, 4}) {
     ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
-    EXPECT_EQ(Pushed(attempt, 0), 1);
-    EXPECT_EQ(Pushed(attempt, 1), 2);
+    EXPECT_EQ(Pushed(attempt, 0), 2);
+    EXPECT_EQ(Pushed(attempt, 1), 4);
+    EXPECT_EQ(shard().scale(), 0.5);
     EXPECT_EQ(shard().pushed(attempt, 2), "");
     // From 0 to 2: attempts between were over before we came.
     const uint32_t over = attempt == 0 ? 2 : attempt;
@@ -374,7 +384,8 @@ TEST_F(StepExchangeTest, WhereCallsAreDearWhatIsSmallTravelsWithComplete) {
     }
     EXPECT_EQ(complete.pushed(0).slice(), 0);
     EXPECT_EQ(complete.pushed(1).slice(), 2);
-    EXPECT_EQ(values[0], 1);
+    EXPECT_EQ(complete.pushed_scale(), 0.5);
+    EXPECT_EQ(values[0], 2);
     EXPECT_EQ(values[1], attempt == 0 ? 8 : 9);
     EXPECT_EQ(complete.none_size(), 1);
   }

@@ -59,16 +59,22 @@ void Transfer(const TensorBytes& bytes, bool add, float* out, Convert convert) {
   }
 }
 
-void Transfer(DataType dtype, const TensorBytes& bytes, bool add, float* out) {
+// Of elements times `scale`.
+void Transfer(DataType dtype, const TensorBytes& bytes, double scale, bool add, float* out) {
+  const float factor = static_cast<float>(scale);
   switch (dtype) {
     case F32:
-      return Transfer<float>(bytes, add, out, [](float x) { return x; });
+      if (scale == 1) return Transfer<float>(bytes, add, out, [](float x) { return x; });
+      return Transfer<float>(bytes, add, out, [factor](float x) { return x * factor; });
     case F64:
-      return Transfer<double>(bytes, add, out, [](double x) { return static_cast<float>(x); });
+      return Transfer<double>(bytes, add, out,
+                              [scale](double x) { return static_cast<float>(x * scale); });
     case F16:
-      return Transfer<uint16_t>(bytes, add, out, HalfToFloat);
+      return Transfer<uint16_t>(bytes, add, out,
+                                [factor](uint16_t x) { return HalfToFloat(x) * factor; });
     case BF16:
-      return Transfer<uint16_t>(bytes, add, out, [](uint16_t x) { return BFloat16ToFloat(x); });
+      return Transfer<uint16_t>(bytes, add, out,
+                                [factor](uint16_t x) { return BFloat16ToFloat(x) * factor; });
     default:
       return;  // refused before it came here
   }
@@ -97,9 +103,10 @@ bool GradientAccumulator::Has(uint32_t contributor, uint32_t part) const {
   return Contains(identities_, contributor, part);
 }
 
-absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice& data) {
+absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice& data,
+                                      double scale) {
   const uint64_t count = range.end - range.begin;
-  if (IsLentAsFloats(data)) {
+  if (scale == 1 && IsLentAsFloats(data)) {
     identities_.emplace_back(range.contributor, range.part);
     const auto* const values = reinterpret_cast<const float*>(data.bytes.pieces().front().data());
     contributions_.push_back({range, values, data.owner, *data.loan});
@@ -111,7 +118,7 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
   if (apart_ || data.loan.has_value()) {
     std::shared_ptr<Buffer> values = pool_->Take(count * sizeof(float));
     float* const copy = values->as<float>().data();
-    Transfer(data.dtype, data.bytes, /*add=*/false, copy);
+    Transfer(data.dtype, data.bytes, scale, /*add=*/false, copy);
     if (data.loan.has_value() && !data.loan->Stands()) return LentIsWritten(range.contributor);
     identities_.emplace_back(range.contributor, range.part);
     contributions_.push_back({range, copy, std::move(values), {}});
@@ -122,9 +129,9 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
   if (!started_ && count == elements_) {
     if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
     started_ = true;
-    Transfer(data.dtype, data.bytes, /*add=*/false, sum_->as<float>().data());
+    Transfer(data.dtype, data.bytes, scale, /*add=*/false, sum_->as<float>().data());
   } else {
-    Transfer(data.dtype, data.bytes, /*add=*/true, Cleared() + range.begin);
+    Transfer(data.dtype, data.bytes, scale, /*add=*/true, Cleared() + range.begin);
   }
   return absl::OkStatus();
 }

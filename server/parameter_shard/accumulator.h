@@ -37,10 +37,11 @@ class GradientAccumulator {
   // In the order of arrival.
   const std::vector<PartIdentity>& identities() const { return identities_; }
 
-  // A contribution that is not there yet: the range's elements, of a float type. One that is lent
-  // as float32 is not copied, and read where it lies until Drop. Aborted, and nothing added, where
-  // it is lent and copied, and has been written again meanwhile.
-  absl::Status Add(const PartRange& range, const TensorSlice& data);
+  // A contribution that is not there yet: the range's elements, of a float type, each times
+  // `scale`. One that is lent as float32, and has an owner and the scale 1, is not copied, and read
+  // where it lies until Drop. Aborted, and nothing added, where it is lent and copied, and has been
+  // written again meanwhile.
+  absl::Status Add(const PartRange& range, const TensorSlice& data, double scale = 1);
 
   // The contributions of these contributors (ascending), added up; elements that no part covers are
   // 0. Kept until Drop; where contributions were added as they came, all of them are in it. Aborted

@@ -36,7 +36,7 @@ double ClockedTable::RateFactor(uint64_t updates, uint64_t staleness) const {
 }
 
 absl::StatusOr<PushOutcome> ClockedTable::Push(const Caller& caller, const PartRange& range,
-                                               const TensorSlice& data, uint64_t seen,
+                                               const TensorSlice& data, double scale, uint64_t seen,
                                                bool takes_buffers) {
   TableSlice& slice = *table_->Find(data.slice);
   OneSlice& own = slices_[data.slice];
@@ -52,6 +52,7 @@ absl::StatusOr<PushOutcome> ClockedTable::Push(const Caller& caller, const PartR
     return STALE;
   }
   LoneUpdate update;
+  update.scale = scale;
   update.rate_factor = RateFactor(updates, staleness);
   update.delay_compensation = lambda_;
   if (const auto pulled = own.pulled.find(caller.contributor); pulled != own.pulled.end()) {

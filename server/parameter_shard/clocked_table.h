@@ -41,11 +41,13 @@ class ClockedTable {
     uint64_t clock = 0;
   };
 
-  // A slice of a push that TableSlice::Check has found right. seen: the updates that its sender
-  // saw. takes_buffers: whether this contributor's buffers count. DUPLICATE: it, or a later one of
-  // this contributor, was applied before. STALE: above the job's max_staleness.
+  // A slice of a push that TableSlice::Check has found right. scale: of gradients. seen: the
+  // updates that its sender saw. takes_buffers: whether this contributor's buffers count.
+  // DUPLICATE: it, or a later one of this contributor, was applied before. STALE: above the job's
+  // max_staleness. Aborted, and nothing applied, where it is lent and has been written again.
   absl::StatusOr<PushOutcome> Push(const Caller& caller, const PartRange& range,
-                                   const TensorSlice& data, uint64_t seen, bool takes_buffers);
+                                   const TensorSlice& data, double scale, uint64_t seen,
+                                   bool takes_buffers);
 
   // A slice's values and how many updates they hold.
   struct Values {

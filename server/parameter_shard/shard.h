@@ -321,6 +321,10 @@ class Shard {
   std::map<uint32_t, uint32_t> Present() const;  // contributor -> attempt
   std::string WhoHoldsUp(absl::Time now) const;
 
+  static double ScaleOf(const PushRequest& request) {
+    return request.has_scale() ? request.scale() : 1;
+  }
+
   // shard_clocked_calls.cc: bounded and async, pushes and pulls.
   absl::StatusOr<PushReply> PushClocked(const PushRequest& request,
                                         absl::Span<const TensorSlice> slices);

@@ -63,7 +63,8 @@ absl::StatusOr<PushReply> Shard::PushClocked(const PushRequest& request,
     const TensorSlice& data = slices[i];
     absl::StatusOr<PushOutcome> outcome = clocked_->table.Push(
         caller, *routing_->FindPart(data.slice, request.contributor(), request.part()), data,
-        request.seen(static_cast<int>(i)), takes_buffers);
+        ScaleOf(request), request.seen(static_cast<int>(i)), takes_buffers);
+    if (absl::IsAborted(outcome.status())) return outcome.status();
     if (!outcome.ok()) return absl::InternalError(outcome.status().message());
     if (*outcome == ADDED) {
       ++counts_.pushes_added;

@@ -79,6 +79,7 @@ absl::Status Shard::PushCarried(const CompleteRequest& request) {
   push.set_contributor(request.share().contributor());
   push.set_part(request.part());
   push.set_composition(request.composition());
+  if (request.has_pushed_scale()) push.set_scale(request.pushed_scale());
   return Push(push, ViewsOf(request.pushed())).status();
 }
 

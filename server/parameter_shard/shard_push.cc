@@ -1,4 +1,6 @@
 // Shard: what contributors send.
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "server/parameter_shard/shard.h"
 
@@ -14,6 +16,10 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
   }
   if (!ready()) {
     return absl::UnavailableError(absl::StrCat("shard ", ordinal_, " has no start values yet"));
+  }
+  if (!std::isfinite(ScaleOf(request))) {
+    return absl::InvalidArgumentError(absl::StrCat("a push of contributor ", request.contributor(),
+                                                   " with the scale ", request.scale()));
   }
   if (clocked_ != nullptr) return PushClocked(request, slices);
   const uint64_t open = version_ + 1;
@@ -36,6 +42,7 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
   }
   if (absl::Status status = CheckPush(request, slices); !status.ok()) return status;
 
+  const double scale = ScaleOf(request);
   for (const TensorSlice& data : slices) {
     TableSlice& slice = *table_->Find(data.slice);
     if (slice.Has(request.contributor(), request.part())) {
@@ -46,7 +53,7 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
       reply.add_outcomes(STALE);
     } else {
       absl::Status added =
-          slice.Add(*FindPart(data.slice, request.contributor(), request.part()), data);
+          slice.Add(*FindPart(data.slice, request.contributor(), request.part()), data, scale);
       // Those before it count: a repetition finds them there.
       if (!added.ok()) return added;
       ++counts_.pushes_added;

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "server/parameter_shard/shard.h"
 #include "server/parameter_shard/shard_fixture.h"
 
@@ -35,6 +38,25 @@ TEST(ShardTest, ARefusedPushHasNoEffectOnItsOtherSlices) {
   *push.add_slices() = cluster.MakePush(0, 1, 0, 1, {1, 1, 1}).slices(0);  // too long
   EXPECT_TRUE(absl::IsInvalidArgument(cluster.Push(push).status()));
   cluster.PushAll(0, 1, 0, 1);  // expects ADDED
+}
+
+TEST(ShardTest, APushCountsTimesItsScaleAndItsBuffersAsTheyAre) {
+  ShardCluster cluster(SummingJob(), MakeView({.workers = 1}));
+  PushRequest push = cluster.MakePush(0, 1, 0, 0, {1, 2, 3, 4});
+  for (const double wrong : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    push.set_scale(wrong);
+    EXPECT_TRUE(absl::IsInvalidArgument(cluster.Push(push).status()));
+  }
+  push.set_scale(0.5);
+  EXPECT_EQ(OutcomeOf(cluster.Push(push)), ADDED);
+  cluster.Complete(cluster.MakeComplete(0, 1, 0));
+  EXPECT_EQ(cluster.Values("w", 1), (std::vector<float>{-0.5, -1, -1.5, -2}));
+  // Those that a Complete brings along, too.
+  CompleteRequest complete = cluster.MakeComplete(0, 2, 0);
+  *complete.add_pushed() = cluster.MakePush(0, 2, 0, 0, {2, 2, 2, 2}).slices(0);
+  complete.set_pushed_scale(0.25);
+  cluster.Complete(complete);
+  EXPECT_EQ(cluster.Values("w", 2), (std::vector<float>{-1, -1.5, -2, -2.5}));
 }
 
 TEST(ShardTest, WrongSlicesTypesAndPartsAreRefused) {

@@ -158,6 +158,42 @@ TEST(GradientAccumulatorTest, AllFloatTypesAreAddedAsFloat32) {
   EXPECT_FALSE(sum.Has(3, 1));
 }
 
+TEST(GradientAccumulatorTest, EachElementCountsTimesTheScaleInItsPrecision) {
+  BufferPool pool;
+  const double scale = 1.0 / 3;
+  const auto factor = static_cast<float>(scale);
+  const std::vector<float> floats = {0.1F, -7};
+  const std::vector<double> doubles = {0.1, -7};
+  const std::vector<uint16_t> halves = {FloatToHalf(0.1F), FloatToHalf(-7)};
+  const std::vector<uint16_t> bfloats = {FloatToBFloat16(0.1F), FloatToBFloat16(-7)};
+  const auto sum_of = [&](bool apart, DataType dtype, const auto& values, bool lent) {
+    GradientAccumulator sum(2, apart, &pool);
+    std::atomic<uint64_t> count = 1;
+    const auto* const bytes = reinterpret_cast<const std::byte*>(values.data());
+    TensorSlice slice = Given(dtype, TensorBytes::Piece(bytes, values.size() * sizeof(values[0])));
+    if (lent) {
+      slice.owner = std::shared_ptr<const void>(&values, [](const void*) {});
+      slice.loan = Loan{&count, 1};
+    }
+    EXPECT_TRUE(sum.Add({0, 0, 0, 2}, slice, scale).ok());
+    EXPECT_FALSE(sum.HasLent()) << "it is multiplied once";
+    return Copy(*sum.Sum({0}));
+  };
+  for (const bool apart : {false, true}) {
+    for (const bool lent : {false, true}) {
+      EXPECT_EQ(sum_of(apart, F32, floats, lent),
+                (std::vector<float>{floats[0] * factor, floats[1] * factor}));
+      EXPECT_EQ(sum_of(apart, F64, doubles, lent),
+                (std::vector<float>{static_cast<float>(doubles[0] * scale),
+                                    static_cast<float>(doubles[1] * scale)}));
+      EXPECT_EQ(sum_of(apart, F16, halves, lent),
+                (std::vector<float>{HalfToFloat(halves[0]) * factor, -7 * factor}));
+      EXPECT_EQ(sum_of(apart, BF16, bfloats, lent),
+                (std::vector<float>{BFloat16ToFloat(bfloats[0]) * factor, -7 * factor}));
+    }
+  }
+}
+
 TEST(GradientAccumulatorTest, BytesNeedNoAlignment) {
   BufferPool pool;
   GradientAccumulator sum(2, /*apart=*/false, &pool);

@@ -125,8 +125,8 @@ absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) 
   return absl::OkStatus();
 }
 
-absl::Status TableSlice::Add(const PartRange& range, const TensorSlice& data) {
-  absl::Status status = buffer_ ? candidates_.Add(range, data) : gradient_.Add(range, data);
+absl::Status TableSlice::Add(const PartRange& range, const TensorSlice& data, double scale) {
+  absl::Status status = buffer_ ? candidates_.Add(range, data) : gradient_.Add(range, data, scale);
   return status.ok() ? status : InSlice(status);
 }
 

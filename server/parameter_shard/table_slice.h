@@ -57,6 +57,7 @@ struct SliceUpdate {
 
 // What a push does to a slice's values where it is applied by itself.
 struct LoneUpdate {
+  double scale = 1;               // of a gradient's elements
   double rate_factor = 1;         // on settings.rate
   double delay_compensation = 0;  // lambda; 0: none
   PinnedBuffer seen;              // the values that it is the gradient of, for it; may be null
@@ -92,9 +93,9 @@ class TableSlice {
 
   // Whether a push of this part can be added; InvalidArgument says why not.
   absl::Status Check(const PartRange& range, const TensorSlice& data) const;
-  // After Check, and where Has is false. Aborted, and nothing added, where it is lent and has been
-  // written again while it was copied.
-  absl::Status Add(const PartRange& range, const TensorSlice& data);
+  // After Check, and where Has is false. scale: of gradients. Aborted, and nothing added, where it
+  // is lent and has been written again while it was copied.
+  absl::Status Add(const PartRange& range, const TensorSlice& data, double scale);
 
   // Fixes the reduced gradient (trained slices): squares by block, and whether all of it is finite.
   // Aborted as GradientAccumulator::Sum.
@@ -104,7 +105,7 @@ class TableSlice {
   // A decided step with something for this slice: the optimizer's step, or a buffer's new value, of
   // those of `contributors` that offer one. After an error the slice is of no use.
   absl::Status Update(const SliceUpdate& update);
-  // Instead of Add and Update: one push, after Check, as the next version.
+  // Instead of Add and Update: one push, after Check, as the next version. What is lent is copied.
   absl::Status ApplyAlone(const PartRange& range, const TensorSlice& data, LoneUpdate update);
   // A decided step that leaves the values as they are.
   void Raise(uint64_t step);

@@ -22,7 +22,10 @@ void Compensate(absl::Span<float> gradient, absl::Span<const T> here, absl::Span
 absl::Status TableSlice::ApplyAlone(const PartRange& range, const TensorSlice& data,
                                     LoneUpdate update) {
   Drop();
-  if (absl::Status status = Add(range, data); !status.ok()) return status;
+  // A copy: the values cannot be taken back if it is written again while they are changed.
+  TensorSlice copied = data;
+  copied.owner = nullptr;
+  if (absl::Status status = Add(range, copied, update.scale); !status.ok()) return status;
   const uint32_t contributor = range.contributor;
   const absl::Span<const uint32_t> contributors(&contributor, 1);
   if (!buffer_ && update.delay_compensation != 0 && update.seen != nullptr) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
+#include "tests/contract/overhearing_connector.h"
 
 namespace parley {
 namespace {
@@ -91,8 +92,13 @@ void Train(Session& session) {
 TEST_P(ClockedContract, EverySampleCountsOnceInEachDataEpoch) {
   for (const char* mode : {kBounded, kAsync}) {
     auto cluster = MakeCluster(3, 2, mode);
-    cluster->RunWorkers(3, Train);
+    OverhearingConnector connector(cluster->transport().connector());
+    cluster->RunWorkers(3, Train, connector);
     for (uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
+    // Whoever is on the shards' machine lends its gradients, and sends nothing.
+    const bool is_local = GetParam() == std::string_view("Local");
+    EXPECT_EQ(connector.lent() > 0, is_local);
+    EXPECT_EQ(connector.sent() == 0, is_local);
     const GetStatusReply status = cluster->Status();
     EXPECT_EQ(status.step(), 24) << "contributions of 4 samples, and two of 2";
     EXPECT_EQ(status.total_steps(), 24);

@@ -33,6 +33,15 @@ class OverhearingConnector final : public Connector {
     absl::MutexLock lock(&mu_);
     return pushes_;
   }
+  // Slices that were lent to a shard on this machine, and those that were sent.
+  size_t lent() const {
+    absl::MutexLock lock(&mu_);
+    return lent_;
+  }
+  size_t sent() const {
+    absl::MutexLock lock(&mu_);
+    return sent_;
+  }
   size_t pulls() const {
     absl::MutexLock lock(&mu_);
     return pulls_;
@@ -58,6 +67,9 @@ class OverhearingConnector final : public Connector {
       {
         absl::MutexLock lock(&heard_.mu_);
         heard_.pushes_.push_back(std::move(request));
+        for (const TensorSlice& slice : push.slices) {
+          ++(slice.loan.has_value() ? heard_.lent_ : heard_.sent_);
+        }
       }
       remote()->PushTensors(
           push, deadline,
@@ -94,6 +106,8 @@ class OverhearingConnector final : public Connector {
 
   Connector& to_;
   mutable absl::Mutex mu_;
+  size_t lent_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t sent_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pulls_ ABSL_GUARDED_BY(mu_) = 0;
   size_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<PushRequest> pushes_ ABSL_GUARDED_BY(mu_);

@@ -145,7 +145,8 @@ TEST_P(TrainingContract, TheMeanIsWeightedBySamples) {
   // 11 samples, 4 to each of 2 contributors: weights 1 and 1, then 3/4 and 0.
   auto cluster = MakeCluster(2, 2, "epochs: 1");
   std::atomic<int> samples = 0;
-  cluster->RunWorkers(2, [&](Session& session) {
+  OverhearingConnector connector(cluster->transport().connector());
+  const auto work = [&](Session& session) {
     StartTraining(session, 11);
     float expected = 0;
     while (const auto plan = session.NextStep()) {
@@ -169,7 +170,10 @@ TEST_P(TrainingContract, TheMeanIsWeightedBySamples) {
       }
     }
     ExpectTheEnd(session);
-  });
+  };
+  cluster->RunWorkers(2, work, connector);
+  // What is multiplied by a weight on its way, too.
+  EXPECT_EQ(connector.sent() == 0, GetParam() == std::string_view("Local"));
   EXPECT_EQ(samples, 11);
 }
 
