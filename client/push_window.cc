@@ -179,6 +179,21 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   return push;
 }
 
+std::shared_ptr<std::string> PushWindow::TakeSpare() const {
+  auto bytes = std::make_unique<std::string>();
+  {
+    absl::MutexLock lock(&spare_->mu);
+    if (!spare_->bytes.empty()) {
+      bytes = std::move(spare_->bytes.back());
+      spare_->bytes.pop_back();
+    }
+  }
+  return {bytes.release(), [spare = spare_](std::string* sent) {
+            absl::MutexLock lock(&spare->mu);
+            spare->bytes.emplace_back(sent);
+          }};
+}
+
 TensorSlice PushWindow::EncodeSlice(const Item& item, bool copy, Way way) const {
   const TensorSpec& spec = tensors_[item.tensor];
   const TensorBytes::Piece gradient =
@@ -194,7 +209,7 @@ TensorSlice PushWindow::EncodeSlice(const Item& item, bool copy, Way way) const 
     if (way == Way::kLent) slice.loan = gradients_.Lend(item.tensor);
     return slice;
   }
-  const auto made = std::make_shared<std::string>();
+  const std::shared_ptr<std::string> made = TakeSpare();
   if (narrow) {
     Narrow(options_.narrow, gradient, made.get());
   } else {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -133,6 +134,12 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   std::shared_ptr<TensorPush> Encode(const std::vector<Item>& items, const Attempt& attempt,
                                      Way way);
   TensorSlice EncodeSlice(const Item& item, bool copy, Way way) const;
+  // What narrowed or copied slices lie in; used again when it has been sent.
+  struct Spare {
+    absl::Mutex mu;
+    std::vector<std::unique_ptr<std::string>> bytes ABSL_GUARDED_BY(mu);
+  };
+  std::shared_ptr<std::string> TakeSpare() const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.
@@ -141,6 +148,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   const SliceLayout& layout_;
   const TensorArena& gradients_;
   ServiceCalls& calls_;
+  const std::shared_ptr<Spare> spare_ = std::make_shared<Spare>();
 
   mutable absl::Mutex mu_;
   Attempt attempt_ ABSL_GUARDED_BY(mu_);

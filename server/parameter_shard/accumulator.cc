@@ -121,8 +121,15 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
     Transfer(data.dtype, data.bytes, scale, /*add=*/false, copy);
     if (data.loan.has_value() && !data.loan->Stands()) return LentIsWritten(range.contributor);
     identities_.emplace_back(range.contributor, range.part);
-    contributions_.push_back({range, copy, std::move(values), {}});
-    sorted_ = false;
+    if (apart_) {
+      contributions_.push_back({range, copy, std::move(values), {}});
+      sorted_ = false;
+    } else if (!started_ && count == elements_) {
+      sum_ = std::move(values);
+      started_ = true;
+    } else {
+      AddInOrder({copy}, /*fresh=*/false, {Cleared() + range.begin, count});
+    }
     return absl::OkStatus();
   }
   identities_.emplace_back(range.contributor, range.part);
