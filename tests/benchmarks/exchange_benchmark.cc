@@ -18,7 +18,8 @@
 // The second table is of small ones: the round trip of one 4 KiB tensor, and of 1,000 of them. The
 // third is of several workers on the one shard: what it reduces in a second. With --tcp and --grpc
 // the first is followed by one of each direction alone: a push until it is acknowledged, and later
-// a pull of what is there, which in a round overlap with what comes before and after them.
+// a pull of what is there, which in a round overlap with what comes before and after them. A pull
+// is compared with raw TCP whose receiver copies what has come to its place, as a worker does.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -145,7 +146,7 @@ class RawTcp {
     peer_ = std::thread([this] {
       std::vector<char> word(1);
       while (Receive(far_, there_) && Send(far_, word) && Receive(far_, word) &&
-             Send(far_, there_)) {
+             Send(far_, there_) && Receive(far_, word) && Send(far_, there_)) {
       }
     });
   }
@@ -155,11 +156,17 @@ class RawTcp {
     ::close(near_);
     ::close(far_);
   }
-  // Seconds until the peer has taken all, and of the way back.
-  std::pair<double, double> Round() {
-    const double push = SecondsOf([&] { Check(Send(near_, here_) && Receive(near_, word_)); });
-    const double pull = SecondsOf([&] { Check(Send(near_, word_) && Receive(near_, here_)); });
-    return {push, pull};
+  struct Times {
+    double push = 0;    // seconds until the peer has taken all
+    double pull = 0;    // of the way back, received in place
+    double copied = 0;  // of that again, received in pieces that are copied to their place
+  };
+  Times Round() {
+    Times times;
+    times.push = SecondsOf([&] { Check(Send(near_, here_) && Receive(near_, word_)); });
+    times.pull = SecondsOf([&] { Check(Send(near_, word_) && Receive(near_, here_)); });
+    times.copied = SecondsOf([&] { Check(Send(near_, word_) && ReceiveAndCopy(near_, here_)); });
+    return times;
   }
 
  private:
@@ -171,6 +178,15 @@ class RawTcp {
       const ssize_t sent = ::send(socket, bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
       if (sent <= 0) return false;
       at += static_cast<size_t>(sent);
+    }
+    return true;
+  }
+  static bool ReceiveAndCopy(int socket, std::vector<char>& bytes) {
+    std::vector<char> piece(size_t{1} << 20);
+    for (size_t at = 0; at < bytes.size(); at += piece.size()) {
+      piece.resize(std::min(piece.size(), bytes.size() - at));
+      if (!Receive(socket, piece)) return false;
+      std::memcpy(bytes.data() + at, piece.data(), piece.size());
     }
     return true;
   }
@@ -330,12 +346,12 @@ void CompareOneWay(const std::string& coordinator, const std::string& shard, siz
     pause();
     const auto [pushed, pulled] = exchange.Round();
     pause();
-    const auto [moved_there, moved_back] = tcp.Round();
+    const RawTcp::Times moved = tcp.Round();
     if (round < 2) continue;  // memory is touched for the first time
     push.push_back(pushed);
     pull.push_back(pulled);
-    raw_push.push_back(moved_there);
-    raw_pull.push_back(moved_back);
+    raw_push.push_back(moved.push);
+    raw_pull.push_back(moved.copied);
   }
   std::printf("%20zu %10.3f %10.3f %10.3f %10.3f %12.2f %12.2f\n", mib, 1e3 * Median(push),
               1e3 * Median(pull), 1e3 * Median(raw_push), 1e3 * Median(raw_pull),
@@ -386,13 +402,13 @@ int Main(int argc, char** argv) {
       const auto [pushed, pulled] = exchange.Round();
       sleep();
       const double looped = SecondsOf([&] { plain.Round(); });
-      const auto [moved_there, moved_back] = over_tcp ? tcp->Round() : std::pair(0.0, 0.0);
+      const RawTcp::Times moved = over_tcp ? tcp->Round() : RawTcp::Times();
       if (round < 2) continue;  // memory is touched for the first time
       push.push_back(pushed);
       pull.push_back(pulled);
       both.push_back(pushed + pulled);
       loop.push_back(looped);
-      raw.push_back(moved_there + moved_back);
+      raw.push_back(moved.push + moved.pull);
     }
     std::printf("%6zu %10.3f %10.3f %10.3f %10.3f %10.2f", mib, 1e3 * Median(push),
                 1e3 * Median(pull), 1e3 * Median(both), 1e3 * Median(loop),
