@@ -20,8 +20,18 @@ namespace {
 constexpr size_t kPage = 4096;
 
 // Without which memory is not safe to read: it could end under its reader (SIGBUS), or whoever was
-// shown it could write there.
-constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_FUTURE_WRITE;
+// shown it could write there. A kernel before Linux 5.1, as of Enterprise Linux 8, does not know
+// the last one: that nobody writes what is shown rests there on those who are shown it, processes
+// of the same user. All processes of a machine have one kernel.
+int Seals() {
+  static const int seals = [] {
+    constexpr int kEver = F_SEAL_SHRINK | F_SEAL_GROW;
+    const FileDescriptor probe(::memfd_create("parley", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const bool knows = probe.valid() && ::fcntl(probe.get(), F_ADD_SEALS, F_SEAL_FUTURE_WRITE) == 0;
+    return knows ? kEver | F_SEAL_FUTURE_WRITE : kEver;
+  }();
+  return seals;
+}
 
 absl::Status NoMemory(size_t bytes) {
   return absl::ResourceExhaustedError(absl::StrCat("no ", bytes >> 20, " MiB of shared memory: ",
@@ -43,13 +53,11 @@ absl::StatusOr<std::byte*> Map(const FileDescriptor& fd, size_t bytes, int prote
   return static_cast<std::byte*>(data);
 }
 
-// After it is mapped to be written. An older kernel does not know the last of the seals, and has no
-// shared memory then: calls go another way.
+// After it is mapped to be written.
 absl::Status Seal(const FileDescriptor& fd) {
-  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals | F_SEAL_SEAL) == 0) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("this kernel does not seal shared memory, as Linux does from 5.1 on: ",
-                   absl::ErrnoToStatus(errno, "fcntl").message()));
+  if (::fcntl(fd.get(), F_ADD_SEALS, Seals() | F_SEAL_SEAL) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("shared memory cannot be sealed: ",
+                                                    absl::ErrnoToStatus(errno, "fcntl").message()));
 }
 
 }  // namespace
@@ -69,7 +77,7 @@ absl::StatusOr<std::shared_ptr<const MemorySegment>> MemorySegment::OfPeer(
     const FileDescriptor& fd) {
   // Of a file that is no memfd this fails.
   const int seals = ::fcntl(fd.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & kSeals) != kSeals) {
+  if (seals < 0 || (seals & Seals()) != Seals()) {
     return absl::InvalidArgumentError(
         "a peer's shared memory is not sealed against shrinking, growing and others that write");
   }

@@ -17,7 +17,7 @@ namespace parley {
 class MemorySegment {
  public:
   // A new one, zeroed, of at least so many bytes. ResourceExhausted where the system has none,
-  // FailedPrecondition where it cannot seal it (before Linux 5.1).
+  // FailedPrecondition where it cannot seal it.
   static absl::StatusOr<std::shared_ptr<MemorySegment>> Create(size_t bytes);
 
   // One that a peer has made and sent, to be read. InvalidArgument where it is none that is safe to
