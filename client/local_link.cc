@@ -145,7 +145,11 @@ absl::StatusOr<TensorPull> LocalLink::Assemble(LocalReply reply) {
     const auto segment = segments_.find(place.segment());
     absl::StatusOr<TensorSlice> slice =
         SeenSlice(place, segment == segments_.end() ? nullptr : segment->second);
-    if (!slice.ok()) return absl::UnavailableError(slice.status().message());
+    if (!slice.ok()) {
+      // Asked again here, it would answer so again; elsewhere it may not.
+      Close();
+      return absl::UnavailableError(slice.status().message());
+    }
     // Both: the mapping, and that the shard keeps what lies there.
     slice->owner =
         std::make_shared<std::pair<std::shared_ptr<const void>, std::shared_ptr<const void>>>(
@@ -168,10 +172,14 @@ bool LocalLink::Visit() {
   if (ended_ || !turn_.TryLock()) return false;
   absl::StatusOr<LocalMessage> message = socket_->Receive(absl::InfinitePast());
   const bool came = message.ok();
+  const bool over = !came && !absl::IsDeadlineExceeded(message.status());
   if (came && !Handle(*std::move(message)).ok()) Close();
   turn_.Unlock();
-  // The end is for the thread.
-  if (!came && !absl::IsDeadlineExceeded(message.status())) Leave();
+  if (over) {
+    // The end is for the thread, which does not see again what has been received here.
+    Close();
+    Leave();
+  }
   return came;
 }
 
@@ -230,10 +238,11 @@ absl::Status LocalLink::Handle(LocalMessage message) {
   {
     absl::MutexLock lock(&mu_);
     const auto call = calls_.find(reply.call());
-    if (call != calls_.end()) {
-      on_reply = std::move(call->second.on_reply);
-      calls_.erase(call);
+    if (call == calls_.end()) {
+      return absl::InternalError("the local door answered a call that is not open");
     }
+    on_reply = std::move(call->second.on_reply);
+    calls_.erase(call);
   }
   if (!on_reply) {
     // Its deadline is over: nobody reads what it shows.
@@ -253,13 +262,10 @@ void LocalLink::EndCalls(const absl::Status& why, absl::Time before) {
   std::vector<OnReply> over;
   {
     absl::MutexLock lock(&mu_);
-    for (auto it = calls_.begin(); it != calls_.end();) {
-      if (it->second.deadline > before) {
-        ++it;
-        continue;
-      }
-      over.push_back(std::move(it->second.on_reply));
-      it = calls_.erase(it);
+    for (auto& [number, call] : calls_) {
+      if (call.on_reply == nullptr || call.deadline > before) continue;
+      over.push_back(std::exchange(call.on_reply, nullptr));
+      call.deadline = absl::InfiniteFuture();
     }
   }
   for (const OnReply& on_reply : over) on_reply(why);

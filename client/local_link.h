@@ -66,7 +66,7 @@ class LocalLink final : public Visitors {
   using OnReply = std::function<void(absl::StatusOr<LocalReply>)>;
   struct Call {
     absl::Time deadline;
-    OnReply on_reply;
+    OnReply on_reply;  // null: it was given up, and its answer is still to come
   };
   // Answers of Pull that somebody still reads tell of their end here; outlives the link.
   struct Reads {
