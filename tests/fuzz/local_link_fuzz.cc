@@ -1,7 +1,7 @@
-// Any messages of a peer on the same machine, one after the other, to a shard's door; and as
-// answers to a worker: what they name is read where it lies, or refused. The first byte of an input
-// says whether the peer has introduced itself; then come messages, each after two bytes for its
-// length and one that says whether a segment comes along.
+// Any messages of a worker on the same machine, one after the other, to a shard's door: what they
+// name is read where it lies, or refused. (What a shard may say to a worker: local_shard_fuzz.) The
+// first byte of an input says whether the peer has introduced itself; then come messages, each
+// after two bytes for its length and one that says whether a segment comes along.
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/time/clock.h"
-#include "common/shared_memory/local_slices.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/shared_memory/segment_heap.h"
 #include "server/parameter_shard/local_guest.h"
@@ -51,7 +50,6 @@ LocalMessage Carried(const Message& message, const MemorySegment& segment) {
   return carried;
 }
 
-// The shard's side.
 void Visit(const std::vector<Message>& messages, bool greets, const MemorySegment& segment) {
   SegmentHeap values(1 << 20);
   LockedShard shard(testing::SummingJob(), {}, {nullptr, &values});
@@ -79,24 +77,6 @@ void Visit(const std::vector<Message>& messages, bool greets, const MemorySegmen
   shard.Stop();
 }
 
-// The worker's side, as LocalLink does it.
-void Read(const std::vector<Message>& messages, const MemorySegment& segment) {
-  PeerSegments segments;
-  for (const Message& message : messages) {
-    LocalReply reply;
-    if (!reply.ParseFromString(message.bytes)) return;
-    if (!LearnSegments(reply.segments(), Carried(message, segment).files, segments).ok()) return;
-    for (const LocalSlice& shown : reply.slices()) {
-      const auto found = segments.find(shown.segment());
-      const auto slice = SeenSlice(shown, found == segments.end() ? nullptr : found->second);
-      if (!slice.ok()) continue;
-      std::string copy(slice->bytes.size(), '\0');
-      slice->bytes.CopyTo(reinterpret_cast<std::byte*>(copy.data()));
-      (void)slice->loan->Stands();
-    }
-  }
-}
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -105,7 +85,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::vector<Message> messages =
       Split(std::string(reinterpret_cast<const char*>(data + 1), size - 1));
   Visit(messages, (data[0] & 1) == 0, *segment);
-  Read(messages, *segment);
   return 0;
 }
 
