@@ -172,9 +172,10 @@ bool LocalLink::Visit() {
   if (ended_ || !turn_.TryLock()) return false;
   absl::StatusOr<LocalMessage> message = socket_->Receive(absl::InfinitePast());
   const bool came = message.ok();
+  const bool over = !came && !absl::IsDeadlineExceeded(message.status());
   if (came && !Handle(*std::move(message)).ok()) Close();
   turn_.Unlock();
-  if (!came && !absl::IsDeadlineExceeded(message.status())) {
+  if (over) {
     // The end is for the thread, which does not see again what has been received here.
     Close();
     Leave();
