@@ -85,7 +85,7 @@ class Session {
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
     // Pushes that a shard has not acknowledged, in bytes and for each shard. More wait as they are,
     // in the gradients' own memory, so that a slow shard slows this worker and does not make it
-    // grow. gRPC holds copies of these in bounded and async, and where a step's weight is not 1.
+    // grow. In bounded and async what goes to a shard of another machine is a copy.
     size_t push_window_bytes = 64 << 20;
     std::shared_ptr<Runtime> runtime = RealRuntime();  // another one in tests and simulations
     // Takes down each wait of the training thread and each call; none where it is null.
@@ -208,7 +208,7 @@ class Session {
   // every step; compare StepPlan::ranges.
   virtual std::vector<StepPlan> Ahead(size_t count) const = 0;
 
-  // gradient(i) is complete: weighs it and starts to send it; in a node group, as soon as the other
+  // gradient(i) is complete: starts to send it, with its weight; in a node group, as soon as the other
   // ranks have theirs, the sum of what this rank sends for all. Each tensor at most once a step;
   // thread-safe; waits for nobody. Tensors not pushed when Complete is called count as `none`, and
   // so do all of a step without samples (with `reduction: SUM` in sync these count).
