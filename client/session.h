@@ -208,10 +208,10 @@ class Session {
   // every step; compare StepPlan::ranges.
   virtual std::vector<StepPlan> Ahead(size_t count) const = 0;
 
-  // gradient(i) is complete: starts to send it, with its weight; in a node group, as soon as the other
-  // ranks have theirs, the sum of what this rank sends for all. Each tensor at most once a step;
-  // thread-safe; waits for nobody. Tensors not pushed when Complete is called count as `none`, and
-  // so do all of a step without samples (with `reduction: SUM` in sync these count).
+  // gradient(i) is complete: starts to send it, with its weight; in a node group, as soon as the
+  // other ranks have theirs, the sum of what this rank sends for all. Each tensor at most once a
+  // step; thread-safe; waits for nobody. Tensors not pushed when Complete is called count as
+  // `none`, and so do all of a step without samples (with `reduction: SUM` in sync these count).
   // FailedPrecondition: no step is open, or the tensor was pushed in it. InvalidArgument: there is
   // no such tensor.
   virtual absl::Status Push(size_t tensor) = 0;
