@@ -54,7 +54,8 @@ def distance(ours, theirs):
 
 def it_learns_what_float32_does(where, runs):
     exact_run, exact = trained(where, runs, "precision: FLOAT32\n")
-    for precision in ("BFLOAT16_AUTOCAST", "FLOAT16_AUTOCAST"):
+    # float16 takes a CPU long: in the short form its first update, its skipped steps and its scale are looked at, below.
+    for precision in ("BFLOAT16_AUTOCAST", "FLOAT16_AUTOCAST") if WHOLE else ("BFLOAT16_AUTOCAST",):
         run, parameters = trained(where, runs, f"precision: {precision}\n")
         assert all(value.dtype == torch.float32 for value in parameters.values()), parameters
         off = distance(parameters, exact)
