@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,16 +14,22 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kTrainingThread[] = "training thread";
+
 json Microseconds(absl::Duration duration) { return absl::ToDoubleMicroseconds(duration); }
 
 }  // namespace
 
 void Trace::Span(std::string what, absl::Time begin, absl::Time end) {
-  Add({"", std::move(what), begin, end});
+  Span(kTrainingThread, std::move(what), begin, end);
+}
+
+void Trace::Span(std::string lane, std::string what, absl::Time begin, absl::Time end) {
+  Add({false, std::move(lane), std::move(what), begin, end});
 }
 
 void Trace::Call(std::string whom, std::string what, absl::Time begin, absl::Time end) {
-  Add({std::move(whom), std::move(what), begin, end});
+  Add({true, std::move(whom), std::move(what), begin, end});
 }
 
 void Trace::Add(Event event) {
@@ -47,30 +54,41 @@ absl::Status Trace::WriteTo(const std::string& path, const std::string& process)
   };
   std::fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
   write({{"ph", "M"}, {"pid", 1}, {"name", "process_name"}, {"args", {{"name", process}}}});
-  std::fputs(",\n", file);
-  write({{"ph", "M"},
-         {"pid", 1},
-         {"tid", 1},
-         {"name", "thread_name"},
-         {"args", {{"name", "training thread"}}}});
+  std::map<std::string, int> lanes;  // to threads, as far as the format knows
+  const auto lane = [&](const std::string& name) {
+    const auto [found, is_new] = lanes.emplace(name, static_cast<int>(lanes.size()) + 1);
+    if (is_new) {
+      std::fputs(",\n", file);
+      write({{"ph", "M"},
+             {"pid", 1},
+             {"tid", found->second},
+             {"name", "thread_name"},
+             {"args", {{"name", name}}}});
+    }
+    return found->second;
+  };
+  const int training_thread = lane(kTrainingThread);
   absl::MutexLock lock(&mu_);
   uint64_t call = 0;
   const absl::Time epoch = absl::UnixEpoch();
   for (const Event& event : events_) {
     const json begin = Microseconds(event.begin - epoch);
-    std::fputs(",\n", file);
-    if (event.whom.empty()) {
+    if (!event.call) {
+      const int thread = lane(event.whom);
+      std::fputs(",\n", file);
       write({{"ph", "X"},
              {"pid", 1},
-             {"tid", 1},
+             {"tid", thread},
              {"name", event.what},
              {"ts", begin},
              {"dur", Microseconds(event.end - event.begin)}});
       continue;
     }
     // Asynchronous ones: a lane for each that overlaps with others.
-    json half = {{"ph", "b"},    {"pid", 1},           {"tid", 1},   {"cat", event.whom},
-                 {"id", ++call}, {"name", event.what}, {"ts", begin}};
+    json half = {{"ph", "b"},         {"pid", 1},      {"tid", training_thread},
+                 {"cat", event.whom}, {"id", ++call},  {"name", event.what},
+                 {"ts", begin}};
+    std::fputs(",\n", file);
     write(half);
     std::fputs(",\n", file);
     half["ph"] = "e";

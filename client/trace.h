@@ -14,7 +14,7 @@
 namespace parley {
 
 // What a worker did and when, to be looked at in a browser: the training thread's phases and waits,
-// and its calls, which overlap with them. Kept in memory until it is written, as Chrome's trace
+// its calls, which overlap with them, and what others do beside it. Kept in memory until it is written, as Chrome's trace
 // events (JSON), which chrome://tracing and ui.perfetto.dev show. Thread-safe.
 class Trace {
  public:
@@ -23,6 +23,9 @@ class Trace {
 
   // One thing after the other, or within each other: phases and waits.
   void Span(std::string what, absl::Time begin, absl::Time end);
+  // The same of somebody else who is at work beside that thread, in a lane of this name: "GPU:
+  // compute".
+  void Span(std::string lane, std::string what, absl::Time begin, absl::Time end);
   // A call to `whom`; calls may overlap.
   void Call(std::string whom, std::string what, absl::Time begin, absl::Time end);
 
@@ -31,7 +34,8 @@ class Trace {
 
  private:
   struct Event {
-    std::string whom;  // empty: a span of the training thread
+    bool call = false;  // else a span
+    std::string whom;   // whom it calls; or a span's lane
     std::string what;
     absl::Time begin;
     absl::Time end;

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 namespace parley {
 namespace {
@@ -38,6 +40,24 @@ TEST(TraceTest, WritesSpansAndCallsAsChromesTraceEvents) {
   EXPECT_EQ(events[4]["cat"], "shard 2");
   EXPECT_EQ(events[4]["ts"], 1e9 + 9e3);
   EXPECT_EQ(all["otherData"]["events_left_out"], 0);
+}
+
+TEST(TraceTest, WhoIsAtWorkBesideTheTrainingThreadHasALane) {
+  Trace trace;
+  trace.Span("GPU: compute", "forward", At(0), At(5));
+  trace.Span("forward", At(0), At(1));
+  trace.Span("GPU: to host", "copy", At(2), At(3));
+  trace.Span("GPU: compute", "backward", At(5), At(9));
+  std::map<int, std::string> lanes;
+  std::multimap<std::string, std::string> spans;
+  const nlohmann::json all = Written(trace);
+  for (const nlohmann::json& event : all["traceEvents"]) {
+    if (event["name"] == "thread_name") lanes[event["tid"]] = event["args"]["name"];
+    if (event["ph"] == "X") spans.emplace(lanes[event["tid"]], event["name"]);
+  }
+  EXPECT_THAT(spans, ::testing::UnorderedElementsAre(
+                         ::testing::Pair("GPU: compute", "forward"), ::testing::Pair("training thread", "forward"),
+                         ::testing::Pair("GPU: to host", "copy"), ::testing::Pair("GPU: compute", "backward")));
 }
 
 TEST(TraceTest, CountsWhatIsTooMuch) {

@@ -95,6 +95,7 @@ absl::Status LocalCompute::DropAhead() {
 
 absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
   losses_.clear();
+  if (parts_.device != nullptr) parts_.device->BeginStep();
   binding_->MultiplyGradients(1 / loss_scale_.value());
   parts_.metrics.SetLossScale(loss_scale_.value());
   const auto microbatches = batches_.Cut(plan);
@@ -142,6 +143,7 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
       if (!brought.ok()) return brought.status();
       there = *std::move(brought);
     }
+    const StreamWork work(parts_.device, StreamId::kCompute, "forward");
     absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
       // Dropout leaves out the same elements whenever this microbatch is computed.
       parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
@@ -161,7 +163,10 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
   }
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
-    if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+    {
+      const StreamWork work(parts_.device, StreamId::kCompute, "backward");
+      if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+    }
     loss = at::Tensor();  // the graph goes while a device is still at it
     // Long ago, by now.
     if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;

@@ -27,6 +27,8 @@ class TrainingMetrics {
   // trace: takes down each phase too; may be null.
   explicit TrainingMetrics(Metrics& metrics, std::shared_ptr<Trace> trace = nullptr);
 
+  const std::shared_ptr<Trace>& trace() const { return trace_; }
+
   // Time spent in a phase during the current step; a phase may come several times in it.
   void Spent(StepPhase phase, absl::Duration duration);
   void Spent(StepPhase phase, absl::Time begin, absl::Time end);

@@ -119,7 +119,7 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
     return workload.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    if (absl::Status opened = device.Open(session); !opened.ok()) return opened;
+    if (absl::Status opened = device.Open(session, metrics.trace()); !opened.ok()) return opened;
     if (device.get() != nullptr && daemon.job().cluster().group_reduction() == ON_GPUS) {
       if (device.is_shared()) {
         const std::string why = absl::StrCat(
@@ -128,13 +128,15 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
             device.get()->name(), "): fewer workers on it, or ON_HOST");
         return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
       }
-      group.emplace(JoinByPlugin(device.plugin(), *device.get()));
+      group.emplace(JoinByPlugin(device.plugin(), device.of_plugin()));
     }
     LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics,
                           device.get(), group.has_value() ? &*group : nullptr});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
                      [&] { return preemption.AskedBeforeStep(); }});
-    return trainer.Run();
+    absl::Status status = trainer.Run();
+    device.Over();
+    return status;
   };
   return Run(process);
 }

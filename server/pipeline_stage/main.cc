@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
     return model.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) -> absl::Status {
-    if (absl::Status opened = device.Open(session); !opened.ok()) return opened;
+    if (absl::Status opened = device.Open(session, metrics.trace()); !opened.ok()) return opened;
     auto links = PipelineLinks::Start({job.name(), flags.listen, daemon.address(), &references,
                                        Liveness(job), StallTimeout(job), daemon.credentials()},
                                       session);
@@ -63,9 +63,11 @@ int main(int argc, char** argv) {
       return absl::AbortedError(
           session.Fail(std::string(compute.status().message()), /*preempted=*/false).text());
     }
-    return Stage({job, **compute, data->train->size(), data->test_samples(), session, **links,
-                  metrics, daemon.metrics(), daemon.log()})
-        .Run();
+    absl::Status status = Stage({job, **compute, data->train->size(), data->test_samples(), session,
+                                 **links, metrics, daemon.metrics(), daemon.log()})
+                              .Run();
+    device.Over();
+    return status;
   };
   return Run(process);
 }

@@ -62,9 +62,9 @@ absl::StatusOr<std::unique_ptr<StageCompute>> StageCompute::Make(const JobConfig
                                                                  const PipelineModel& model,
                                                                  uint32_t stage,
                                                                  ComputeDevice* device) {
-  std::unique_ptr<StageCompute> compute = absl::WrapUnique(new StageCompute(job, model));
+  std::unique_ptr<StageCompute> compute = absl::WrapUnique(new StageCompute(job, model, device));
   compute->parts_ = PartsOfStage(job, stage);
-  if (absl::Status made = compute->MakeParts(stage, device); !made.ok()) return made;
+  if (absl::Status made = compute->MakeParts(stage); !made.ok()) return made;
   return compute;
 }
 
@@ -80,7 +80,7 @@ std::vector<NamedTensor> StageCompute::Tensors() const {
   return WithoutRepetitions(std::move(parameters));
 }
 
-absl::Status StageCompute::MakeParts(uint32_t stage, ComputeDevice* device) {
+absl::Status StageCompute::MakeParts(uint32_t stage) {
   std::vector<NamedTensor> parts_tensors;
   absl::Status made = CatchTorch(absl::StrCat("making stage ", stage, " of the model"), [&] {
     // One for all parts: two that share a tensor have one.
@@ -96,9 +96,9 @@ absl::Status StageCompute::MakeParts(uint32_t stage, ComputeDevice* device) {
     parts_tensors = Tensors();
   });
   if (!made.ok()) return made;
-  auto binding = device == nullptr ? HostStageBinding::Make(std::move(parts_tensors))
-                                   : DeviceStageBinding::Make(std::move(parts_tensors), *device,
-                                                              StallTimeout(job_));
+  auto binding = device_ == nullptr ? HostStageBinding::Make(std::move(parts_tensors))
+                                    : DeviceStageBinding::Make(std::move(parts_tensors), *device_,
+                                                               StallTimeout(job_));
   if (!binding.ok()) return binding.status();
   binding_ = *std::move(binding);
   std::map<std::string, size_t> index;
@@ -120,6 +120,7 @@ absl::Status StageCompute::Attach(Session& session, uint64_t training_samples,
 
 absl::Status StageCompute::Timed(const std::string& what, absl::FunctionRef<void()> compute) {
   const BusyTime busy(busy_);
+  const StreamWork work(device_, StreamId::kCompute, what);
   return CatchTorch(what, [&] { compute(); });
 }
 
@@ -133,6 +134,7 @@ absl::StatusOr<LayerFlow> StageCompute::ToHost(LayerFlow flow) {
 }
 
 void StageCompute::Begin() {
+  if (device_ != nullptr) device_->BeginStep();
   busy_ = absl::ZeroDuration();  // that of a unit that was given up
   live_.clear();
   updated_.clear();
@@ -246,6 +248,7 @@ void StageCompute::RunBackward(uint32_t part, Live& live, const LayerFlow& gradi
 
 absl::Status StageCompute::Gather(absl::FunctionRef<void()> backward) {
   const BusyTime busy(busy_);
+  const StreamWork work(device_, StreamId::kCompute, "backward");
   return binding_->GatherGradients(backward);
 }
 

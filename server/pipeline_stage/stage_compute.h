@@ -110,9 +110,10 @@ class StageCompute {
   };
   using Key = std::pair<uint32_t, uint32_t>;  // part, microbatch
 
-  StageCompute(const JobConfig& job, const PipelineModel& model) : job_(job), model_(model) {}
+  StageCompute(const JobConfig& job, const PipelineModel& model, ComputeDevice* device)
+      : job_(job), model_(model), device_(device) {}
 
-  absl::Status MakeParts(uint32_t stage, ComputeDevice* device);
+  absl::Status MakeParts(uint32_t stage);
   // Of all parts, parameters first, each once.
   std::vector<NamedTensor> Tensors() const;
   LayeredNetwork& network(uint32_t part) { return *networks_.at(part); }
@@ -133,6 +134,7 @@ class StageCompute {
 
   const JobConfig& job_;
   const PipelineModel& model_;
+  ComputeDevice* const device_;
   std::vector<uint32_t> parts_;
   std::map<uint32_t, std::unique_ptr<LayeredNetwork>> networks_;  // by part
   std::map<uint32_t, std::vector<size_t>> trained_;  // by part: parameters, by index in the binding

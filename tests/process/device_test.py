@@ -17,8 +17,9 @@ import torch
 from support import data
 from support.bits import assert_same_bits
 from support.brake import Brake
-from support.jobs import WHOLE, Run, exported, last_line, main, scrape, small_job
+from support.jobs import WHOLE, Run, exported, last_line, main, scrape, small_job, wait_for
 from support.programs import BIN, program
+from support.traced import traced
 
 DEVICES = pathlib.Path("worker/device")
 PLUGIN = BIN / "libparley_cuda.so"
@@ -242,14 +243,40 @@ def the_gpu_has_metrics(where, runs):
     run.wait_for_step(3)
     logs, addresses = run.logs(), run.addresses("metrics")
     for worker in ("worker-0", "worker-1"):
-        found = dict(re.findall(r"^(parley_gpu_\w+{[^}]*}) (\S+)$", scrape(addresses[worker]), re.MULTILINE))
+        found = dict(re.findall(r"^(parley_gpu_(?!stream)\w+{[^}]*}) (\S+)$", scrape(addresses[worker]), re.MULTILINE))
         # NVML knows the first GPU only.
         knows = "device=fake:0" in logs[worker]
         assert ("no metrics of the GPU why=" in logs[worker]) != knows, logs[worker]
         values = sorted(float(value) for value in found.values())
         # Memory in use and in all; busy; kilobytes to the device and to the host.
         assert values == (sorted([3000, 8000, 0.75, 30e3, 20e3]) if knows else []), found
+
+        def looked_at():
+            return dict(re.findall(r'^parley_gpu_stream_duration_seconds_count{[^}]*stream="(\w+)"[^}]*} (\d+)$', scrape(addresses[worker]),
+                                   re.MULTILINE))
+
+        # One step of 64; nothing goes from GPU to GPU here.
+        wait_for("times of the streams", lambda: float(looked_at().get("compute", 0)) >= 2, 60)
+        counts = {stream: int(count) for stream, count in looked_at().items()}
+        assert counts["communication"] == 0 and min(counts["to_host"], counts["to_device"]) >= 1, counts
     run.kill()
+
+
+def a_trace_has_the_gpus_streams_beside_what_the_host_does(where, runs):
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    events = traced(where, few_steps(where, "device: CUDA\n"), workers=1, shards=1)
+    lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = {}
+    for event in events:
+        if event["ph"] == "X":
+            spans.setdefault((lanes[event["tid"]], event["name"]), []).append((event["ts"], event["ts"] + event["dur"]))
+    print({where: len(found) for where, found in spans.items()})
+    for phase in ("forward", "backward"):
+        # The fake device's compute stream does what it is given when it is given it.
+        for (begin, end), (began, ended) in zip(spans["GPU: compute", phase], spans["training thread", phase]):
+            assert began - 1e3 <= begin <= end <= ended + 1e3, (begin, end, began, ended)
+        assert len(spans["GPU: compute", phase]) == 2, spans
+    assert spans["GPU: to host", "copy to the host"] and spans["GPU: to device", "copy to the device"], spans
 
 
 def group_job(where, reduction, workers=2, epochs=2, extra="", batch=20):
@@ -298,4 +325,4 @@ def a_rank_that_is_killed_changes_nothing(where, runs):
     assert_same_bits(ends[1], ends[0], "with lost ranks and without")
 
 
-main(stages_compute_on_devices_to_the_same_bits_as_on_the_cpu, stages_say_what_is_missing_for_their_device, the_gpu_has_metrics, a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host, a_rank_that_is_killed_changes_nothing, trains_through_a_device_to_the_same_bits_as_on_the_cpu, workers_share_out_the_gpus_of_their_machine, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)
+main(stages_compute_on_devices_to_the_same_bits_as_on_the_cpu, stages_say_what_is_missing_for_their_device, the_gpu_has_metrics, a_trace_has_the_gpus_streams_beside_what_the_host_does, a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host, a_rank_that_is_killed_changes_nothing, trains_through_a_device_to_the_same_bits_as_on_the_cpu, workers_share_out_the_gpus_of_their_machine, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)

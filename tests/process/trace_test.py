@@ -1,38 +1,13 @@
 """parley-worker --trace: what a worker did and when, as Chrome's trace events."""
 
-import json
 import pathlib
-import subprocess
 import sys
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import torch
 from safetensors.torch import save_file
 from support.jobs import main, small_job
-from support.programs import program
-
-
-def traced(where, job, workers, shards):
-    """The trace of the last worker of a job that this runs."""
-    out, trace = where / "out", where / "trace.json"
-    member = [f"--job={job}", f"--coordinator=file:{out}/coordinator.address"]
-    commands = [
-        [program("parley-coordinator"), f"--job={job}", f"--out={out}"],
-        *[[program("parley-shard"), *member]] * shards,
-        *[[program("parley-worker"), *member]] * (workers - 1),
-        [program("parley-worker"), *member, f"--trace={trace}"],
-    ]
-    logs = [open(where / f"{i}.log", "w+") for i in range(len(commands))]
-    processes = [subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log) for command, log in zip(commands, logs)]
-    try:
-        for process, log in zip(processes, logs):
-            assert process.wait(120) == 0, pathlib.Path(log.name).read_text()
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-    return json.loads(trace.read_text())["traceEvents"]
+from support.traced import traced
 
 
 def a_worker_writes_what_it_did(where, runs):

@@ -167,13 +167,30 @@ absl::Status CudaDevice::Unscale(StreamId stream, float* values, uint64_t count,
                "unscaling gradients");
 }
 
-absl::StatusOr<std::unique_ptr<DeviceEvent>> CudaDevice::MakeEvent() {
+absl::StatusOr<std::unique_ptr<DeviceEvent>> CudaDevice::EventWith(unsigned flags) {
   if (absl::Status status = Use(); !status.ok()) return status;
   cudaEvent_t event = nullptr;
-  absl::Status status =
-      Error(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event");
+  absl::Status status = Error(cudaEventCreateWithFlags(&event, flags), "making an event");
   if (!status.ok()) return status;
   return std::make_unique<CudaEvent>(event);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> CudaDevice::MakeEvent() {
+  return EventWith(cudaEventDisableTiming);
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> CudaDevice::MakeTimedEvent() {
+  return EventWith(cudaEventDefault);
+}
+
+absl::StatusOr<absl::Duration> CudaDevice::Between(const DeviceEvent& begin,
+                                                   const DeviceEvent& end) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  float milliseconds = 0;
+  absl::Status status =
+      Error(cudaEventElapsedTime(&milliseconds, Of(begin), Of(end)), "asking when events passed");
+  if (!status.ok()) return status;
+  return absl::Milliseconds(static_cast<double>(milliseconds));
 }
 
 absl::Status CudaDevice::Record(DeviceEvent& event, StreamId stream) {

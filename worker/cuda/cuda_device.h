@@ -45,6 +45,8 @@ class CudaDevice final : public ComputeDevice {
   absl::Status Wait(StreamId stream, const DeviceEvent& event) override;
   absl::Status Await(const DeviceEvent& event, absl::Time deadline) override;
   absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override;
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override;
+  absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin, const DeviceEvent& end) override;
 
   cudaStream_t stream(StreamId id) const { return streams_[static_cast<size_t>(id)]; }
   // CUDA's calls are about the calling thread's device: makes it this one.
@@ -54,6 +56,7 @@ class CudaDevice final : public ComputeDevice {
   explicit CudaDevice(int index) : index_(index) {}
   absl::Status Start();
   absl::Status Error(cudaError_t error, absl::string_view what) const;
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> EventWith(unsigned flags);
   absl::StatusOr<DeviceBuffer> Got(cudaError_t error, void* memory, absl::string_view what,
                                    size_t bytes, cudaError_t (*free)(void*));
 

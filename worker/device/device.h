@@ -98,9 +98,38 @@ class ComputeDevice {
   // Whether it has passed, as last recorded; then the host may read what was written before it.
   virtual absl::StatusOr<bool> HasPassed(const DeviceEvent& event) = 0;
 
+  // An event that knows when it has passed; it costs the device a little more.
+  virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() = 0;
+  // From the passing of one to the other's, as last recorded: timed events, which have passed.
+  virtual absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin,
+                                                 const DeviceEvent& end) = 0;
+
   // The host reads or writes pinned memory now: for a device that checks the order.
   virtual void HostReads(const std::byte* /*memory*/, size_t /*bytes*/) {}
   virtual void HostWrites(const std::byte* /*memory*/, size_t /*bytes*/) {}
+
+  // For a device that keeps time (TimedDevice). A step begins; what the stream is given from
+  // BeginWork to EndWork is one work of this name, which may lie within another one. Returns what
+  // EndWork is to be called with.
+  virtual void BeginStep() {}
+  virtual uint64_t BeginWork(StreamId /*stream*/, absl::string_view /*what*/) { return 0; }
+  virtual void EndWork(uint64_t /*work*/) {}
+};
+
+// What the stream is given in its own life is one work. device: null where there is none.
+class StreamWork {
+ public:
+  StreamWork(ComputeDevice* device, StreamId stream, absl::string_view what)
+      : device_(device), work_(device == nullptr ? 0 : device->BeginWork(stream, what)) {}
+  ~StreamWork() {
+    if (device_ != nullptr) device_->EndWork(work_);
+  }
+  StreamWork(const StreamWork&) = delete;
+  StreamWork& operator=(const StreamWork&) = delete;
+
+ private:
+  ComputeDevice* const device_;
+  const uint64_t work_;
 };
 
 // What Allocate and AllocatePinned say where there is no room.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "worker/device/kernels_reference.h"
 
 namespace parley {
@@ -41,6 +42,10 @@ class FakeDevice::Event final : public DeviceEvent {
   StreamId stream = StreamId::kCompute;
   uint64_t until = 0;
   OrderCheck::Clock clock = {};
+  // Of a timed one: when it passed, as last recorded. The stream may still have to pass it when the
+  // event is gone.
+  bool timed = false;
+  std::shared_ptr<absl::Time> passed;
 };
 
 FakeDevice::~FakeDevice() {
@@ -171,6 +176,10 @@ absl::Status FakeDevice::Record(DeviceEvent& event, StreamId stream) {
   absl::MutexLock lock(&mu_);
   own.recorded = true;
   own.stream = stream;
+  if (own.timed) {
+    own.passed = std::make_shared<absl::Time>();
+    Give(stream, {[passed = own.passed] { *passed = absl::Now(); }, stream, 0});
+  }
   own.until = Of(stream).given;
   own.clock = order_.Record(static_cast<size_t>(stream));
   return absl::OkStatus();
@@ -228,6 +237,25 @@ absl::StatusOr<bool> FakeDevice::HasPassed(const DeviceEvent& event) {
   if (!DoUntil(own.stream, own.until)) return false;
   order_.Join(OrderCheck::kHost, own.clock);
   return true;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceEvent>> FakeDevice::MakeTimedEvent() {
+  auto event = std::make_unique<Event>();
+  event->timed = true;
+  return event;
+}
+
+absl::StatusOr<absl::Duration> FakeDevice::Between(const DeviceEvent& begin,
+                                                   const DeviceEvent& end) {
+  const auto& from = static_cast<const Event&>(begin);
+  const auto& to = static_cast<const Event&>(end);
+  absl::MutexLock lock(&mu_);
+  for (const Event* event : {&from, &to}) {
+    if (event->passed == nullptr || Of(event->stream).done < event->until) {
+      return absl::InternalError(absl::StrCat(name_, ": this event has not passed, or not timed"));
+    }
+  }
+  return *to.passed - *from.passed;
 }
 
 void FakeDevice::HostReads(const std::byte* memory, size_t bytes) {

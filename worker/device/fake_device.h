@@ -60,6 +60,8 @@ class FakeDevice : public ComputeDevice {
   absl::Status Wait(StreamId stream, const DeviceEvent& event) override;
   absl::Status Await(const DeviceEvent& event, absl::Time deadline) override;
   absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override;
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override;
+  absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin, const DeviceEvent& end) override;
   void HostReads(const std::byte* memory, size_t bytes) override;
   void HostWrites(const std::byte* memory, size_t bytes) override;
 

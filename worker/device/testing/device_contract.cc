@@ -299,5 +299,26 @@ TEST_F(DeviceContract, ValuesComeAndGradientsGoThroughThePaths) {
   }
 }
 
+TEST_F(DeviceContract, TimedEventsSayHowLongAStreamWasAtWork) {
+  const size_t bytes = 64 << 20;
+  const auto memory = device_->Allocate("test", bytes);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  std::vector<std::unique_ptr<DeviceEvent>> events;
+  for (int i = 0; i < 3; ++i) events.push_back(*device_->MakeTimedEvent());
+  ASSERT_TRUE(device_->Record(*events[0], kCompute).ok());
+  ASSERT_TRUE(device_->Record(*events[1], kCompute).ok());
+  for (int i = 0; i < 8; ++i) ASSERT_TRUE(device_->Clear(kCompute, memory->data(), bytes).ok());
+  ASSERT_TRUE(device_->Record(*events[2], kCompute).ok());
+  ASSERT_TRUE(device_->Await(*events[2], Soon()).ok());
+  const auto nothing = device_->Between(*events[0], *events[1]);
+  const auto clearing = device_->Between(*events[1], *events[2]);
+  const auto both = device_->Between(*events[0], *events[2]);
+  ASSERT_TRUE(nothing.ok() && clearing.ok() && both.ok());
+  EXPECT_GE(*nothing, absl::ZeroDuration());
+  // No memory writes a terabyte in a twentieth of a second.
+  EXPECT_GT(*clearing, absl::Microseconds(25));
+  EXPECT_LT(absl::AbsDuration(*both - *nothing - *clearing), absl::Microseconds(10));
+}
+
 }  // namespace
 }  // namespace parley

@@ -1,0 +1,148 @@
+#ifndef PARLEY_WORKER_DEVICE_TIMED_DEVICE_H_
+#define PARLEY_WORKER_DEVICE_TIMED_DEVICE_H_
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "worker/device/device.h"
+
+namespace parley {
+
+// A device, and when its streams did what they were given: between events before and after each
+// copy and kernel, and whatever its user calls one work. In some steps only, since to record an
+// event takes the host about a microsecond. Thread-safe, as the device is; BeginStep and Flush are
+// one thread's.
+class TimedDevice final : public ComputeDevice {
+ public:
+  struct Work {
+    StreamId stream;
+    std::string what;
+    absl::Time begin;  // of this machine's clock
+    absl::Time end;
+  };
+  struct Options {
+    uint32_t every = 1;  // of so many steps the last one is looked at
+    // All works of such a step, in the order in which they were given; on the thread of the
+    // BeginStep or Flush by which they have all ended.
+    std::function<void(const std::vector<Work>&)> on_step;
+  };
+  // The device must outlive it.
+  TimedDevice(ComputeDevice& device, Options options);
+
+  // What was looked at and has ended is told. Then another step may be looked at.
+  void BeginStep() override;
+  uint64_t BeginWork(StreamId stream, absl::string_view what) override;
+  void EndWork(uint64_t work) override;
+  // Tells of the last step, where all of it has ended.
+  void Flush();
+
+  const std::string& name() const override { return device_.name(); }
+  std::string torch_device() const override { return device_.torch_device(); }
+  absl::StatusOr<Memory> memory() override { return device_.memory(); }
+  absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override {
+    return device_.Allocate(what, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
+    return device_.AllocatePinned(what, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<const std::byte> memory,
+                                   bool read_only) override {
+    return device_.Pin(what, memory, read_only);
+  }
+  absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
+                          size_t bytes) override {
+    const StreamWork work(this, stream, "copy to the host");
+    return device_.CopyToHost(stream, host, device, bytes);
+  }
+  absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                            size_t bytes) override {
+    const StreamWork work(this, stream, "copy to the device");
+    return device_.CopyToDevice(stream, device, host, bytes);
+  }
+  absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override {
+    const StreamWork work(this, stream, "clear");
+    return device_.Clear(stream, memory, bytes);
+  }
+  absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
+                    std::byte* bucket) override {
+    const StreamWork work(this, stream, "pack");
+    return device_.Pack(stream, pieces, scale, type, bucket);
+  }
+  absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
+                      const std::byte* bucket) override {
+    const StreamWork work(this, stream, "unpack");
+    return device_.Unpack(stream, pieces, type, bucket);
+  }
+  absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
+                       uint32_t* bad) override {
+    const StreamWork work(this, stream, "unscale");
+    return device_.Unscale(stream, values, count, factor, bad);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override { return device_.MakeEvent(); }
+  absl::Status Record(DeviceEvent& event, StreamId stream) override {
+    return device_.Record(event, stream);
+  }
+  absl::Status Wait(StreamId stream, const DeviceEvent& event) override {
+    return device_.Wait(stream, event);
+  }
+  absl::Status Await(const DeviceEvent& event, absl::Time deadline) override {
+    return device_.Await(event, deadline);
+  }
+  absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override {
+    return device_.HasPassed(event);
+  }
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override {
+    return device_.MakeTimedEvent();
+  }
+  absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin,
+                                         const DeviceEvent& end) override {
+    return device_.Between(begin, end);
+  }
+  void HostReads(const std::byte* memory, size_t bytes) override {
+    device_.HostReads(memory, bytes);
+  }
+  void HostWrites(const std::byte* memory, size_t bytes) override {
+    device_.HostWrites(memory, bytes);
+  }
+
+ private:
+  struct Given {
+    StreamId stream;
+    std::string what;
+    std::unique_ptr<DeviceEvent> begin;
+    std::unique_ptr<DeviceEvent> end;  // nullptr before EndWork
+  };
+
+  // nullptr where the device gives none: then nothing more of this step is looked at.
+  std::unique_ptr<DeviceEvent> RecordNow(StreamId stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // What has been given, where all of it has ended.
+  std::vector<Work> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Ties the device's time to this machine's.
+  bool SetBase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
+  ComputeDevice& device_;
+  const Options options_;
+  absl::Mutex mu_;
+  uint32_t to_next_ ABSL_GUARDED_BY(mu_);        // steps
+  bool looking_ ABSL_GUARDED_BY(mu_) = false;     // at the step that is now
+  // Of it, or of one that has not ended; the first one's number is first_.
+  std::vector<Given> given_ ABSL_GUARDED_BY(mu_);
+  uint64_t first_ ABSL_GUARDED_BY(mu_) = 1;
+  std::unique_ptr<DeviceEvent> base_ ABSL_GUARDED_BY(mu_);
+  absl::Time base_time_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::unique_ptr<DeviceEvent>> spare_ ABSL_GUARDED_BY(mu_);
+};
+
+// For how long each stream had one of these to do, or several within each other.
+std::array<absl::Duration, kStreamCount> BusyTimes(absl::Span<const TimedDevice::Work> works);
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_TIMED_DEVICE_H_
