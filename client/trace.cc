@@ -85,8 +85,8 @@ absl::Status Trace::WriteTo(const std::string& path, const std::string& process)
       continue;
     }
     // Asynchronous ones: a lane for each that overlaps with others.
-    json half = {{"ph", "b"},         {"pid", 1},      {"tid", training_thread},
-                 {"cat", event.whom}, {"id", ++call},  {"name", event.what},
+    json half = {{"ph", "b"},         {"pid", 1},     {"tid", training_thread},
+                 {"cat", event.whom}, {"id", ++call}, {"name", event.what},
                  {"ts", begin}};
     std::fputs(",\n", file);
     write(half);

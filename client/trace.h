@@ -14,8 +14,9 @@
 namespace parley {
 
 // What a worker did and when, to be looked at in a browser: the training thread's phases and waits,
-// its calls, which overlap with them, and what others do beside it. Kept in memory until it is written, as Chrome's trace
-// events (JSON), which chrome://tracing and ui.perfetto.dev show. Thread-safe.
+// its calls, which overlap with them, and what others do beside it. Kept in memory until it is
+// written, as Chrome's trace events (JSON), which chrome://tracing and ui.perfetto.dev show.
+// Thread-safe.
 class Trace {
  public:
   // Events after the first `most` are only counted: some 100 bytes each.

@@ -55,9 +55,10 @@ TEST(TraceTest, WhoIsAtWorkBesideTheTrainingThreadHasALane) {
     if (event["name"] == "thread_name") lanes[event["tid"]] = event["args"]["name"];
     if (event["ph"] == "X") spans.emplace(lanes[event["tid"]], event["name"]);
   }
-  EXPECT_THAT(spans, ::testing::UnorderedElementsAre(
-                         ::testing::Pair("GPU: compute", "forward"), ::testing::Pair("training thread", "forward"),
-                         ::testing::Pair("GPU: to host", "copy"), ::testing::Pair("GPU: compute", "backward")));
+  EXPECT_THAT(spans, ::testing::UnorderedElementsAre(::testing::Pair("GPU: compute", "forward"),
+                                                     ::testing::Pair("training thread", "forward"),
+                                                     ::testing::Pair("GPU: to host", "copy"),
+                                                     ::testing::Pair("GPU: compute", "backward")));
 }
 
 TEST(TraceTest, CountsWhatIsTooMuch) {

@@ -348,7 +348,11 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
     if (pinned_memory_ != session_->gradient_memory()) PinGradients();
   }
   BeginBackward(last);
-  absl::Status status = CatchTorch("backward", [&] { loss.backward(); });
+  absl::Status status;
+  {
+    const StreamWork work(&device_, StreamId::kCompute, "backward");
+    status = CatchTorch("backward", [&] { loss.backward(); });
+  }
   {
     absl::MutexLock lock(&mu_);
     // An error of the device comes before what LibTorch made of it.

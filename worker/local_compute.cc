@@ -163,10 +163,7 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
   }
   {
     const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
-    {
-      const StreamWork work(parts_.device, StreamId::kCompute, "backward");
-      if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
-    }
+    if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
     loss = at::Tensor();  // the graph goes while a device is still at it
     // Long ago, by now.
     if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;
@@ -178,6 +175,11 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
   }
   batches_.Recycle(std::move(batch));
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<Session::PendingEvaluation>> LocalCompute::PullEvaluation() {
+  if (parts_.device != nullptr) parts_.device->EndStep();
+  return binding_->PullEvaluation();
 }
 
 absl::StatusOr<std::optional<Evaluation>> LocalCompute::Evaluate(

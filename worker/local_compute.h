@@ -43,9 +43,7 @@ class LocalCompute final : public Compute {
   void Expect(const std::vector<StepPlan>& plans) override;
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
   absl::Status Pull(bool ahead) override { return binding_->Pull(ahead); }
-  absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override {
-    return binding_->PullEvaluation();
-  }
+  absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override;
   absl::StatusOr<std::optional<Evaluation>> Evaluate(
       const Session::PendingEvaluation& due) override;
 

@@ -52,7 +52,7 @@ void ProcessDevice::KeepTime(std::shared_ptr<Trace> trace) {
         absl::StrReplaceAll(StreamName(static_cast<StreamId>(i)), {{" ", "_"}});
     histograms[i] = &daemon_.metrics().Histogram(
         "parley_gpu_stream_duration_seconds",
-        "For how long a stream of the GPU had work in a step, of one step in 64.", DurationBounds(),
+        "For how long a stream of the GPU was at work in a step; of some steps.", DurationBounds(),
         {{"stream", stream}});
   }
   TimedDevice::Options options;

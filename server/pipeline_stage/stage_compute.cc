@@ -328,6 +328,7 @@ absl::Status StageCompute::UpdateRest() {
 absl::StatusOr<LayerFlow> StageCompute::Evaluate(uint32_t part, const LayerFlow& inputs,
                                                  const at::Tensor& y, Evaluation& evaluation) {
   LayerFlow outputs;
+  if (device_ != nullptr) device_->EndStep();
   const std::string what = absl::StrCat("evaluation in part ", part);
   absl::Status status = Timed(what, [&] {
     const c10::NoGradGuard no_grad;

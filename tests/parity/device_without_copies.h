@@ -1,6 +1,7 @@
 #ifndef PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
 #define PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -63,6 +64,19 @@ class DeviceWithoutCopies final : public ComputeDevice {
   absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override {
     return device_.HasPassed(event);
   }
+  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override {
+    return device_.MakeTimedEvent();
+  }
+  absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin,
+                                         const DeviceEvent& end) override {
+    return device_.Between(begin, end);
+  }
+  void BeginStep() override { device_.BeginStep(); }
+  void EndStep() override { device_.EndStep(); }
+  uint64_t BeginWork(StreamId stream, absl::string_view what) override {
+    return device_.BeginWork(stream, what);
+  }
+  void EndWork(uint64_t work) override { device_.EndWork(work); }
 
  private:
   ComputeDevice& device_;

@@ -108,10 +108,12 @@ class ComputeDevice {
   virtual void HostReads(const std::byte* /*memory*/, size_t /*bytes*/) {}
   virtual void HostWrites(const std::byte* /*memory*/, size_t /*bytes*/) {}
 
-  // For a device that keeps time (TimedDevice). A step begins; what the stream is given from
-  // BeginWork to EndWork is one work of this name, which may lie within another one. Returns what
-  // EndWork is to be called with.
+  // For a device that keeps time (TimedDevice). A step begins, and ends: what the device is given
+  // between two steps belongs to none. What the stream is given from BeginWork to EndWork is one
+  // work of this name, which may lie within another one; BeginWork returns what EndWork is to be
+  // called with.
   virtual void BeginStep() {}
+  virtual void EndStep() {}
   virtual uint64_t BeginWork(StreamId /*stream*/, absl::string_view /*what*/) { return 0; }
   virtual void EndWork(uint64_t /*work*/) {}
 };

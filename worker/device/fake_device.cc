@@ -242,6 +242,8 @@ absl::StatusOr<bool> FakeDevice::HasPassed(const DeviceEvent& event) {
 absl::StatusOr<std::unique_ptr<DeviceEvent>> FakeDevice::MakeTimedEvent() {
   auto event = std::make_unique<Event>();
   event->timed = true;
+  absl::MutexLock lock(&mu_);
+  ++timed_events_;
   return event;
 }
 
@@ -293,9 +295,19 @@ size_t FakeDevice::pinned() const {
   return pinned_;
 }
 
+size_t FakeDevice::timed_events() const {
+  absl::MutexLock lock(&mu_);
+  return timed_events_;
+}
+
 void FakeDevice::Stall(StreamId stream) {
   absl::MutexLock lock(&mu_);
   Of(stream).stalled = true;
+}
+
+void FakeDevice::Resume(StreamId stream) {
+  absl::MutexLock lock(&mu_);
+  Of(stream).stalled = false;
 }
 
 }  // namespace parley

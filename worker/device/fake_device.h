@@ -78,8 +78,12 @@ class FakeDevice : public ComputeDevice {
   size_t pinned() const;
   // Bytes of all copies to the host that were asked for.
   size_t copied_to_host() const;
-  // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once.
+  // How many timed events were made.
+  size_t timed_events() const;
+  // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once. Until
+  // Resume.
   void Stall(StreamId stream);
+  void Resume(StreamId stream);
 
  private:
   class Event;
@@ -117,6 +121,7 @@ class FakeDevice : public ComputeDevice {
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t timed_events_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
 }  // namespace parley

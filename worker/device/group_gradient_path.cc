@@ -187,8 +187,8 @@ absl::Status GroupGradientPath::Launch(DeviceGroup& group, size_t bucket) {
   Block& block = blocks_[bucket];
   std::byte* const packed = block.packed.data();
   absl::Status status = device_.Wait(StreamId::kCommunication, *block.is_packed);
+  const StreamWork work(&device_, StreamId::kCommunication, "reduce");
   if (status.ok()) {
-    const StreamWork work(&device_, StreamId::kCommunication, "reduce");
     status = group.Reduce(packed, block.parts, BucketType::kFloat32, absl::Now() + group_.patience);
   }
   if (status.ok()) status = device_.Record(*block.is_reduced, StreamId::kCommunication);

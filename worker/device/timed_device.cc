@@ -10,6 +10,14 @@ namespace {
 
 // A stream without work passes an event at once. One that has some is not waited for.
 constexpr absl::Duration kPatience = absl::Milliseconds(20);
+constexpr absl::Duration kBreak = absl::Microseconds(10);
+
+// The host's look at an event is as exact as this, or the next event is looked at; so many of them.
+constexpr absl::Duration kExact = absl::Microseconds(50);
+constexpr int kLooks = 4;
+
+// Steps that may wait to be told: a device that is so far behind is not to be asked for more.
+constexpr size_t kMostSteps = 8;
 
 }  // namespace
 
@@ -20,101 +28,131 @@ std::unique_ptr<DeviceEvent> TimedDevice::RecordNow(StreamId stream) {
   std::unique_ptr<DeviceEvent> event;
   if (spare_.empty()) {
     auto made = device_.MakeTimedEvent();
-    if (!made.ok()) return nullptr;
-    event = *std::move(made);
+    if (made.ok()) event = *std::move(made);
   } else {
     event = std::move(spare_.back());
     spare_.pop_back();
   }
-  if (!device_.Record(*event, stream).ok()) return nullptr;
-  return event;
+  if (event != nullptr && device_.Record(*event, stream).ok()) return event;
+  Forget();
+  return nullptr;
 }
 
-bool TimedDevice::SetBase() {
+void TimedDevice::Look() {
+  Step step;
   // Gradients have left when a step begins, so this stream has nothing to do.
-  base_ = RecordNow(StreamId::kToHost);
-  if (base_ == nullptr) return false;
+  constexpr StreamId kIdle = StreamId::kToHost;
   const absl::Time give_up = absl::Now() + kPatience;
-  while (true) {
-    const auto passed = device_.HasPassed(*base_);
-    base_time_ = absl::Now();
-    if (!passed.ok() || (!*passed && base_time_ > give_up)) return false;
-    if (*passed) return true;
+  for (int look = 0; look < kLooks; ++look) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (step.base != nullptr) spare_.push_back(std::move(step.base));
+      step.base = RecordNow(kIdle);
+    }
+    if (step.base == nullptr) return;
+    absl::Time before = absl::Now();
+    while (true) {
+      const auto passed = device_.HasPassed(*step.base);
+      step.base_time = absl::Now();
+      if (!passed.ok() || (!*passed && step.base_time > give_up)) return;
+      if (*passed) break;
+      absl::SleepFor(kBreak);
+      before = absl::Now();
+    }
+    if (step.base_time - before <= kExact) break;
   }
+  absl::MutexLock lock(&mu_);
+  step.first = next_;
+  steps_.push_back(std::move(step));
+  looking_ = true;
 }
 
 void TimedDevice::BeginStep() {
-  std::vector<Work> ended;
+  EndStep();
+  TellOfEnded();
+  if (to_next_-- > 0) return;
+  to_next_ = options_.every - 1;
   {
     absl::MutexLock lock(&mu_);
-    looking_ = false;
-    ended = TakeEnded();
-    const bool is_due = to_next_ == 0;
-    if (!is_due) --to_next_;
-    // Not while an earlier one has not ended.
-    if (is_due && given_.empty()) {
-      looking_ = SetBase();
-      to_next_ = options_.every - 1;
-    }
+    if (steps_.size() == kMostSteps) return;
   }
-  if (!ended.empty()) options_.on_step(ended);
+  Look();
+}
+
+void TimedDevice::EndStep() {
+  absl::MutexLock lock(&mu_);
+  looking_ = false;
 }
 
 void TimedDevice::Flush() {
-  std::vector<Work> ended;
-  {
-    absl::MutexLock lock(&mu_);
-    looking_ = false;
-    ended = TakeEnded();
+  EndStep();
+  TellOfEnded();
+}
+
+void TimedDevice::TellOfEnded() {
+  while (true) {
+    std::vector<Work> ended;
+    {
+      absl::MutexLock lock(&mu_);
+      while (!steps_.empty() && steps_.front().given.empty()) {
+        spare_.push_back(std::move(steps_.front().base));
+        steps_.pop_front();
+      }
+      ended = TakeEnded();
+    }
+    if (ended.empty()) return;
+    options_.on_step(ended);
   }
-  if (!ended.empty()) options_.on_step(ended);
 }
 
 uint64_t TimedDevice::BeginWork(StreamId stream, absl::string_view what) {
   absl::MutexLock lock(&mu_);
   if (!looking_) return 0;
   std::unique_ptr<DeviceEvent> begin = RecordNow(stream);
-  if (begin == nullptr) {
-    Forget();
-    return 0;
-  }
-  given_.push_back({stream, std::string(what), std::move(begin), nullptr});
-  return first_ + given_.size() - 1;
+  if (begin == nullptr) return 0;
+  steps_.back().given.push_back({stream, std::string(what), std::move(begin), nullptr});
+  return next_++;
 }
 
 void TimedDevice::EndWork(uint64_t work) {
   absl::MutexLock lock(&mu_);
-  if (work < first_) return;
-  Given& given = given_[work - first_];
-  given.end = RecordNow(given.stream);
-  if (given.end == nullptr) Forget();
+  for (Step& step : steps_) {
+    if (work < step.first || work - step.first >= step.given.size()) continue;
+    Given& given = step.given[work - step.first];
+    const StreamId stream = given.stream;
+    std::unique_ptr<DeviceEvent> end = RecordNow(stream);
+    if (end != nullptr) given.end = std::move(end);
+    return;
+  }
 }
 
 void TimedDevice::Forget() {
   looking_ = false;
-  first_ += given_.size();
-  given_.clear();
+  steps_.clear();
 }
 
 std::vector<TimedDevice::Work> TimedDevice::TakeEnded() {
   std::vector<Work> works;
-  for (const Given& given : given_) {
+  if (steps_.empty()) return works;
+  Step& step = steps_.front();
+  for (const Given& given : step.given) {
     if (given.end == nullptr) return {};
     const auto passed = device_.HasPassed(*given.end);
     if (passed.ok() && !*passed) return {};
-    const auto begin = passed.ok() ? device_.Between(*base_, *given.begin) : passed.status();
-    const auto end = begin.ok() ? device_.Between(*base_, *given.end) : begin.status();
+    const auto begin = passed.ok() ? device_.Between(*step.base, *given.begin) : passed.status();
+    const auto end = begin.ok() ? device_.Between(*step.base, *given.end) : begin.status();
     if (!end.ok()) {
       Forget();
       return {};
     }
-    works.push_back({given.stream, given.what, base_time_ + *begin, base_time_ + *end});
+    works.push_back({given.stream, given.what, step.base_time + *begin, step.base_time + *end});
   }
-  for (Given& given : given_) {
+  for (Given& given : step.given) {
     spare_.push_back(std::move(given.begin));
     spare_.push_back(std::move(given.end));
   }
-  Forget();
+  spare_.push_back(std::move(step.base));
+  steps_.pop_front();
   return works;
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,30 +17,32 @@ namespace parley {
 
 // A device, and when its streams did what they were given: between events before and after each
 // copy and kernel, and whatever its user calls one work. In some steps only, since to record an
-// event takes the host about a microsecond. Thread-safe, as the device is; BeginStep and Flush are
-// one thread's.
+// event takes the host about a microsecond. Thread-safe, as the device is; BeginStep, EndStep and
+// Flush are one thread's.
 class TimedDevice final : public ComputeDevice {
  public:
   struct Work {
     StreamId stream;
     std::string what;
-    absl::Time begin;  // of this machine's clock
+    // By this machine's clock. A work begins when the stream comes to it, and ends when the stream
+    // has done it: what the stream waits for in between, the host too, lies within.
+    absl::Time begin;
     absl::Time end;
   };
   struct Options {
     uint32_t every = 1;  // of so many steps the last one is looked at
     // All works of such a step, in the order in which they were given; on the thread of the
-    // BeginStep or Flush by which they have all ended.
+    // BeginStep or Flush by which they have all ended. Steps are told in their order.
     std::function<void(const std::vector<Work>&)> on_step;
   };
   // The device must outlive it.
   TimedDevice(ComputeDevice& device, Options options);
 
-  // What was looked at and has ended is told. Then another step may be looked at.
+  // Tells of the steps that have ended.
   void BeginStep() override;
+  void EndStep() override;
   uint64_t BeginWork(StreamId stream, absl::string_view what) override;
   void EndWork(uint64_t work) override;
-  // Tells of the last step, where all of it has ended.
   void Flush();
 
   const std::string& name() const override { return device_.name(); }
@@ -118,25 +121,30 @@ class TimedDevice final : public ComputeDevice {
     std::unique_ptr<DeviceEvent> begin;
     std::unique_ptr<DeviceEvent> end;  // nullptr before EndWork
   };
+  struct Step {
+    // Ties the device's time to this machine's.
+    std::unique_ptr<DeviceEvent> base;
+    absl::Time base_time;
+    uint64_t first = 0;  // the number of given[0]
+    std::vector<Given> given;
+  };
 
-  // nullptr where the device gives none: then nothing more of this step is looked at.
+  // nullptr where the device gives none: then the steps that were looked at are forgotten.
   std::unique_ptr<DeviceEvent> RecordNow(StreamId stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // What has been given, where all of it has ended.
+  // Begins to look at a step, where the device passes an event soon.
+  void Look();
+  // Of the oldest step; empty where it has not ended.
   std::vector<Work> TakeEnded() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Ties the device's time to this machine's.
-  bool SetBase() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  void TellOfEnded();
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   ComputeDevice& device_;
   const Options options_;
+  uint32_t to_next_;  // steps; the thread's that begins them
   absl::Mutex mu_;
-  uint32_t to_next_ ABSL_GUARDED_BY(mu_);        // steps
-  bool looking_ ABSL_GUARDED_BY(mu_) = false;     // at the step that is now
-  // Of it, or of one that has not ended; the first one's number is first_.
-  std::vector<Given> given_ ABSL_GUARDED_BY(mu_);
-  uint64_t first_ ABSL_GUARDED_BY(mu_) = 1;
-  std::unique_ptr<DeviceEvent> base_ ABSL_GUARDED_BY(mu_);
-  absl::Time base_time_ ABSL_GUARDED_BY(mu_);
+  bool looking_ ABSL_GUARDED_BY(mu_) = false;    // at the last one of steps_
+  std::deque<Step> steps_ ABSL_GUARDED_BY(mu_);  // not told yet
+  uint64_t next_ ABSL_GUARDED_BY(mu_) = 1;       // number of a work
   std::vector<std::unique_ptr<DeviceEvent>> spare_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -24,9 +24,10 @@ class TimedDeviceTest : public ::testing::Test {
   void Step() {
     {
       const StreamWork work(&device_, StreamId::kCompute, "forward");
-      ASSERT_TRUE(fake_.Compute(StreamId::kCompute, "sleeping", {}, {}, [] {
-                         absl::SleepFor(absl::Milliseconds(2));
-                       }).ok());
+      ASSERT_TRUE(fake_
+                      .Compute(StreamId::kCompute, "sleeping", {}, {},
+                               [] { absl::SleepFor(absl::Milliseconds(2)); })
+                      .ok());
       ASSERT_TRUE(device_.Clear(StreamId::kCompute, memory_.data(), memory_.size()).ok());
     }
     ASSERT_TRUE(device_.Record(*computed_, StreamId::kCompute).ok());
@@ -80,9 +81,9 @@ TEST_F(TimedDeviceTest, TellsWhenEachStreamDidWhat) {
   EXPECT_LE(clear.end, forward.end);
   EXPECT_LE(forward.end, copy.begin);
   EXPECT_LE(copy.begin, copy.end);
-  // A device's clock and the host's are tied together by a look, which takes a moment.
-  EXPECT_GE(forward.begin, began - absl::Milliseconds(1));
-  EXPECT_LE(copy.end, ended + absl::Milliseconds(20));
+  // The host looks at its clock after the device has passed an event, at best at once.
+  EXPECT_GE(forward.begin, began);
+  EXPECT_LE(copy.end, ended + absl::Seconds(1));
   EXPECT_THAT(fake_.violations(), IsEmpty());
 }
 
@@ -95,27 +96,62 @@ TEST_F(TimedDeviceTest, TheLastStepIsToldByFlush) {
   EXPECT_EQ(steps_, 1);
 }
 
-TEST_F(OneStepOfThree, AndEventsAreMadeOnceForAll) {
-  for (int step = 0; step < 9; ++step) {
+TEST_F(OneStepOfThree, IsLookedAtAndItsEventsAreUsedAgain) {
+  size_t events = 0;
+  for (int step = 1; step <= 12; ++step) {
     device_.BeginStep();
     Step();
+    if (step == 7) events = fake_.timed_events();
   }
   device_.Flush();
-  EXPECT_EQ(steps_, 3);
+  EXPECT_EQ(steps_, 4);
   EXPECT_EQ(Told().size(), 3);
+  // Of two steps, since one is told when the next one begins; and of looks that were not exact.
+  EXPECT_LE(fake_.timed_events(), events + 2);
 }
 
-TEST_F(TimedDeviceTest, WorkThatDoesNotEndHoldsNothingUp) {
+TEST_F(TimedDeviceTest, AStepThatHasNotEndedIsToldLaterAndHoldsNoOtherUp) {
   fake_.Stall(StreamId::kToDevice);
   device_.BeginStep();
-  ASSERT_TRUE(
-      device_.CopyToDevice(StreamId::kToDevice, memory_.data(), pinned_.data(), 16).ok());
-  for (int step = 0; step < 3; ++step) {
+  ASSERT_TRUE(device_.CopyToDevice(StreamId::kToDevice, memory_.data(), pinned_.data(), 16).ok());
+  device_.BeginStep();
+  Step();
+  device_.BeginStep();
+  EXPECT_EQ(steps_, 0);
+  fake_.Resume(StreamId::kToDevice);
+  device_.BeginStep();
+  EXPECT_EQ(steps_, 2);
+  EXPECT_THAT(Told(), ElementsAre("forward", "clear", "copy to the host"));
+}
+
+TEST_F(TimedDeviceTest, ADeviceThatDoesNothingAnyMoreIsNotAskedForEver) {
+  fake_.Stall(StreamId::kToDevice);
+  for (int step = 0; step < 50; ++step) {
     device_.BeginStep();
-    Step();
+    ASSERT_TRUE(device_.CopyToDevice(StreamId::kToDevice, memory_.data(), pinned_.data(), 16).ok());
   }
   device_.Flush();
   EXPECT_EQ(steps_, 0);
+  EXPECT_LT(fake_.timed_events(), 50);
+}
+
+TEST_F(TimedDeviceTest, AStepIsNotLookedAtWhereTheDeviceIsNotIdleSoon) {
+  fake_.Stall(StreamId::kToHost);
+  device_.BeginStep();
+  { const StreamWork work(&device_, StreamId::kCompute, "forward"); }
+  device_.Flush();
+  fake_.Resume(StreamId::kToHost);
+  device_.BeginStep();
+  EXPECT_EQ(steps_, 0);
+}
+
+TEST_F(TimedDeviceTest, WhatComesAfterAStepIsNoneOfIt) {
+  device_.BeginStep();
+  Step();
+  device_.EndStep();
+  Step();
+  device_.BeginStep();
+  EXPECT_EQ(Told().size(), 3);
 }
 
 TEST_F(TimedDeviceTest, WorkThatBeganInAnotherStepEndsNoneOfThisOne) {
@@ -128,7 +164,6 @@ TEST_F(TimedDeviceTest, WorkThatBeganInAnotherStepEndsNoneOfThisOne) {
   device_.EndWork(first);
   device_.BeginStep();
   EXPECT_THAT(Told(), ElementsAre("first"));
-  device_.EndWork(first);
   const uint64_t second = device_.BeginWork(StreamId::kCompute, "second");
   device_.EndWork(first);
   device_.EndWork(second);
