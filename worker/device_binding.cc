@@ -442,6 +442,10 @@ absl::Status DeviceBinding::AddUp() {
     const auto left = among_->Deliver(
         [this](size_t bucket, auto sums, auto flags) { return TakeSums(bucket, sums, flags); });
     if (left.ok() && *left == 0) return absl::OkStatus();
+    // What this rank's own GPU says is no rank's loss: the job hears of it at once.
+    if (absl::IsInternal(left.status()) || absl::IsResourceExhausted(left.status())) {
+      return left.status();
+    }
     // A GPU hears of a rank that is gone before the coordinator does. Where it is none, Abandon
     // says after a while that this was why.
     lost_ = left.ok() ? session_->AwaitPeers("the GPUs of its node group",

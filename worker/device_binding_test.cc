@@ -439,6 +439,19 @@ TEST(GroupedDeviceBinding, AStepThatLacksARankIsGivenUp) {
   EXPECT_THAT(alone.device.violations(), IsEmpty());
 }
 
+TEST(GroupedDeviceBinding, AFaultOfTheOwnDeviceIsNoRanksLoss) {
+  const std::string id = FakeGroup::MakeId();
+  GroupRank faulty(0, 2, id);
+  GroupRank other(1, 2, id);
+  faulty.device.Break();
+  std::thread thread([&] { other.Step({torch::randn({4, 3})}, 0.5).IgnoreError(); });
+  const absl::Status status = faulty.Step({torch::randn({4, 3})}, 0.5);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInternal) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fake:0: an illegal memory access"));
+  faulty.binding = nullptr;  // its process ends
+  thread.join();
+}
+
 TEST_F(DeviceBindingTest, NoRoomOnTheDeviceIsSaidBeforeItTrains) {
   FakeDevice small({.memory_bytes = 100, .for_tensors_of_the_cpu = true});
   const auto binding = DeviceBinding::Make(network_, small, {});

@@ -247,9 +247,15 @@ def the_gpu_has_metrics(where, runs):
         # NVML knows the first GPU only.
         knows = "device=fake:0" in logs[worker]
         assert ("no metrics of the GPU why=" in logs[worker]) != knows, logs[worker]
-        values = sorted(float(value) for value in found.values())
-        # Memory in use and in all; busy; kilobytes to the device and to the host.
-        assert values == (sorted([3000, 8000, 0.75, 30e3, 20e3]) if knows else []), found
+        values = {}
+        for series, value in found.items():
+            direction = re.search(r'direction="(\w+)"', series)
+            values[series.split("{")[0].removeprefix("parley_gpu_"), direction.group(1) if direction else ""] = float(value)
+        expected = {
+            ("memory_used_bytes", ""): 3000, ("memory_total_bytes", ""): 8000, ("utilization_ratio", ""): 0.75,
+            ("bus_bytes_per_second", "to_device"): 30e3, ("bus_bytes_per_second", "to_host"): 20e3,
+        }
+        assert values == (expected if knows else {}), found
 
         def looked_at():
             return dict(re.findall(r'^parley_gpu_stream_duration_seconds_count{[^}]*stream="(\w+)"[^}]*} (\d+)$', scrape(addresses[worker]),

@@ -3,6 +3,7 @@ Fashion-MNIST, and a transformer of 75.8 million on a real text (tag gpu). Some 
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -16,7 +17,7 @@ shutil.copy("worker/cuda/libparley_cuda.so", BIN / "libparley_cuda.so")
 # Beside the tests where tests/gpu/pack has packed them.
 PACKED = pathlib.Path("data").resolve()
 FASHION_MNIST = PACKED / "fashion-mnist" if PACKED.exists() else "/usr/share/datasets/fashion-mnist"
-TEXT = PACKED / "king_james.txt"
+TEXT = PACKED / "king_james.txt" if PACKED.exists() else pathlib.Path(os.environ.get("PARLEY_TEST_TEXTS", "out/texts")) / "king_james.txt"
 
 # The rate falls to 0, so that an accuracy does not depend on which step was the last one.
 JOB = """

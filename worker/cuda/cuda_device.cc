@@ -220,6 +220,7 @@ absl::Status CudaDevice::Await(const DeviceEvent& event, absl::Time deadline) {
   while (true) {
     const cudaError_t state = cudaEventQuery(Of(event));
     if (state != cudaErrorNotReady) return Error(state, "waiting for the GPU's work");
+    cudaGetLastError();  // it is not to be found again behind the next launch
     const absl::Time now = absl::Now();
     if (now > deadline) {
       silent_ = true;

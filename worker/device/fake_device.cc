@@ -221,6 +221,7 @@ absl::Status FakeDevice::Await(const DeviceEvent& event, absl::Time /*deadline*/
   const auto& own = static_cast<const Event&>(event);
   absl::MutexLock lock(&mu_);
   ++awaits_;
+  if (broken_) return Broken();
   if (!own.recorded) order_.Say("the host waits for an event that was never recorded");
   if (!DoUntil(own.stream, own.until)) {
     return absl::DeadlineExceededError(
@@ -234,6 +235,7 @@ absl::StatusOr<bool> FakeDevice::HasPassed(const DeviceEvent& event) {
   const auto& own = static_cast<const Event&>(event);
   absl::MutexLock lock(&mu_);
   if (!own.recorded) order_.Say("the host looks at an event that was never recorded");
+  if (broken_) return Broken();
   if (!DoUntil(own.stream, own.until)) return false;
   order_.Join(OrderCheck::kHost, own.clock);
   return true;
@@ -303,6 +305,15 @@ size_t FakeDevice::timed_events() const {
 void FakeDevice::Stall(StreamId stream) {
   absl::MutexLock lock(&mu_);
   Of(stream).stalled = true;
+}
+
+void FakeDevice::Break() {
+  absl::MutexLock lock(&mu_);
+  broken_ = true;
+}
+
+absl::Status FakeDevice::Broken() const {
+  return absl::InternalError(absl::StrCat(name_, ": an illegal memory access was encountered"));
 }
 
 void FakeDevice::Resume(StreamId stream) {

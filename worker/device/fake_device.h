@@ -84,6 +84,8 @@ class FakeDevice : public ComputeDevice {
   // Resume.
   void Stall(StreamId stream);
   void Resume(StreamId stream);
+  // From now on the host's looks at events end with an Internal error, as after a fault.
+  void Break();
 
  private:
   class Event;
@@ -99,6 +101,7 @@ class FakeDevice : public ComputeDevice {
     bool stalled = false;
   };
 
+  absl::Status Broken() const;
   absl::StatusOr<DeviceBuffer> GiveOut(absl::string_view what, size_t bytes, bool pinned);
   absl::Status Do(StreamId stream, const std::string& what, const std::vector<Range>& reads,
                   const std::vector<Range>& writes, std::function<void()> run);
@@ -122,6 +125,7 @@ class FakeDevice : public ComputeDevice {
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;
   size_t timed_events_ ABSL_GUARDED_BY(mu_) = 0;
+  bool broken_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace parley
