@@ -101,11 +101,10 @@ absl::Status DeviceBinding::Start() {
   auto computed = device_.MakeEvent();
   if (!computed.ok()) return computed.status();
   computed_ = *std::move(computed);
-  return CatchTorch(absl::StrCat("moving the network to ", device_.name()),
-                    [&] { MoveToDevice(); });
+  return MoveToDevice();
 }
 
-void DeviceBinding::MoveToDevice() {
+absl::Status DeviceBinding::MoveToDevice() {
   absl::MutexLock lock(&mu_);
   const std::vector<NamedTensor> listed = network_.Tensors();
   tensors_.resize(listed.size());
@@ -113,13 +112,17 @@ void DeviceBinding::MoveToDevice() {
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < listed.size(); ++i) {
     at::Tensor tensor = listed[i].tensor;
-    tensor.set_data(tensor.to(where_).contiguous());
+    const std::string what = absl::StrCat("moving ", listed[i].name, " (", tensor.nbytes(),
+                                          " bytes) to ", device_.name());
+    absl::Status moved = CatchTorch(what, [&] { tensor.set_data(tensor.to(where_).contiguous()); });
+    if (!moved.ok()) return moved;
     if (binding_->specs()[i].buffer()) continue;
     tensors_[i] = tensor;
     if (!IsTrained(i)) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(tensor,
                                                    std::make_unique<GradientHook>(*this, i));
   }
+  return absl::OkStatus();
 }
 
 DeviceBinding::~DeviceBinding() {

@@ -82,7 +82,7 @@ class DeviceBinding final : public TrainingBinding {
 
   DeviceBinding(const Network& network, ComputeDevice& device, const Options& options);
   absl::Status Start();
-  void MoveToDevice();
+  absl::Status MoveToDevice();
   bool IsTrained(size_t tensor) const;
   absl::Time Deadline() const;
 

@@ -268,6 +268,22 @@ def the_gpu_has_metrics(where, runs):
     run.kill()
 
 
+def a_device_without_room_ends_the_job(where, runs):
+    """And all say what for, how much, and where."""
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    os.environ["PARLEY_FAKE_DEVICE_BYTES"] = "300000"
+    try:
+        run = Run(few_steps(where, "device: CUDA\n"))
+        runs.append(run)
+        assert run.wait(60) == 1, run.process.returncode
+    finally:
+        del os.environ["PARLEY_FAKE_DEVICE_BYTES"]
+    said = {name: last_line(log) for name, log in run.logs().items()}
+    print(said)
+    for line in [last_line(run.stderr()), *said.values()]:
+        assert re.search(r": no room for \d+ bytes on fake:[01], which has \d+ bytes free of 300000", line), said
+
+
 def spans_of(events):
     """By lane and name: (begin, end), in microseconds."""
     lanes = {event["tid"]: event["args"]["name"] for event in events if event["name"] == "thread_name"}
@@ -347,4 +363,18 @@ def a_rank_that_is_killed_changes_nothing(where, runs):
     assert_same_bits(ends[1], ends[0], "with lost ranks and without")
 
 
-main(stages_compute_on_devices_to_the_same_bits_as_on_the_cpu, stages_say_what_is_missing_for_their_device, the_gpu_has_metrics, a_trace_has_the_gpus_streams_beside_what_the_host_does, a_stages_trace_has_its_gpus_work, a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host, a_rank_that_is_killed_changes_nothing, trains_through_a_device_to_the_same_bits_as_on_the_cpu, workers_share_out_the_gpus_of_their_machine, cuda_says_in_one_line_what_is_missing, auto_says_why_it_runs_on_the_cpu, what_the_real_plugin_lacks_is_one_line_too)
+main(
+    stages_compute_on_devices_to_the_same_bits_as_on_the_cpu,
+    stages_say_what_is_missing_for_their_device,
+    the_gpu_has_metrics,
+    a_trace_has_the_gpus_streams_beside_what_the_host_does,
+    a_device_without_room_ends_the_job,
+    a_stages_trace_has_its_gpus_work,
+    a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host,
+    a_rank_that_is_killed_changes_nothing,
+    trains_through_a_device_to_the_same_bits_as_on_the_cpu,
+    workers_share_out_the_gpus_of_their_machine,
+    cuda_says_in_one_line_what_is_missing,
+    auto_says_why_it_runs_on_the_cpu,
+    what_the_real_plugin_lacks_is_one_line_too,
+)

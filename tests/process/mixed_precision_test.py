@@ -90,11 +90,11 @@ def a_job_is_the_same_each_time(where, runs):
         assert_same_bits(first, again, extra)
 
 
-def what_float16_cannot_hold_is_skipped_by_all_alike(where, runs):
+def what_float16_cannot_hold_is_skipped_by_all_alike(where, runs, group=1):
     """And counted; the scale falls until gradients fit, and rises again after so many steps."""
     job = small_job(where, epochs=100000, extra="precision: FLOAT16_AUTOCAST\nloss_scale { initial: 16777216 growth_interval: 10 }\n")
     # Some 40 steps of float16, which takes a CPU long.
-    job.write_text(job.read_text().replace("batch: 20", "batch: 4"))
+    job.write_text(job.read_text().replace("batch: 20", "batch: 4").replace("workers: 2", f"workers: 2 group: {group}"))
     run = Run(job)
     runs.append(run)
     run.wait_for_step(1)
@@ -120,6 +120,10 @@ def what_float16_cannot_hold_is_skipped_by_all_alike(where, runs):
     assert min(scales["worker-0"]) == min(scales["worker-1"]), scales
 
 
+def and_by_the_ranks_of_a_node_group(where, runs):
+    what_float16_cannot_hold_is_skipped_by_all_alike(where, runs, group=2)
+
+
 def training_that_diverges_says_so(where, runs):
     job = small_job(where, epochs=100000, extra="precision: FLOAT16_AUTOCAST\n")
     # 100 steps of it.
@@ -137,5 +141,6 @@ main(
     the_first_step_is_that_of_float32_but_for_its_rounding,
     a_job_is_the_same_each_time,
     what_float16_cannot_hold_is_skipped_by_all_alike,
+    *([and_by_the_ranks_of_a_node_group] if WHOLE else []),
     training_that_diverges_says_so,
 )

@@ -1,5 +1,5 @@
 // A plugin whose devices are fake: the worker's whole way to a GPU, in plain memory. Compiled with
-// FAKE_VERSION, also one of another build.
+// FAKE_VERSION, also one of another build. PARLEY_FAKE_DEVICE_BYTES: how much memory each has.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -22,7 +22,7 @@ absl::StatusOr<int> Count() { return 2; }
 // Ends the process where its user has left anything unordered.
 class StrictDevice final : public FakeDevice {
  public:
-  explicit StrictDevice(int index) : FakeDevice({.index = index, .for_tensors_of_the_cpu = true}) {}
+  explicit StrictDevice(const Options& options) : FakeDevice(options) {}
   ~StrictDevice() override {
     for (const std::string& violation : violations()) {
       std::fprintf(stderr, "fake device: %s\n", violation.c_str());
@@ -34,7 +34,11 @@ class StrictDevice final : public FakeDevice {
 absl::StatusOr<std::string> Id(int index) { return absl::StrCat("fake-", index); }
 
 absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(int index) {
-  return std::make_unique<StrictDevice>(index);
+  FakeDevice::Options options = {.index = index, .for_tensors_of_the_cpu = true};
+  if (const char* const bytes = std::getenv("PARLEY_FAKE_DEVICE_BYTES")) {
+    options.memory_bytes = std::strtoull(bytes, nullptr, 10);
+  }
+  return std::make_unique<StrictDevice>(options);
 }
 
 absl::StatusOr<std::string> MakeGroupId() { return FakeGroup::MakeId(); }
