@@ -25,8 +25,11 @@ DEVICES = pathlib.Path("worker/device")
 PLUGIN = BIN / "libparley_cuda.so"
 
 
-def machine(where, driver=None, plugin=None, nvml=None):
+def machine(where, driver=None, plugin=None, nvml=None, driver_is_old=False):
     """From here on programs find this driver, and this plugin beside them."""
+    os.environ.pop("PARLEY_FAKE_DRIVER_IS_OLD", None)
+    if driver_is_old:
+        os.environ["PARLEY_FAKE_DRIVER_IS_OLD"] = "yes"
     libraries = where / "libraries"
     shutil.rmtree(libraries, ignore_errors=True)
     libraries.mkdir()
@@ -57,6 +60,9 @@ def few_steps(where, extra):
 
 # What the machine has, and what is missing for CUDA.
 MACHINES = [
+    ("a driver that does not start", {"driver": DEVICES / "libdriver_that_does_not_start.so"}, ["driver", "999"]),
+    ("a driver that is too old", {"driver": DEVICES / "libfake_driver.so", "plugin": DEVICES / "libfake_plugin.so", "driver_is_old": True},
+     ["driver", "too old"]),
     ("a driver that finds no GPU", {"driver": DEVICES / "libdriver_without_gpu.so"}, ["no GPU"]),
     ("no plugin", {"driver": DEVICES / "libfake_driver.so"}, ["libparley_cuda.so is missing", "deploy/build --cuda"]),
     ("no CUDA library", {"driver": DEVICES / "libfake_driver.so", "plugin": DEVICES / "libplugin_without_library.so"},

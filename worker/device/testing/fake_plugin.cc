@@ -1,5 +1,6 @@
 // A plugin whose devices are fake: the worker's whole way to a GPU, in plain memory. Compiled with
-// FAKE_VERSION, also one of another build. PARLEY_FAKE_DEVICE_BYTES: how much memory each has.
+// FAKE_VERSION, also one of another build. PARLEY_FAKE_DEVICE_BYTES: how much memory each has;
+// PARLEY_FAKE_DRIVER_IS_OLD: CUDA can use none of them.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -17,7 +18,11 @@
 namespace parley {
 namespace {
 
-absl::StatusOr<int> Count() { return 2; }
+absl::StatusOr<int> Count() {
+  if (std::getenv("PARLEY_FAKE_DRIVER_IS_OLD") == nullptr) return 2;
+  return absl::FailedPreconditionError(
+      "the NVIDIA driver of this machine is too old for CUDA 13.0");
+}
 
 // Ends the process where its user has left anything unordered.
 class StrictDevice final : public FakeDevice {
