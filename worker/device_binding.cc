@@ -189,7 +189,7 @@ absl::Status DeviceBinding::AwaitSamples() {
 }
 
 void DeviceBinding::PinGradients() {
-  if (options_.group != nullptr || binding_->specs().empty()) return;
+  if (binding_->specs().empty()) return;
   pinned_gradients_ = DeviceBuffer();
   pinned_memory_ = session_->gradient_memory();
   // One piece of memory, but for what aligns them.
@@ -215,9 +215,11 @@ void DeviceBinding::BeginBackward(bool last) {
   on_their_way_.resize(tensors_.size());
   for (size_t i = 0; i < tensors_.size(); ++i) {
     undelivered_[i] = plan_.buckets_of[i].size();
-    is_direct_[i] = pinned_gradients_.size() > 0 && IsTrained(i) &&
+    is_direct_[i] = options_.group == nullptr && pinned_gradients_.size() > 0 && IsTrained(i) &&
                     session_->gradient(i).size() / sizeof(float) >= options_.direct_gradient;
   }
+  // What this rank owns of the sums goes there in any size: each part is a copy anyway.
+  if (options_.group != nullptr) among_->ToOwner(pinned_gradients_.size() > 0);
   absl::MutexLock lock(&mu_);
   last_ = last;
   is_sent_.assign(plan_.buckets.size(), false);
@@ -417,7 +419,10 @@ absl::Status DeviceBinding::FollowGroup() {
         if (begin >= end) continue;
         const uint64_t at = part.offset + begin - part.begin;
         path.buckets[b].parts.push_back({at, at, end - begin, range.rank});
-        if (range.rank == group->rank) own_[b].push_back({part.tensor, begin, end - begin, at});
+        if (range.rank != group->rank) continue;
+        own_[b].push_back({part.tensor, begin, end - begin, at});
+        path.buckets[b].own.push_back(session_->gradient(part.tensor).data() +
+                                      begin * sizeof(float));
       }
     }
   }
@@ -463,7 +468,9 @@ absl::Status DeviceBinding::AddUp() {
 
 absl::Status DeviceBinding::TakeSums(size_t bucket, absl::Span<const float> sums,
                                      absl::Span<const float> flags) {
+  // Else they are there already.
   for (const BucketPlan::Part& part : own_[bucket]) {
+    if (sums.empty()) break;
     std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float), sums.data(),
                 part.count * sizeof(float));
     sums.remove_prefix(part.count);
@@ -480,6 +487,7 @@ absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
   if (options_.group != nullptr && !had_backward_) {
     // Without samples it owns sums all the same.
     if (absl::Status status = FollowGroup(); !status.ok()) return status;
+    if (pinned_memory_ != session_->gradient_memory()) PinGradients();
     BeginBackward(/*last=*/true);
     had_backward_ = false;
     if (absl::Status status = AddUp(); !status.ok()) return status;

@@ -302,8 +302,9 @@ class NoValues final : public Reducer {
 
 // One rank of a node group, with a session and a device of its own.
 struct GroupRank {
-  explicit GroupRank(uint32_t number, uint32_t ranks, const std::string& id)
+  explicit GroupRank(uint32_t number, uint32_t ranks, const std::string& id, bool pins = true)
       : rank(number),
+        device({.for_tensors_of_the_cpu = true, .pins = pins}),
         session(Plans(2), 0.1),
         group([=, this](const Reducer::Group& /*of*/, const std::function<bool()>& cancelled,
                         absl::Time deadline) -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {
@@ -358,7 +359,7 @@ struct GroupRank {
   }
 
   const uint32_t rank;
-  FakeDevice device{{.for_tensors_of_the_cpu = true}};
+  FakeDevice device;
   TestNetwork network;
   FakeSession session;
   Heard heard;
@@ -376,14 +377,15 @@ std::vector<at::Tensor> GradientsOf(const Microbatches& microbatches) {
   return gradients;
 }
 
-TEST(GroupedDeviceBinding, EachRankHasTheSumsOfWhatItOwns) {
+// pins: whether a device can copy to the session's own memory.
+void ExpectEachRankHasItsSums(bool pins) {
   const std::vector<Microbatches> data = {{torch::randn({4, 3}), torch::randn({4, 3})},
                                           {torch::randn({2, 3})},
                                           {}};  // the last one has no samples
   const std::vector<double> weights = {0.75, 0.25, 0};
   const std::string id = FakeGroup::MakeId();
   std::vector<std::unique_ptr<GroupRank>> ranks;
-  for (uint32_t i = 0; i < 3; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 3, id));
+  for (uint32_t i = 0; i < 3; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 3, id, pins));
   std::vector<std::thread> threads;
   for (uint32_t i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {
@@ -419,6 +421,12 @@ TEST(GroupedDeviceBinding, EachRankHasTheSumsOfWhatItOwns) {
       }
     }
   }
+}
+
+TEST(GroupedDeviceBinding, EachRankHasTheSumsOfWhatItOwns) { ExpectEachRankHasItsSums(true); }
+
+TEST(GroupedDeviceBinding, AlsoWhereTheSessionsMemoryCannotBePinned) {
+  ExpectEachRankHasItsSums(false);
 }
 
 TEST(GroupedDeviceBinding, AStepThatLacksARankIsGivenUp) {

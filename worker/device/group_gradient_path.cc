@@ -194,16 +194,32 @@ absl::Status GroupGradientPath::Launch(DeviceGroup& group, size_t bucket) {
   if (status.ok()) status = device_.Record(*block.is_reduced, StreamId::kCommunication);
   if (status.ok()) status = device_.Wait(StreamId::kToHost, *block.is_reduced);
   std::byte* to = block.pinned.data();
-  for (const DeviceGroup::Part& part : block.parts) {
+  block.is_direct = directly_;
+  const std::vector<std::byte*>& owners = group_.buckets[bucket].own;
+  size_t next_own = 0;
+  for (size_t i = 0; i < block.parts.size(); ++i) {
+    const DeviceGroup::Part& part = block.parts[i];
     if (!status.ok()) return status;
     const size_t bytes = part.count * sizeof(float);
     if (part.rank != group_.rank || bytes == 0) continue;
+    // The flags come behind all values.
+    const bool to_owner = block.is_direct && i < group_.buckets[bucket].parts.size();
+    std::byte* const host = to_owner ? owners[next_own++] : to;
     status =
-        device_.CopyToHost(StreamId::kToHost, to, packed + part.receive * sizeof(float), bytes);
-    to += bytes;
+        device_.CopyToHost(StreamId::kToHost, host, packed + part.receive * sizeof(float), bytes);
+    if (!to_owner) to += bytes;
   }
   if (status.ok()) status = device_.Record(*block.is_copied, StreamId::kToHost);
   return status;
+}
+
+void GroupGradientPath::HostReadsOwn(size_t bucket) {
+  const Bucket& plan = group_.buckets[bucket];
+  size_t next_own = 0;
+  for (const DeviceGroup::Part& part : plan.parts) {
+    if (part.rank != group_.rank || part.count == 0) continue;
+    device_.HostReads(plan.own[next_own++], part.count * sizeof(float));
+  }
 }
 
 void GroupGradientPath::Fail(const absl::Status& why) {
@@ -233,10 +249,11 @@ absl::StatusOr<size_t> GroupGradientPath::Deliver(Push push) {
     }
     const Block& block = blocks_[bucket];
     const uint64_t flags = group_.buckets[bucket].flags;
-    device_.HostReads(block.pinned.data(), (block.own + flags) * sizeof(float));
+    const uint64_t own = block.is_direct ? 0 : block.own;
+    device_.HostReads(block.pinned.data(), (own + flags) * sizeof(float));
+    if (block.is_direct) HostReadsOwn(bucket);
     const auto* const values = reinterpret_cast<const float*>(block.pinned.data());
-    absl::Status status =
-        push(bucket, {values, block.own}, {values + block.own, static_cast<size_t>(flags)});
+    absl::Status status = push(bucket, {values, own}, {values + own, static_cast<size_t>(flags)});
     if (!status.ok()) return status;
     --to_deliver_;
   }

@@ -48,6 +48,8 @@ class GroupGradientPath {
     uint64_t values = 0;
     uint64_t flags = 0;
     std::vector<DeviceGroup::Part> parts;  // receive: as send
+    // Where the sums of the parts that this rank owns go on the host, one for each: see ToOwner.
+    std::vector<std::byte*> own;
   };
   struct Group {
     uint32_t rank = 0;
@@ -70,6 +72,10 @@ class GroupGradientPath {
   // ComputeDevice::Allocate.
   absl::Status Form(Group group);
 
+  // From now on, and before the step's first Send: whether sums go to where Bucket::own says, which
+  // is pinned then; else to memory of the path's own, and Deliver gives them.
+  void ToOwner(bool directly) { directly_ = directly; }
+
   // Once a step for each bucket: `pieces` of it, times `scale`; the rest counts as 0. present:
   // flags of the tensors that they are of, by number.
   absl::Status Send(size_t bucket, absl::Span<const Piece> pieces, absl::Span<const size_t> present,
@@ -78,8 +84,9 @@ class GroupGradientPath {
   // Whether Deliver gives something, or an error.
   bool IsReady() const;
   // Gives what has come: of each bucket the sums of the parts that this rank owns, one behind the
-  // other, and the sums of the flags. Returns how many buckets of the step are to come yet: 0 once,
-  // when all were given. The errors of DeviceGroup, for good until the next Form.
+  // other (none where they went to their owner), and the sums of the flags. Returns how many
+  // buckets of the step are to come yet: 0 once, when all were given. The errors of DeviceGroup,
+  // for good until the next Form.
   using Push = absl::FunctionRef<absl::Status(size_t bucket, absl::Span<const float> sums,
                                               absl::Span<const float> flags)>;
   absl::StatusOr<size_t> Deliver(Push push);
@@ -92,6 +99,7 @@ class GroupGradientPath {
     DeviceBuffer packed;                   // values, flags, and sums of flags
     DeviceBuffer pinned;                   // own parts, and sums of flags
     uint64_t own = 0;                      // values that this rank owns
+    bool is_direct = false;                // in this step they have gone to their owner
     std::vector<DeviceGroup::Part> parts;  // those of flags too
     std::unique_ptr<DeviceEvent> is_packed;
     std::unique_ptr<DeviceEvent> is_reduced;
@@ -104,6 +112,7 @@ class GroupGradientPath {
   void Run();  // the thread
   absl::Status Work(DeviceGroup& group);
   absl::Status Launch(DeviceGroup& group, size_t bucket);
+  void HostReadsOwn(size_t bucket);
   bool NextIsSent() const ABSL_LOCKS_EXCLUDED(mu_);
   void Fail(const absl::Status& why);
 
@@ -117,6 +126,7 @@ class GroupGradientPath {
   size_t to_deliver_ = 0;  // of the step; the training thread's
 
   std::atomic<bool> stopping_ = false;
+  std::atomic<bool> directly_ = false;
   absl::Mutex order_mu_;  // of what the compute stream is given
 
   mutable absl::Mutex mu_;

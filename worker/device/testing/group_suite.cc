@@ -49,11 +49,29 @@ class Rank {
     path_ = *GroupGradientPath::Make(device_);
   }
 
+  // Sums go to memory of the test's own.
+  void TakeSumsDirectly() {
+    size_t values = 0;
+    for (const auto& bucket : Buckets(ranks_)) values += bucket.values;
+    own_ = *device_.AllocatePinned("sums", values * sizeof(float));
+    path_->ToOwner(true);
+  }
+
   void Form(const std::string& id, bool joins = true) {
     GroupGradientPath::Group group;
     group.rank = rank_;
     group.ranks = ranks_;
     group.buckets = Buckets(ranks_);
+    if (own_.size() > 0) {
+      std::byte* at = own_.data();
+      for (GroupGradientPath::Bucket& bucket : group.buckets) {
+        for (const DeviceGroup::Part& part : bucket.parts) {
+          if (part.rank != rank_) continue;
+          bucket.own.push_back(at);
+          at += part.count * sizeof(float);
+        }
+      }
+    }
     group.join = [this, id, joins](const std::function<bool()>& cancelled)
         -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {
       while (!joins && !cancelled()) absl::SleepFor(absl::Milliseconds(1));
@@ -118,6 +136,10 @@ class Rank {
       const auto left = path_->Deliver(
           [&](size_t b, absl::Span<const float> sums, absl::Span<const float> flags) {
             EXPECT_EQ(flags.size(), TensorsOf(b));
+            if (own_.size() > 0) {
+              EXPECT_TRUE(sums.empty());
+              sums = Direct(b);
+            }
             size_t at = 0;
             for (const DeviceGroup::Part& part : buckets[b].parts) {
               if (part.rank != rank_) continue;
@@ -145,6 +167,21 @@ class Rank {
   size_t copied_to_host() const { return device_.copied_to_host(); }
 
  private:
+  // What lies where bucket b's sums have gone.
+  absl::Span<const float> Direct(size_t b) const {
+    const auto* at = reinterpret_cast<const float*>(own_.data());
+    const auto buckets = Buckets(ranks_);
+    for (size_t i = 0; i <= b; ++i) {
+      size_t count = 0;
+      for (const DeviceGroup::Part& part : buckets[i].parts) {
+        if (part.rank == rank_) count += part.count;
+      }
+      if (i == b) return {at, count};
+      at += count;
+    }
+    return {};
+  }
+
   size_t Count(int step, size_t b, size_t t) const {
     size_t count = 0;
     for (uint32_t r = 0; r < ranks_; ++r)
@@ -164,6 +201,7 @@ class Rank {
   const uint32_t ranks_;
   FakeDevice device_;
   std::map<std::pair<size_t, size_t>, DeviceBuffer> gradients_;
+  DeviceBuffer own_;
   absl::Mutex mu_;
   bool woken_ = false;
   std::unique_ptr<GroupGradientPath> path_;
@@ -207,6 +245,21 @@ TEST(GroupGradients, EachRankGetsTheSumsOfWhatItOwns) {
     for (const auto& bucket : Buckets(count)) values += bucket.values + count * bucket.flags;
     EXPECT_EQ(copied, 6 * values * sizeof(float));
   }
+}
+
+TEST(GroupGradients, SumsGoToTheirOwnerWithoutACopyOnTheHost) {
+  auto ranks = Make(3);
+  const std::string id = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) {
+    rank.TakeSumsDirectly();
+    rank.Form(id);
+    for (int step = 1; step <= 6; ++step) {
+      rank.Send(step);
+      const absl::Status status = rank.Deliver(step);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  });
+  for (const auto& rank : ranks) EXPECT_THAT(rank->violations(), IsEmpty());
 }
 
 TEST(GroupGradients, ALostRankIsAnErrorAndAnotherGroupGoesOn) {
