@@ -209,6 +209,7 @@ void DeviceBinding::PinGradients() {
 
 void DeviceBinding::BeginBackward(bool last) {
   had_backward_ = true;
+  to_add_up_ = false;
   sent_.assign(plan_.buckets.size(), {});
   undelivered_.assign(tensors_.size(), 0);
   is_direct_.assign(tensors_.size(), false);
@@ -370,7 +371,7 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
       if (gradient.defined()) gradients_[i] = gradient.contiguous();
     }
   }
-  if (options_.group != nullptr) return AddUp();
+  if (options_.group != nullptr) return SendRest();
   for (size_t i = tensors_.size(); i-- > 0;) {
     at::Tensor gradient;
     {
@@ -391,6 +392,7 @@ absl::Status DeviceBinding::Settle() {
   absl::Status status = device_.Record(*computed_, StreamId::kCompute);
   if (status.ok()) status = device_.Await(*computed_, Deadline());
   if (status.ok() && delivery_ != nullptr) status = delivery_->AwaitAll();
+  if (status.ok() && std::exchange(to_add_up_, false)) status = TakeAllSums();
   return status;
 }
 
@@ -435,7 +437,7 @@ absl::Status DeviceBinding::FollowGroup() {
   return absl::OkStatus();
 }
 
-absl::Status DeviceBinding::AddUp() {
+absl::Status DeviceBinding::SendRest() {
   any_.assign(tensors_.size(), false);
   to_come_.assign(tensors_.size(), 0);
   for (size_t i = 0; i < tensors_.size(); ++i) to_come_[i] = plan_.buckets_of[i].size();
@@ -446,6 +448,11 @@ absl::Status DeviceBinding::AddUp() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     if (to_come_[i] == 0) options_.group->sums().Given(i, false);
   }
+  to_add_up_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status DeviceBinding::TakeAllSums() {
   while (true) {
     const auto left = among_->Deliver(
         [this](size_t bucket, auto sums, auto flags) { return TakeSums(bucket, sums, flags); });
@@ -490,7 +497,10 @@ absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
     if (pinned_memory_ != session_->gradient_memory()) PinGradients();
     BeginBackward(/*last=*/true);
     had_backward_ = false;
-    if (absl::Status status = AddUp(); !status.ok()) return status;
+    if (absl::Status status = SendRest(); !status.ok()) return status;
+  }
+  if (to_add_up_) {
+    if (absl::Status status = Settle(); !status.ok()) return status;
   }
   if (absl::Status lost = std::exchange(lost_, absl::OkStatus()); !lost.ok()) {
     had_backward_ = false;

@@ -94,9 +94,10 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status SendDirect(size_t tensor, at::Tensor gradient);
   // In a node group: forms it anew where the session has. Before anything is sent.
   absl::Status FollowGroup();
-  // Sends what was not sent, and takes the sums. OK where the step is lost, too: then lost_ says
-  // why.
-  absl::Status AddUp();
+  // Sends the buckets that backward has not given whole. Waits for no other rank.
+  absl::Status SendRest();
+  // Waits for all sums, and takes them. OK where the step is lost, too: then lost_ says why.
+  absl::Status TakeAllSums();
   absl::Status TakeSums(size_t bucket, absl::Span<const float> sums, absl::Span<const float> flags);
   // Takes what has come to the host into the session's memory; pushes what is whole then. On the
   // delivery's thread. Beyond the buckets: tensors that were sent directly.
@@ -126,6 +127,7 @@ class DeviceBinding final : public TrainingBinding {
   DeviceBuffer bad_;                          // a word for Unscale
   std::unique_ptr<GroupGradientPath> among_;  // in place of out_, with options_.group
   Session* session_ = nullptr;                // set by Attach
+  bool to_add_up_ = false;                    // the sums of this step have to come yet
   bool had_backward_ = false;
   float factor_ = 1;  // of gradients
 

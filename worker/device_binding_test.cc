@@ -447,6 +447,21 @@ TEST(GroupedDeviceBinding, AStepThatLacksARankIsGivenUp) {
   EXPECT_THAT(alone.device.violations(), IsEmpty());
 }
 
+TEST(GroupedDeviceBinding, BackwardWaitsForNoOtherRank) {
+  const std::string id = FakeGroup::MakeId();
+  GroupRank first(0, 2, id);
+  GroupRank second(1, 2, id);
+  const auto plan = first.session.NextStep();
+  first.sums->Open(plan->step, 0.5);
+  const at::Tensor loss = first.network.Forward(torch::randn({4, 3})).square().mean();
+  ASSERT_TRUE(first.binding->Backward(loss, /*last=*/true).ok());
+  EXPECT_FALSE(first.heard.all);
+  std::thread thread([&] { EXPECT_TRUE(second.Step({torch::randn({4, 3})}, 0.5).ok()); });
+  EXPECT_TRUE(first.binding->Complete(1).ok());
+  thread.join();
+  EXPECT_TRUE(first.heard.all);
+}
+
 TEST(GroupedDeviceBinding, AFaultOfTheOwnDeviceIsNoRanksLoss) {
   const std::string id = FakeGroup::MakeId();
   GroupRank faulty(0, 2, id);

@@ -74,9 +74,7 @@ absl::StatusOr<TrainingBinding::Samples> LocalCompute::ToNetwork(const DataSourc
 }
 
 absl::Status LocalCompute::BringAhead() {
-  if (parts_.device == nullptr || parts_.group != nullptr || brought_.has_value()) {
-    return absl::OkStatus();
-  }
+  if (parts_.device == nullptr || brought_.has_value()) return absl::OkStatus();
   std::unique_ptr<Batch> batch = batches_.TakePrepared();
   if (batch == nullptr) return absl::OkStatus();
   auto there = ToNetwork(*parts_.data.train, batch->draw.samples.size(), *batch);

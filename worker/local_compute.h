@@ -53,8 +53,7 @@ class LocalCompute final : public Compute {
   // A batch's samples, where the network computes.
   absl::StatusOr<TrainingBinding::Samples> ToNetwork(const DataSource& source, size_t samples,
                                                      Batch& batch);
-  // While a device still computes: the samples that the next step is likely to begin with. Not in a
-  // node group, whose GPUs have then added up all gradients: the next step's values come meanwhile.
+  // While a device still computes: the samples that the next step is likely to begin with.
   absl::Status BringAhead();
   // Those are not asked for.
   absl::Status DropAhead();

@@ -49,10 +49,7 @@ namespace parley {
 // until it hears that the composition has changed, and Abort ends what is under way. Another rank
 // that does not come is therefore no error here; Missing says which it is.
 //
-// For an implementation with NCCL: Form begins ncclCommInitRankConfig (not blocking), Offer and
-// Close become the groups of ncclReduce, or ncclReduceScatter, on a stream, and Abort
-// ncclCommAbort; tensors have to be reduced in the same order by all ranks there, which Offer's
-// order is not.
+// Gradients that GPUs add up among themselves come to the session summed already: GivenSums.
 class Reducer {
  public:
   // A range of a tensor's bytes, and who adds it up.
