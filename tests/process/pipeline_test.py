@@ -200,9 +200,13 @@ def processes_that_are_killed_change_nothing(where, runs):
     expected = exported(straight.out)
     run = start(where, "killed", "stages: 2", f"max_restarts: {rounds + 10}", workers=2, steps=steps, accumulate=accumulate, liveness="4s")
     runs.append(run)
+    killed = 0
     for step in range(4, 4 + 8 * rounds, 8):
         brake = Brake(run)
-        run.wait_for_step(step)
+        if int(run.wait_for_step(step)["step"]) > steps - 20:
+            brake.release()
+            break  # a slower machine still, or one with a sanitizer: who is killed as the job ends makes it end with 1
+        killed += 1
         role, ordinal = chance.choice([("STAGE", 0), ("STAGE", 1), ("STAGE", 2), ("STAGE", 3), ("WORKER", 1)])
         os.kill(pid_of(run, role, ordinal), signal.SIGKILL)
         began = time.monotonic()
@@ -211,6 +215,7 @@ def processes_that_are_killed_change_nothing(where, runs):
         brake.release()
         print(f"killed {role.lower()} {ordinal} after step {step}; going on after {time.monotonic() - began:.1f} s")
     assert run.wait() == 0
+    assert killed >= rounds / 2, killed
     assert_same_bits(exported(run.out), expected, "after processes were killed")
 
 
