@@ -174,6 +174,11 @@ class Session {
   // device, which goes on with the pages that were there.
   virtual uint64_t gradient_memory() const { return 0; }
 
+  // What float32 gradients are rounded to on their way to all of the shards, as things stand, so
+  // that more of them need not be written there; DATA_TYPE_UNSPECIFIED: they are not, or not for
+  // all.
+  virtual DataType gradients_on_wire() const { return DATA_TYPE_UNSPECIFIED; }
+
   // The last decided step, as far as this worker is: the version that Pull brings. It falls where
   // the job goes back.
   virtual uint64_t version() const = 0;

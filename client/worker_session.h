@@ -70,6 +70,7 @@ class WorkerSession final : public Session {
   std::shared_ptr<const void> parameter_memory() const override { return parameters_->owner(); }
   absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
   uint64_t gradient_memory() const override { return gradient_memory_; }
+  DataType gradients_on_wire() const override;
   uint64_t version() const override {
     if (leases_.has_value()) return leases_->version();
     return data_.has_value() ? data_->version() : 0;

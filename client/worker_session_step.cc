@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/contribution.h"
 #include "client/worker_session.h"
 #include "common/job/data_division.h"
 
@@ -139,6 +140,15 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
     }
     if (!verdict.ok() || verdict->outcome() != Verdict::RETRY) return verdict;
   }
+}
+
+DataType WorkerSession::gradients_on_wire() const {
+  if (calls_ == nullptr || !layout_.has_value() || reducer_ != nullptr)
+    return DATA_TYPE_UNSPECIFIED;
+  for (uint32_t shard = 0; shard < layout_->by_shard().size(); ++shard) {
+    if (calls_->ReadsLentMemory(shard)) return DATA_TYPE_UNSPECIFIED;
+  }
+  return OnWire(options_.job);
 }
 
 }  // namespace parley

@@ -13,6 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/tensor.h"
+#include "worker/owned_parts.h"
 
 namespace parley {
 
@@ -79,7 +81,11 @@ absl::Status DeviceBinding::Start() {
         *out_, options_.patience,
         [this](size_t bucket, absl::Span<const std::byte> values) { return Push(bucket, values); });
   } else {
-    auto among = GroupGradientPath::Make(device_);
+    together_ = std::make_unique<GroupStream>(device_);
+    auto broadcast = device_.MakeEvent();
+    if (!broadcast.ok()) return broadcast.status();
+    broadcast_ = *std::move(broadcast);
+    auto among = GroupGradientPath::Make(device_, *together_);
     if (!among.ok()) return among.status();
     among_ = *std::move(among);
   }
@@ -126,6 +132,7 @@ absl::Status DeviceBinding::MoveToDevice() {
 }
 
 DeviceBinding::~DeviceBinding() {
+  if (together_ != nullptr) together_->Abort();
   values_.reset();
   delivery_.reset();
   CatchTorch("taking the hooks off the parameters", [&] {
@@ -214,9 +221,11 @@ void DeviceBinding::BeginBackward(bool last) {
   undelivered_.assign(tensors_.size(), 0);
   is_direct_.assign(tensors_.size(), false);
   on_their_way_.resize(tensors_.size());
+  rounds_ = options_.group == nullptr && session_->gradients_on_wire() == BF16;
   for (size_t i = 0; i < tensors_.size(); ++i) {
     undelivered_[i] = plan_.buckets_of[i].size();
-    is_direct_[i] = options_.group == nullptr && pinned_gradients_.size() > 0 && IsTrained(i) &&
+    is_direct_[i] = options_.group == nullptr && !rounds_ && pinned_gradients_.size() > 0 &&
+                    IsTrained(i) &&
                     session_->gradient(i).size() / sizeof(float) >= options_.direct_gradient;
   }
   // What this rank owns of the sums goes there in any size: each part is a copy anyway.
@@ -305,8 +314,11 @@ absl::Status DeviceBinding::Send(size_t bucket) {
     sent_[bucket][k].offset = pieces[k].offset = end;
     end += pieces[k].count;
   }
-  absl::Status status =
-      out_->Send(bucket, pieces, factor_, BucketType::kFloat32, end * sizeof(float), Deadline());
+  // Rounded on the device half of the bytes cross the bus.
+  absl::Status status = rounds_ ? out_->Send(bucket, pieces, factor_, BucketType::kBFloat16,
+                                             end * sizeof(uint16_t), Deadline())
+                                : out_->Send(bucket, pieces, factor_, BucketType::kFloat32,
+                                             end * sizeof(float), Deadline());
   if (status.ok()) delivery_->Sent();
   return status;
 }
@@ -336,8 +348,13 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
     return binding_->PushFilled(tensor);
   }
   for (const BucketPlan::Part& part : sent_[bucket]) {
-    std::memcpy(session_->gradient(part.tensor).data() + part.begin * sizeof(float),
-                values.data() + part.offset * sizeof(float), part.count * sizeof(float));
+    std::byte* const to = session_->gradient(part.tensor).data() + part.begin * sizeof(float);
+    if (rounds_) {
+      const auto* const rounded = reinterpret_cast<const uint16_t*>(values.data()) + part.offset;
+      std::transform(rounded, rounded + part.count, reinterpret_cast<float*>(to), BFloat16ToFloat);
+    } else {
+      std::memcpy(to, values.data() + part.offset * sizeof(float), part.count * sizeof(float));
+    }
     if (--undelivered_[part.tensor] > 0) continue;
     if (absl::Status status = binding_->PushFilled(part.tensor); !status.ok()) return status;
   }
@@ -346,8 +363,11 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
 
 absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
   if (absl::Status status = values_->EndForward(); !status.ok()) return status;
+  if (!lost_.ok()) return absl::OkStatus();  // in forward
   if (absl::Status status = FollowGroup(); !status.ok()) return status;
   if (last) {
+    if (absl::Status status = values_->BringRest(); !status.ok()) return status;
+    if (!lost_.ok()) return absl::OkStatus();
     // The step has gradients, whoever has brought them; buffers go with it.
     if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
     if (absl::Status status = buffers_->Fetch(); !status.ok()) return status;
@@ -389,52 +409,100 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
 }
 
 absl::Status DeviceBinding::Settle() {
-  absl::Status status = device_.Record(*computed_, StreamId::kCompute);
+  // First what can be lost with another rank, for which the compute stream may wait.
+  absl::Status status;
+  if (std::exchange(to_add_up_, false)) status = TakeAllSums();
+  if (status.ok()) status = device_.Record(*computed_, StreamId::kCompute);
   if (status.ok()) status = device_.Await(*computed_, Deadline());
   if (status.ok() && delivery_ != nullptr) status = delivery_->AwaitAll();
-  if (status.ok() && std::exchange(to_add_up_, false)) status = TakeAllSums();
   return status;
+}
+
+std::pair<uint64_t, uint64_t> DeviceBinding::Composition() const {
+  const Reducer::Group* const group = options_.group->sums().group();
+  return group == nullptr ? std::pair<uint64_t, uint64_t>()
+                          : std::pair(group->job_epoch, group->composition);
 }
 
 absl::Status DeviceBinding::FollowGroup() {
   if (options_.group == nullptr) return absl::OkStatus();
   const Reducer::Group* const group = options_.group->sums().group();
   if (group == nullptr) return absl::FailedPreconditionError("a step of a node group without one");
-  const std::pair<uint64_t, uint64_t> is(group->job_epoch, group->composition);
-  if (formed_ == is) return absl::OkStatus();
+  if (formed_ == Composition()) return absl::OkStatus();
   formed_.reset();
+  together_->Abort();
   GroupGradientPath::Group path;
   path.rank = group->rank;
   path.ranks = static_cast<uint32_t>(group->members.size());
-  // The training thread waits no longer than the session lets it, and ends it then.
-  path.patience = absl::InfiniteDuration();
   path.buckets.resize(plan_.buckets.size());
   own_.assign(plan_.buckets.size(), {});
   for (size_t b = 0; b < plan_.buckets.size(); ++b) {
     path.buckets[b].values = BucketPlan::Size(plan_.buckets[b]);
     path.buckets[b].flags = plan_.buckets[b].size();
-    for (const BucketPlan::Part& part : plan_.buckets[b]) {
-      for (const Reducer::Range& range : group->ranges[part.tensor]) {
-        const uint64_t begin = std::max<uint64_t>(part.begin, range.begin / sizeof(float));
-        const uint64_t end = std::min<uint64_t>(part.begin + part.count,
-                                                (range.begin + range.bytes) / sizeof(float));
-        if (begin >= end) continue;
-        const uint64_t at = part.offset + begin - part.begin;
-        path.buckets[b].parts.push_back({at, at, end - begin, range.rank});
-        if (range.rank != group->rank) continue;
-        own_[b].push_back({part.tensor, begin, end - begin, at});
-        path.buckets[b].own.push_back(session_->gradient(part.tensor).data() +
-                                      begin * sizeof(float));
-      }
+    for (const OwnedPart& part : PartsByOwner(plan_.buckets[b], group->ranges)) {
+      path.buckets[b].parts.push_back({part.at, part.at, part.count, part.rank});
+      if (part.rank != group->rank) continue;
+      own_[b].push_back({part.tensor, part.begin, part.count, part.at});
+      path.buckets[b].own.push_back(session_->gradient(part.tensor).data() +
+                                    part.begin * sizeof(float));
     }
   }
-  path.wake = [this] { session_->Wake(); };
-  path.join = [this, of = *group](const std::function<bool()>& cancelled) {
+  if (absl::Status status = among_->Form(std::move(path)); !status.ok()) return status;
+  std::optional<DeviceValues::Sharing> sharing;
+  if (group->members.size() > 1) {
+    sharing = {group->rank, group->ranges, [this] { return formed_ == Composition(); },
+               [this](std::byte* values, absl::Span<const DeviceGroup::Part> parts) {
+                 return BroadcastValues(values, parts);
+               }};
+  }
+  values_->Form(std::move(sharing));
+  GroupStream::Group together;
+  together.join = [this, of = *group](const std::function<bool()>& cancelled) {
     return options_.group->join()(of, cancelled, absl::InfiniteFuture());
   };
-  if (absl::Status status = among_->Form(std::move(path)); !status.ok()) return status;
-  formed_ = is;
+  together.wake = [this] { session_->Wake(); };
+  // The training thread waits no longer than the session lets it, and ends it then.
+  together.patience = absl::InfiniteDuration();
+  together_->Form(std::move(together));
+  formed_ = Composition();
   return absl::OkStatus();
+}
+
+void DeviceBinding::Lose(absl::Status why) {
+  lost_ = std::move(why);
+  together_->Abort();
+  values_->StopSharing();
+  formed_.reset();
+}
+
+absl::Status DeviceBinding::LoseUnlessOwn(const absl::Status& why) {
+  // What this rank's own GPU says is no rank's loss: the job hears of it at once.
+  if (absl::IsInternal(why) || absl::IsResourceExhausted(why)) return why;
+  // A GPU hears of a rank that is gone before the coordinator does. Where it is none, Abandon says
+  // after a while that this was why.
+  Lose(absl::AbortedError(why.message()));
+  return absl::OkStatus();
+}
+
+absl::Status DeviceBinding::BroadcastValues(std::byte* values,
+                                            absl::Span<const DeviceGroup::Part> parts) {
+  if (!lost_.ok()) return absl::OkStatus();
+  const uint64_t work = together_->Give(
+      {[this, values, parts](DeviceGroup& among) {
+         const StreamWork named(&device_, StreamId::kCommunication, "broadcast");
+         absl::Status status = among.Broadcast(values, parts, BucketType::kFloat32,
+                                               absl::Now() + together_->patience());
+         return status.ok() ? device_.Record(*broadcast_, StreamId::kCommunication) : status;
+       },
+       broadcast_.get(), nullptr});
+  const auto launched = [&] { return together_->IsLaunched(work) || !together_->error().ok(); };
+  absl::Status status = session_->AwaitPeers("the GPUs of its node group", launched);
+  if (!status.ok()) {
+    Lose(std::move(status));
+    return absl::OkStatus();
+  }
+  status = together_->error();
+  return status.ok() ? status : LoseUnlessOwn(status);
 }
 
 absl::Status DeviceBinding::SendRest() {
@@ -456,20 +524,17 @@ absl::Status DeviceBinding::TakeAllSums() {
   while (true) {
     const auto left = among_->Deliver(
         [this](size_t bucket, auto sums, auto flags) { return TakeSums(bucket, sums, flags); });
-    if (left.ok() && *left == 0) return absl::OkStatus();
-    // What this rank's own GPU says is no rank's loss: the job hears of it at once.
-    if (absl::IsInternal(left.status()) || absl::IsResourceExhausted(left.status())) {
-      return left.status();
+    if (!left.ok()) return LoseUnlessOwn(left.status());
+    if (*left == 0) {
+      values_->ShareNext();
+      return absl::OkStatus();
     }
-    // A GPU hears of a rank that is gone before the coordinator does. Where it is none, Abandon
-    // says after a while that this was why.
-    lost_ = left.ok() ? session_->AwaitPeers("the GPUs of its node group",
-                                             [this] { return among_->IsReady(); })
-                      : absl::AbortedError(left.status().message());
-    if (lost_.ok()) continue;
-    among_->Abort();
-    formed_.reset();
-    return absl::OkStatus();
+    absl::Status status =
+        session_->AwaitPeers("the GPUs of its node group", [this] { return among_->IsReady(); });
+    if (!status.ok()) {
+      Lose(std::move(status));
+      return absl::OkStatus();
+    }
   }
 }
 
@@ -491,13 +556,16 @@ absl::Status DeviceBinding::TakeSums(size_t bucket, absl::Span<const float> sums
 }
 
 absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
-  if (options_.group != nullptr && !had_backward_) {
+  if (options_.group != nullptr && !had_backward_ && lost_.ok()) {
     // Without samples it owns sums all the same.
     if (absl::Status status = FollowGroup(); !status.ok()) return status;
+    if (absl::Status status = values_->BringRest(); !status.ok()) return status;
     if (pinned_memory_ != session_->gradient_memory()) PinGradients();
     BeginBackward(/*last=*/true);
     had_backward_ = false;
-    if (absl::Status status = SendRest(); !status.ok()) return status;
+    if (lost_.ok()) {
+      if (absl::Status status = SendRest(); !status.ok()) return status;
+    }
   }
   if (to_add_up_) {
     if (absl::Status status = Settle(); !status.ok()) return status;

@@ -18,6 +18,7 @@
 #include "worker/device/gradient_delivery.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/group_gradient_path.h"
+#include "worker/device/group_stream.h"
 #include "worker/device/sample_path.h"
 #include "worker/device_buffers.h"
 #include "worker/device_values.h"
@@ -36,8 +37,10 @@ namespace parley {
 // with those before (SamplePath).
 //
 // In a node group with GPUs that reduce (GpuGroup) a bucket goes to the other ranks' devices first,
-// and what comes to the host are the sums that this rank owns. Such a step ends for all ranks or
-// for none: what becomes of one that lacks a rank the session says, at its Complete.
+// and what comes to the host are the sums that this rank owns; values that follow a step of all
+// ranks come from the host to the device of the rank that owns them, and from there to the others'.
+// Such a step ends for all ranks or for none: what becomes of one that lacks a rank the session
+// says, at its Complete.
 //
 // It owns the shadows and the pinned memory. The network and the device must outlive it; the
 // network stays on the device. The training thread's; LibTorch's threads of backward call the
@@ -96,6 +99,14 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status FollowGroup();
   // Sends the buckets that backward has not given whole. Waits for no other rank.
   absl::Status SendRest();
+  std::pair<uint64_t, uint64_t> Composition() const;  // of the session; formed_ where it is ours
+  // For DeviceValues::Sharing.
+  absl::Status BroadcastValues(std::byte* values, absl::Span<const DeviceGroup::Part> parts);
+  // The step is: its group is left.
+  void Lose(absl::Status why);
+  // What the stream of the group has said: an error of this rank's own GPU, or OK, and another rank
+  // is lost.
+  absl::Status LoseUnlessOwn(const absl::Status& why);
   // Waits for all sums, and takes them. OK where the step is lost, too: then lost_ says why.
   absl::Status TakeAllSums();
   absl::Status TakeSums(size_t bucket, absl::Span<const float> sums, absl::Span<const float> flags);
@@ -124,15 +135,19 @@ class DeviceBinding final : public TrainingBinding {
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<SamplePath> samples_;  // from the first batch on
   std::unique_ptr<DeviceEvent> computed_;
-  DeviceBuffer bad_;                          // a word for Unscale
-  std::unique_ptr<GroupGradientPath> among_;  // in place of out_, with options_.group
-  Session* session_ = nullptr;                // set by Attach
-  bool to_add_up_ = false;                    // the sums of this step have to come yet
+  DeviceBuffer bad_;  // a word for Unscale
+  // In place of out_, with options_.group: what the devices do together, and gradients.
+  std::unique_ptr<GroupStream> together_;
+  std::unique_ptr<GroupGradientPath> among_;
+  std::unique_ptr<DeviceEvent> broadcast_;
+  Session* session_ = nullptr;  // set by Attach
+  bool to_add_up_ = false;      // the sums of this step have to come yet
   bool had_backward_ = false;
   float factor_ = 1;  // of gradients
 
   // Of the step. What a bucket has sent is looked at when it is delivered.
   std::vector<std::vector<BucketPlan::Part>> sent_;  // of each bucket; written once, before it goes
+  bool rounds_ = false;                              // to bfloat16, as the session would
   std::vector<size_t> undelivered_;       // buckets of each tensor; the delivery's thread
   std::vector<bool> is_direct_;           // each tensor: it goes alone, from where it is
   std::vector<at::Tensor> on_their_way_;  // gradients of those, until they are delivered

@@ -5,6 +5,8 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +14,7 @@
 #include <vector>
 
 #include "client/torch/testing/fake_session.h"
+#include "common/tensor.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/testing/fake_group.h"
 #include "worker/host_binding.h"
@@ -173,6 +176,34 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+TEST_F(DeviceBindingTest, GradientsThatTheSessionRoundsAreRoundedOnTheDevice) {
+  FakeSession exact(Plans(1), 0.1);
+  TestNetwork on_host;
+  const at::Tensor x = torch::randn({4, 3});
+  Train(**HostBinding::Make(on_host), on_host, exact, {x});
+  FakeSession session(Plans(1), 0.1);
+  session.on_wire = BF16;
+  auto binding = Bind(network_);
+  ASSERT_TRUE(binding.ok()) << binding.status();
+  Train(**binding, network_, session, {x});
+  EXPECT_THAT(device_.violations(), IsEmpty());
+  size_t bytes = 0;
+  for (size_t i = 0; i < exact.tensors().size(); ++i) {
+    const TensorSpec& spec = exact.tensors()[i];
+    if (spec.buffer()) {
+      bytes += ByteCount(spec);
+      continue;
+    }
+    const auto* const whole = reinterpret_cast<const float*>(exact.gradient(i).data());
+    const auto* const found = reinterpret_cast<const float*>(session.gradient(i).data());
+    for (uint64_t k = 0; k < ElementCount(spec); ++k) {
+      EXPECT_EQ(found[k], BFloat16ToFloat(FloatToBFloat16(whole[k]))) << spec.name();
+    }
+    if (spec.name() != "unused" && spec.name() != "frozen") bytes += ByteCount(spec) / 2;
+  }
+  EXPECT_EQ(device_.copied_to_host(), bytes);
+}
+
 TEST_F(DeviceBindingTest, EachGradientAndBufferIsCopiedToTheHostOnce) {
   FakeSession session(Plans(3), 0.1);
   const auto binding = *Bind(network_);
@@ -272,13 +303,19 @@ TEST_F(DeviceBindingTest, WhatTheSessionRefusesIsWhatSettleSays) {
   EXPECT_EQ(binding->Settle(), session.push_status);
 }
 
-// What would be pushed.
+// Pushes what has sums.
 class Heard final : public Reducer::Listener {
  public:
-  void OnReduced(size_t tensor, bool any) override { reduced[tensor] = any; }
+  void OnReduced(size_t tensor, bool any) override {
+    reduced[tensor] = any;
+    if (any) {
+      EXPECT_TRUE(session->Push(tensor).ok());
+    }
+  }
   void OnAllReduced() override { all = true; }
   void OnShared() override {}
   void OnBroken(const absl::Status& /*why*/) override {}
+  FakeSession* session = nullptr;
   std::map<size_t, bool> reduced;
   bool all = false;
 };
@@ -304,8 +341,9 @@ class NoValues final : public Reducer {
 struct GroupRank {
   explicit GroupRank(uint32_t number, uint32_t ranks, const std::string& id, bool pins = true)
       : rank(number),
+        ranks(ranks),
         device({.for_tensors_of_the_cpu = true, .pins = pins}),
-        session(Plans(2), 0.1),
+        session(Plans(3), 0.1),
         group([=, this](const Reducer::Group& /*of*/, const std::function<bool()>& cancelled,
                         absl::Time deadline) -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {
           DeviceGroup::Options options;
@@ -321,14 +359,22 @@ struct GroupRank {
     DeviceBinding::Options options;
     options.group_bucket_elements = 5;
     options.staged_values = 5;
+    options.small_values = 3;
+    options.tiny_values = 1;
+    options.direct_values = 8;  // first.weight is large
     options.patience = absl::Seconds(30);
     options.group = &group;
     binding = *DeviceBinding::Make(network, device, options);
     EXPECT_TRUE(binding->Attach(session, 4, 0).ok());
+    Form(3);
+  }
+
+  // From now on it is in this composition.
+  void Form(uint64_t number) {
     // Tensor after tensor each other's; of first.weight one has four values, and one eight.
     Reducer::Group composition;
-    composition.composition = 3;
-    composition.rank = number;
+    composition.composition = number;
+    composition.rank = rank;
     composition.members.resize(ranks);
     composition.ranges.resize(session.tensors().size());
     for (size_t i = 0; i < session.tensors().size(); ++i) {
@@ -349,6 +395,7 @@ struct GroupRank {
   absl::Status Step(const Microbatches& microbatches, double weight) {
     const auto plan = session.NextStep();
     heard = {};
+    heard.session = &session;
     sums->Open(plan->step, weight);
     for (size_t i = 0; i < microbatches.size(); ++i) {
       const at::Tensor loss = network.Forward(microbatches[i]).square().mean();
@@ -359,6 +406,7 @@ struct GroupRank {
   }
 
   const uint32_t rank;
+  const uint32_t ranks;
   FakeDevice device;
   TestNetwork network;
   FakeSession session;
@@ -447,11 +495,116 @@ TEST(GroupedDeviceBinding, AStepThatLacksARankIsGivenUp) {
   EXPECT_THAT(alone.device.violations(), IsEmpty());
 }
 
+// Runs it for each rank, on a thread of its own.
+void OnAll(const std::vector<std::unique_ptr<GroupRank>>& ranks,
+           const std::function<void(GroupRank&)>& run) {
+  std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
+  for (const auto& rank : ranks) threads.emplace_back([&run, &rank] { run(*rank); });
+  for (std::thread& thread : threads) thread.join();
+}
+
+// What the sessions have pushed to whom: each value is as its owner's session has it. A rank
+// applies the sums that it owns, so others have former values of those.
+void ExpectValuesOfTheirOwners(const std::vector<std::unique_ptr<GroupRank>>& ranks) {
+  for (const auto& rank : ranks) {
+    const auto tensors = rank->network.Tensors();
+    const Reducer::Group& group = *rank->group.sums().group();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const auto* const found = static_cast<const std::byte*>(tensors[i].tensor.const_data_ptr());
+      for (const Reducer::Range& range : group.ranges[i]) {
+        const auto owners = ranks[range.rank]->session.parameter(i);
+        EXPECT_EQ(std::memcmp(found + range.begin, owners.data() + range.begin, range.bytes), 0)
+            << tensors[i].name << " of rank " << range.rank << " on rank " << rank->rank;
+      }
+    }
+  }
+}
+
+TEST(GroupedDeviceBinding, ValuesComeToTheirOwnersDeviceAndFromThereToTheOthers) {
+  for (const bool shows : {false, true}) {
+    const std::string id = FakeGroup::MakeId();
+    std::vector<std::unique_ptr<GroupRank>> ranks;
+    for (uint32_t i = 0; i < 3; ++i) {
+      ranks.push_back(std::make_unique<GroupRank>(i, 3, id));
+      ranks.back()->session.shows = shows;
+    }
+    size_t before = 0;
+    OnAll(ranks, [&](GroupRank& rank) {
+      // The last one has no samples.
+      const Microbatches data =
+          rank.rank == 2 ? Microbatches() : Microbatches{torch::randn({4, 3})};
+      absl::Status status = rank.Step(data, 0.5);
+      ASSERT_TRUE(status.ok()) << status;
+    });
+    for (const auto& rank : ranks) before += rank->device.copied_to_device();
+    OnAll(ranks, [&](GroupRank& rank) {
+      ASSERT_TRUE(rank.binding->Pull(/*ahead=*/true).ok());
+      const Microbatches data =
+          rank.rank == 2 ? Microbatches() : Microbatches{torch::randn({4, 3})};
+      absl::Status status = rank.Step(data, 0.5);
+      ASSERT_TRUE(status.ok()) << status;
+    });
+    ExpectValuesOfTheirOwners(ranks);
+    size_t copied = 0;
+    size_t values = 0;
+    size_t buffers = 0;
+    for (const auto& rank : ranks) {
+      EXPECT_THAT(rank->device.violations(), IsEmpty());
+      copied += rank->device.copied_to_device();
+      for (const TensorSpec& spec : rank->session.tensors()) {
+        (spec.buffer() ? buffers : values) += ByteCount(spec);
+      }
+    }
+    EXPECT_GE(copied - before, values / 3);
+    EXPECT_LE(copied - before, values / 3 + buffers) << "each value once for all of them";
+  }
+}
+
+TEST(GroupedDeviceBinding, AnotherCompositionGetsItsFirstValuesFromTheHost) {
+  const std::string id = FakeGroup::MakeId();
+  std::vector<std::unique_ptr<GroupRank>> ranks;
+  for (uint32_t i = 0; i < 2; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 2, id));
+  OnAll(ranks, [&](GroupRank& rank) {
+    ASSERT_TRUE(rank.Step({torch::randn({4, 3})}, 0.5).ok());
+    rank.Form(4);
+    ASSERT_TRUE(rank.binding->Pull(/*ahead=*/true).ok());
+    rank.network.Forward(torch::randn({4, 3}));
+  });
+  for (const auto& rank : ranks) {
+    EXPECT_THAT(rank->device.violations(), IsEmpty());
+    const auto tensors = rank->network.Tensors();
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].buffer || tensors[i].name == "unused") continue;
+      const auto own = rank->session.parameter(i);
+      EXPECT_EQ(std::memcmp(tensors[i].tensor.const_data_ptr(), own.data(), own.size()), 0)
+          << tensors[i].name;
+    }
+  }
+}
+
+TEST(GroupedDeviceBinding, AStepWhoseValuesLackARankIsGivenUp) {
+  const std::string id = FakeGroup::MakeId();
+  std::vector<std::unique_ptr<GroupRank>> ranks;
+  for (uint32_t i = 0; i < 2; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 2, id));
+  OnAll(ranks, [&](GroupRank& rank) { ASSERT_TRUE(rank.Step({torch::randn({4, 3})}, 0.5).ok()); });
+  ranks[1] = nullptr;
+  GroupRank& alone = *ranks[0];
+  ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
+  const absl::Status status = alone.Step({torch::randn({4, 3}), torch::randn({4, 3})}, 0.5);
+  EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
+  EXPECT_FALSE(alone.heard.all);
+  EXPECT_THAT(alone.device.violations(), IsEmpty());
+  // What is pulled then comes from the host.
+  ASSERT_TRUE(alone.binding->Pull(/*ahead=*/false).ok());
+}
+
 TEST(GroupedDeviceBinding, BackwardWaitsForNoOtherRank) {
   const std::string id = FakeGroup::MakeId();
   GroupRank first(0, 2, id);
   GroupRank second(1, 2, id);
   const auto plan = first.session.NextStep();
+  first.heard.session = &first.session;
   first.sums->Open(plan->step, 0.5);
   const at::Tensor loss = first.network.Forward(torch::randn({4, 3})).square().mean();
   ASSERT_TRUE(first.binding->Backward(loss, /*last=*/true).ok());

@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
 #include "common/tensor.h"
+#include "worker/owned_parts.h"
 
 namespace parley {
 
@@ -63,6 +64,7 @@ absl::Status DeviceValues::Begin() {
 }
 
 absl::Status DeviceValues::BringAll() {
+  shared_ = false;
   absl::Status status = Begin();
   for (size_t i = 0; i < tensors_.size() && status.ok(); ++i) status = BringFor(i);
   return status;
@@ -70,6 +72,7 @@ absl::Status DeviceValues::BringAll() {
 
 absl::Status DeviceValues::BringAsUsed() {
   if (absl::Status status = Begin(); !status.ok()) return status;
+  shared_ = share_next_;
   return CatchTorch("watching the parameters", [&] {
     watch_.emplace(tensors_, [this](size_t tensor) { error_.Update(BringFor(tensor)); });
   });
@@ -81,12 +84,16 @@ absl::Status DeviceValues::EndForward() {
   return error_;
 }
 
-absl::Status DeviceValues::BringStaged(absl::Span<const BucketPlan::Part> parts) {
+std::vector<Piece> DeviceValues::PiecesOf(absl::Span<const BucketPlan::Part> parts) const {
   std::vector<Piece> pieces;
   for (const BucketPlan::Part& part : parts) {
     pieces.push_back(
         {tensors_[part.tensor].mutable_data_ptr<float>() + part.begin, part.offset, part.count});
   }
+  return pieces;
+}
+
+absl::Status DeviceValues::BringStaged(absl::Span<const BucketPlan::Part> parts) {
   const auto fill = [&](absl::Span<std::byte> values) {
     for (const BucketPlan::Part& part : parts) {
       std::memcpy(values.data() + part.offset * sizeof(float),
@@ -95,8 +102,8 @@ absl::Status DeviceValues::BringStaged(absl::Span<const BucketPlan::Part> parts)
     }
     return absl::OkStatus();
   };
-  return path_->Bring(pieces, BucketType::kFloat32, BucketPlan::Size(parts) * sizeof(float),
-                      Deadline(), fill);
+  return path_->Bring(PiecesOf(parts), BucketType::kFloat32,
+                      BucketPlan::Size(parts) * sizeof(float), Deadline(), fill);
 }
 
 absl::Status DeviceValues::BringBucket(size_t bucket) {
@@ -165,10 +172,154 @@ absl::Status DeviceValues::BringLarge(size_t tensor) {
 
 absl::Status DeviceValues::BringFor(size_t tensor) {
   if (!tensors_[tensor].defined() || tensors_[tensor].numel() == 0) return absl::OkStatus();
+  if (IsShared(tensor)) return BringUnitsUntil(units_until_[tensor]);
   const std::vector<size_t>& buckets = plan_.buckets_of[tensor];
   if (buckets.empty()) return BringLarge(tensor);
   for (const size_t bucket : buckets) {
     if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+DeviceValues::Unit DeviceValues::UnitOf(absl::Span<const BucketPlan::Part> parts) const {
+  Unit unit;
+  uint64_t covered = 0;
+  for (const OwnedPart& part : PartsByOwner(parts, sharing_->ranges)) {
+    covered += part.count;
+    DeviceGroup::Part* const last = unit.parts.empty() ? nullptr : &unit.parts.back();
+    if (last != nullptr && last->rank == part.rank && last->send + last->count == part.at) {
+      last->count += part.count;
+    } else {
+      unit.parts.push_back({part.at, part.at, part.count, part.rank});
+    }
+  }
+  // Where nobody owns some of it each gets all of it from the host.
+  uint64_t all = 0;
+  for (const BucketPlan::Part& part : parts) all += part.count;
+  if (covered != all) unit.parts.clear();
+  for (const DeviceGroup::Part& part : unit.parts) {
+    if (part.rank != sharing_->rank) continue;
+    unit.own.push_back({part.send * sizeof(float), part.count * sizeof(float)});
+  }
+  return unit;
+}
+
+void DeviceValues::Form(std::optional<Sharing> sharing) {
+  StopSharing();
+  sharing_ = std::move(sharing);
+  units_.clear();
+  units_until_.assign(tensors_.size(), 0);
+  if (!sharing_.has_value()) return;
+  std::vector<size_t> until(plan_.buckets.size(), 0);
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].defined() || tensors_[i].numel() == 0) continue;
+    if (plan_.buckets_of[i].empty()) {
+      Unit unit = UnitOf({{i, 0, static_cast<uint64_t>(tensors_[i].numel()), 0}});
+      if (unit.parts.empty()) continue;
+      unit.large = i;
+      units_.push_back(std::move(unit));
+      units_until_[i] = units_.size();
+      continue;
+    }
+    for (const size_t bucket : plan_.buckets_of[i]) {
+      if (until[bucket] == 0) {
+        Unit unit = UnitOf(plan_.buckets[bucket]);
+        if (unit.parts.empty()) continue;
+        unit.bucket = bucket;
+        units_.push_back(std::move(unit));
+        until[bucket] = units_.size();
+      }
+      units_until_[i] = std::max(units_until_[i], until[bucket]);
+    }
+  }
+}
+
+void DeviceValues::ShareNext() {
+  share_next_ = !units_.empty();
+  next_unit_ = 0;
+}
+
+void DeviceValues::StopSharing() {
+  share_next_ = false;
+  shared_ = false;
+}
+
+bool DeviceValues::IsShared(size_t tensor) {
+  if (!shared_ || units_until_[tensor] == 0) return false;
+  // What was shared before is of the same version.
+  if (next_unit_ < units_until_[tensor] && !sharing_->stands()) StopSharing();
+  return shared_;
+}
+
+absl::Status DeviceValues::BringRest() {
+  if (!share_next_) return absl::OkStatus();
+  share_next_ = false;
+  if (!sharing_->stands()) return absl::OkStatus();
+  if (!shared_) {
+    // All have come from the host, and forward may still use them.
+    if (absl::Status status = Begin(); !status.ok()) return status;
+  }
+  return BringUnitsUntil(units_.size());
+}
+
+absl::Status DeviceValues::BringUnitsUntil(size_t end) {
+  while (next_unit_ < end) {
+    if (absl::Status status = BringUnit(units_[next_unit_++]); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DeviceValues::BringUnit(const Unit& unit) {
+  const auto rest = [&](std::byte* values) { return sharing_->broadcast(values, unit.parts); };
+  if (unit.large.has_value()) {
+    session_->AwaitParameter(*unit.large).IgnoreError();  // as in BringBucket
+    const bool shown = FindSources(*unit.large);
+    for (const ParameterPath::Part& part : unit.own) {
+      absl::Status status = BringOwn(*unit.large, part, shown);
+      if (!status.ok()) return status;
+    }
+    auto* const to = static_cast<std::byte*>(tensors_[*unit.large].mutable_data_ptr());
+    return path_->ShareDirect(to, rest);
+  }
+  const std::vector<BucketPlan::Part>& bucket = plan_.buckets[unit.bucket];
+  brought_[unit.bucket] = true;
+  for (const BucketPlan::Part& part : bucket) session_->AwaitParameter(part.tensor).IgnoreError();
+  const auto fill = [&](absl::Span<std::byte> values) {
+    for (const OwnedPart& part : PartsByOwner(bucket, sharing_->ranges)) {
+      if (part.rank != sharing_->rank) continue;
+      std::memcpy(values.data() + part.at * sizeof(float),
+                  session_->parameter(part.tensor).data() + part.begin * sizeof(float),
+                  part.count * sizeof(float));
+    }
+    return absl::OkStatus();
+  };
+  return path_->BringShared(PiecesOf(bucket), unit.own, BucketPlan::Size(bucket) * sizeof(float),
+                            Deadline(), fill, rest);
+}
+
+absl::Status DeviceValues::BringOwn(size_t tensor, const ParameterPath::Part& part, bool shown) {
+  auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
+  const size_t end = part.begin + part.bytes;
+  if (shown) {
+    for (const Source& source : sources_[tensor]) {
+      const size_t from = std::max(part.begin, source.part.begin);
+      const size_t until = std::min(end, source.part.begin + source.part.bytes.size());
+      if (from >= until) continue;
+      absl::Status status = path_->BringDirect(
+          to + from, source.part.bytes.subspan(from - source.part.begin, until - from));
+      if (!status.ok()) return status;
+    }
+    return absl::OkStatus();
+  }
+  const size_t most = options_.staged_elements * sizeof(float);
+  for (size_t begin = part.begin; begin < end; begin += most) {
+    const size_t bytes = std::min(most, end - begin);
+    const auto fill = [&](absl::Span<std::byte> values) {
+      std::memcpy(values.data(), session_->parameter(tensor).data() + begin, bytes);
+      return absl::OkStatus();
+    };
+    absl::Status status = path_->BringTo(to + begin, bytes, Deadline(), fill);
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

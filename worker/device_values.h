@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,12 +14,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "client/reduce/reducer.h"
 #include "client/session.h"
 #include "client/torch/use_watch.h"
 #include "common/pull_turn.h"
 #include "proto/types.pb.h"
 #include "worker/device/bucket_plan.h"
 #include "worker/device/device.h"
+#include "worker/device/device_group.h"
 #include "worker/device/parameter_path.h"
 
 namespace parley {
@@ -27,6 +30,10 @@ namespace parley {
 // shard on this machine shows are copied from its memory, which is pinned to be read; all others by
 // pinned blocks, small ones many at a time. Either all at once, or each when forward is about to
 // use it, so that it begins while the last layers' values are on their way.
+//
+// Among the devices of a node group (Form, ShareNext) each brings what its rank owns, and has the
+// rest from the others: in units, buckets and large tensors, which all ranks share in one order,
+// that of the network's tensors.
 //
 // DeviceBinding's; the training thread's. The device must outlive it, and the session.
 class DeviceValues {
@@ -49,6 +56,26 @@ class DeviceValues {
   // tensors: on the device, by the session's index; of buffers undefined.
   void Attach(Session& session, std::vector<at::Tensor> tensors);
 
+  struct Sharing {
+    uint32_t rank = 0;
+    std::vector<std::vector<Reducer::Range>> ranges;  // by tensor: who owns what
+    // Whether the other ranks are still those of this composition.
+    std::function<bool()> stands;
+    // Has the communication stream bring each part from its rank to all; returns when the stream
+    // has been given that. Where another rank is lost: OK, and nobody uses what is computed now.
+    std::function<absl::Status(std::byte* values, absl::Span<const DeviceGroup::Part> parts)>
+        broadcast;
+  };
+  // A composition; until ShareNext each device gets all from the host, and where nothing is shared
+  // in it always.
+  void Form(std::optional<Sharing> sharing);
+  // All ranks have ended a step: the values that come next are shared, once. What BringAsUsed has
+  // not brought of them BringRest does, before the next gradients.
+  void ShareNext();
+  absl::Status BringRest();
+  // What is to come is not shared.
+  void StopSharing();
+
   // Those that were pulled: what the compute stream is given from now on has them.
   absl::Status BringAll();
   // After PullAhead: what forward is given from now on has each that it uses. Where one does not
@@ -66,6 +93,19 @@ class DeviceValues {
   absl::Status AwaitDevice(absl::Time deadline);
   absl::Status Begin();
   absl::Status BringFor(size_t tensor);
+  // A bucket, or a large tensor.
+  struct Unit {
+    std::optional<size_t> large;  // the tensor
+    size_t bucket = 0;
+    std::vector<DeviceGroup::Part> parts;
+    std::vector<ParameterPath::Part> own;  // of those, in bytes
+  };
+  Unit UnitOf(absl::Span<const BucketPlan::Part> parts) const;
+  bool IsShared(size_t tensor);
+  absl::Status BringUnitsUntil(size_t end);
+  absl::Status BringUnit(const Unit& unit);
+  absl::Status BringOwn(size_t tensor, const ParameterPath::Part& part, bool shown);
+  std::vector<Piece> PiecesOf(absl::Span<const BucketPlan::Part> parts) const;
   // Small ones, all of a bucket.
   absl::Status BringBucket(size_t bucket);
   // A large one: from where a shard shows it, or by pinned blocks.
@@ -84,6 +124,14 @@ class DeviceValues {
   std::vector<at::Tensor> tensors_;
 
   std::vector<bool> brought_;  // buckets, since the last pull
+
+  std::optional<Sharing> sharing_;
+  std::vector<Unit> units_;
+  std::vector<size_t> units_until_;  // by tensor: it has come with those before; 0: in none
+  size_t next_unit_ = 0;
+  bool share_next_ = false;  // not all units have been shared
+  bool shared_ = false;      // what is brought as used is shared
+
   // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be.
   struct Source {
     Session::ShownPart part;

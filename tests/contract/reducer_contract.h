@@ -27,6 +27,7 @@ struct ReducerKind {
   std::string name;
   // Its sums are bitwise those in the order of ranks; else they agree to rounding.
   bool ordered = true;
+  bool float64 = true;  // adds up tensors of this type too
   // address: host:port, another one for each.
   std::function<std::unique_ptr<ReducerRank>(const std::string& address,
                                              const std::vector<TensorSpec>& tensors)>
@@ -34,6 +35,8 @@ struct ReducerKind {
 };
 
 ReducerKind SharedMemoryKind();
+// Devices, which are fake, in one order of buckets.
+ReducerKind DevicesKind();
 
 }  // namespace parley
 

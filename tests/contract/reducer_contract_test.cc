@@ -42,12 +42,13 @@ TensorSpec Tensor(const std::string& name, int64_t elements, DataType dtype = F3
 enum Tensors : size_t { kBig, kSmall, kBuffer, kDouble, kTensors };
 constexpr size_t kBigElements = 50'000;
 
-std::vector<TensorSpec> Model() {
+std::vector<TensorSpec> Model(bool float64) {
   return {Tensor("big", kBigElements), Tensor("small", 7), Tensor("count", 5, F32, true),
-          Tensor("double", 1'003, F64)};
+          Tensor("double", 1'003, float64 ? F64 : F32)};
 }
 
-std::vector<std::vector<Reducer::Range>> Ranges(uint32_t ranks) {
+std::vector<std::vector<Reducer::Range>> Ranges(uint32_t ranks,
+                                                const std::vector<TensorSpec>& model) {
   std::vector<std::vector<Reducer::Range>> ranges(kTensors);
   size_t begin = 0;
   for (uint32_t i = 0; begin < kBigElements; ++i) {
@@ -56,7 +57,7 @@ std::vector<std::vector<Reducer::Range>> Ranges(uint32_t ranks) {
     begin += elements;
   }
   ranges[kSmall].push_back({0, 7 * sizeof(float), ranks - 1});
-  ranges[kDouble].push_back({0, 1'003 * sizeof(double), 0});
+  ranges[kDouble].push_back({0, ByteCount(model[kDouble]), 0});
   return ranges;
 }
 
@@ -131,7 +132,9 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     for (uint32_t rank = 0; rank < size(); ++rank) ranks_.push_back(Start(rank));
   }
 
-  std::vector<Reducer::Range> RangesOf(size_t tensor) const { return Ranges(size())[tensor]; }
+  std::vector<Reducer::Range> RangesOf(size_t tensor) const {
+    return Ranges(size(), model_)[tensor];
+  }
 
   // A new process, as it were.
   std::unique_ptr<Rank> Start(uint32_t rank) {
@@ -152,7 +155,7 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     group.composition = composition_;
     group.rank = rank;
     for (const auto& each : ranks_) group.members.push_back(each->member);
-    group.ranges = Ranges(size());
+    group.ranges = Ranges(size(), model_);
     for (uint32_t slice = 0; slice < 2 * size(); ++slice) group.values.push_back(ValuesOf(slice));
     // What the former composition has come to is none of the new one's. The reducer ends it first.
     const auto former = std::exchange(ranks_[rank]->heard, std::make_unique<Heard>());
@@ -204,6 +207,8 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
                       static_cast<int>((mixed >> 40) % 20) - 20);
   }
 
+  bool IsDouble(size_t tensor) const { return model_[tensor].dtype() == F64; }
+
   template <class T>
   void WriteAs(uint32_t rank, uint64_t round, size_t tensor) {
     const absl::Span<std::byte> to = ranks_[rank]->made->gradient(tensor);
@@ -213,7 +218,7 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     }
   }
   void Write(uint32_t rank, uint64_t round, size_t tensor) {
-    tensor == kDouble ? WriteAs<double>(rank, round, tensor) : WriteAs<float>(rank, round, tensor);
+    IsDouble(tensor) ? WriteAs<double>(rank, round, tensor) : WriteAs<float>(rank, round, tensor);
   }
 
   // Opens the step, and writes all gradients.
@@ -248,8 +253,8 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     }
   }
   void ExpectSums(uint64_t round, size_t tensor, const std::vector<uint32_t>& having) {
-    tensor == kDouble ? ExpectSumsAs<double>(round, tensor, having)
-                      : ExpectSumsAs<float>(round, tensor, having);
+    IsDouble(tensor) ? ExpectSumsAs<double>(round, tensor, having)
+                     : ExpectSumsAs<float>(round, tensor, having);
   }
   std::vector<uint32_t> All() const {
     std::vector<uint32_t> all;
@@ -276,11 +281,14 @@ class ReducerContract : public testing::TestWithParam<std::tuple<ReducerKind, ui
     for (const size_t tensor : {kBig, kSmall, kDouble}) ExpectSums(round, tensor, All());
   }
 
-  const std::vector<TensorSpec> model_ = Model();
+  const std::vector<TensorSpec> model_ = Model(kind().float64);
   uint64_t composition_ = 1;
   int next_ = 0;
   std::vector<std::unique_ptr<Rank>> ranks_;
 };
+
+// Of those that reduce one tensor after the other, in the order in which they come.
+class ReducerOfTensors : public ReducerContract {};
 
 TEST_P(ReducerContract, TheSumsAreThoseOfAllRanksTimesTheirWeights) {
   for (uint32_t rank = 0; rank < size(); ++rank) ranks_[rank]->weight = rank % 3 == 1 ? 0.3 : 1;
@@ -316,7 +324,7 @@ TEST_P(ReducerContract, StepsFollowEachOther) {
   }
 }
 
-TEST_P(ReducerContract, ATensorIsReducedAsSoonAsAllRanksHaveItsGradient) {
+TEST_P(ReducerOfTensors, ATensorIsReducedAsSoonAsAllRanksHaveItsGradient) {
   FormAll();
   for (uint32_t rank = 0; rank < size(); ++rank) Open(rank, 1, 1);
   for (uint32_t rank = 0; rank < size(); ++rank) reducer(rank).Offer(kSmall);
@@ -366,7 +374,7 @@ TEST_P(ReducerContract, RanksWithoutAGradientAreLeftOut) {
   }
 }
 
-TEST_P(ReducerContract, WhoIsMissingIsNamed) {
+TEST_P(ReducerOfTensors, WhoIsMissingIsNamed) {
   const uint32_t slow = size() - 1;
   for (uint32_t rank = 0; rank < slow; ++rank) ASSERT_TRUE(Form(rank).ok());
   const std::string who =
@@ -590,13 +598,18 @@ TEST_P(ReducerContract, AnAbortedOneIsQuietAndCanBeFormedAgain) {
   DoStep(1, 3);
 }
 
+std::string NameOf(const testing::TestParamInfo<std::tuple<ReducerKind, uint32_t>>& info) {
+  return absl::StrCat(std::get<0>(info.param).name, std::get<1>(info.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(Over, ReducerContract,
+                         testing::Combine(testing::Values(SharedMemoryKind(), DevicesKind()),
+                                          testing::Values(2u, 3u, 8u)),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Over, ReducerOfTensors,
                          testing::Combine(testing::Values(SharedMemoryKind()),
                                           testing::Values(2u, 3u, 8u)),
-                         [](const testing::TestParamInfo<std::tuple<ReducerKind, uint32_t>>& info) {
-                           return absl::StrCat(std::get<0>(info.param).name,
-                                               std::get<1>(info.param));
-                         });
+                         NameOf);
 
 }  // namespace
 }  // namespace parley

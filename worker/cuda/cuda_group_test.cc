@@ -29,27 +29,21 @@ TEST(CudaGroup, ThereAreGpus) {
   ASSERT_GE(*count, 1);
 }
 
-TEST(CudaGroup, EachRankGetsTheSumOfItsPartAndAllGetAll) {
+// One thread for each rank, all with one id.
+void OnAll(void (*run)(const DevicePlugin&, int gpu, const DeviceGroup::Options&)) {
   DeviceGroup::Options options;
   options.id = *Plugin().make_group_id();
   options.ranks = static_cast<uint32_t>(*Plugin().count());
   std::vector<std::thread> ranks;
   for (options.rank = 0; options.rank < options.ranks; ++options.rank) {
-    ranks.emplace_back([options] { ReduceAndGather(Plugin(), GpuOf(options), options); });
+    ranks.emplace_back([run, options] { run(Plugin(), GpuOf(options), options); });
   }
   for (std::thread& rank : ranks) rank.join();
 }
 
-TEST(CudaGroup, EachPartsSumComesToItsRank) {
-  DeviceGroup::Options options;
-  options.id = *Plugin().make_group_id();
-  options.ranks = static_cast<uint32_t>(*Plugin().count());
-  std::vector<std::thread> ranks;
-  for (options.rank = 0; options.rank < options.ranks; ++options.rank) {
-    ranks.emplace_back([options] { ReduceParts(Plugin(), GpuOf(options), options); });
-  }
-  for (std::thread& rank : ranks) rank.join();
-}
+TEST(CudaGroup, EachRankGetsTheSumOfItsPartAndAllGetAll) { OnAll(ReduceAndGather); }
+TEST(CudaGroup, EachPartsSumComesToItsRank) { OnAll(ReduceParts); }
+TEST(CudaGroup, EachRanksPartsComeToAll) { OnAll(BroadcastParts); }
 
 TEST(CudaGroup, ARankThatNeverComesEndsTheWaitAtItsDeadline) {
   const auto device = *Plugin().open(0);

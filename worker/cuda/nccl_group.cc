@@ -17,6 +17,8 @@ ncclDataType_t TypeOf(BucketType type) {
   return type == BucketType::kFloat32 ? ncclFloat32 : ncclBfloat16;
 }
 
+size_t BytesOf(BucketType type) { return type == BucketType::kFloat32 ? 4 : 2; }
+
 }  // namespace
 
 NcclGroup::Clock NcclGroup::RealClock() {
@@ -128,21 +130,36 @@ absl::Status NcclGroup::Call(const char* what, absl::Time deadline,
   return Until(what, deadline, [](ncclResult_t state) { return state == ncclSuccess; });
 }
 
-absl::Status NcclGroup::Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
-                               absl::Time deadline) {
-  const size_t each = type == BucketType::kFloat32 ? 4 : 2;
-  return Call("reducing", deadline, [&](ncclComm_t communicator) {
-    // One launch for all of them.
+absl::Status NcclGroup::CallForEach(
+    const char* what, absl::Span<const Part> parts, absl::Time deadline,
+    const std::function<ncclResult_t(const Part&, ncclComm_t)>& call) {
+  return Call(what, deadline, [&](ncclComm_t communicator) {
     ncclResult_t result = api_.group_start();
     if (result != ncclSuccess) return result;
     for (const Part& part : parts) {
-      result =
-          api_.reduce(values + part.send * each, values + part.receive * each, part.count,
-                      TypeOf(type), ncclSum, static_cast<int>(part.rank), communicator, stream_);
+      result = call(part, communicator);
       if (result != ncclSuccess && result != ncclInProgress) break;
     }
     const ncclResult_t ended = api_.group_end();
     return result != ncclSuccess && result != ncclInProgress ? result : ended;
+  });
+}
+
+absl::Status NcclGroup::Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                               absl::Time deadline) {
+  const size_t each = BytesOf(type);
+  return CallForEach("reducing", parts, deadline, [&](const Part& part, ncclComm_t communicator) {
+    return api_.reduce(values + part.send * each, values + part.receive * each, part.count,
+                       TypeOf(type), ncclSum, static_cast<int>(part.rank), communicator, stream_);
+  });
+}
+
+absl::Status NcclGroup::Broadcast(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                                  absl::Time deadline) {
+  const size_t each = BytesOf(type);
+  return CallForEach("broadcast", parts, deadline, [&](const Part& part, ncclComm_t communicator) {
+    return api_.broadcast(values + part.send * each, values + part.receive * each, part.count,
+                          TypeOf(type), static_cast<int>(part.rank), communicator, stream_);
   });
 }
 

@@ -37,6 +37,8 @@ class NcclGroup final : public DeviceGroup {
 
   absl::Status Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
                       absl::Time deadline) override;
+  absl::Status Broadcast(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                         absl::Time deadline) override;
   absl::Status ReduceScatter(const std::byte* send, std::byte* receive, uint64_t count,
                              BucketType type, absl::Time deadline) override;
   absl::Status AllGather(const std::byte* send, std::byte* receive, uint64_t count, BucketType type,
@@ -51,6 +53,10 @@ class NcclGroup final : public DeviceGroup {
   // Calls, and asks what has become of it until it is no longer under way.
   absl::Status Call(const char* what, absl::Time deadline,
                     const std::function<ncclResult_t(ncclComm_t)>& call);
+  // One launch for all parts.
+  absl::Status CallForEach(
+      const char* what, absl::Span<const Part> parts, absl::Time deadline,
+      const std::function<ncclResult_t(const Part& part, ncclComm_t communicator)>& call);
   // Until done() says so, or the communicator has an error. `done` is called with the lock.
   absl::Status Until(const char* what, absl::Time deadline,
                      const std::function<absl::StatusOr<bool>(ncclResult_t state)>& done);

@@ -87,10 +87,17 @@ ncclResult_t ReduceTo(const void* send, void* receive, size_t count, ncclDataTyp
                                         reinterpret_cast<uintptr_t>(receive)));
   return script->part;
 }
+ncclResult_t BroadcastOf(const void* send, void* receive, size_t count, ncclDataType_t, int root,
+                         ncclComm_t, cudaStream_t) {
+  script->called.push_back(absl::StrCat("broadcast ", count, " at ",
+                                        reinterpret_cast<uintptr_t>(send), " of rank ", root,
+                                        " to ", reinterpret_cast<uintptr_t>(receive)));
+  return script->part;
+}
 
-constexpr NcclApi kApi = {&Init,     &AsyncError,    &GroupStart, &GroupEnd,
-                          &ReduceTo, &ReduceScatter, &AllGather,  &Finalize,
-                          &Destroy,  &Abort,         &ErrorText};
+constexpr NcclApi kApi = {&Init,     &AsyncError,  &GroupStart,    &GroupEnd,
+                          &ReduceTo, &BroadcastOf, &ReduceScatter, &AllGather,
+                          &Finalize, &Destroy,     &Abort,         &ErrorText};
 
 class NcclGroupTest : public ::testing::Test {
  protected:
@@ -205,6 +212,15 @@ TEST_F(NcclGroupTest, SumsOfManyPartsAreOneGroupOfCalls) {
   EXPECT_THAT(script_.called,
               ElementsAre("group", "reduce 8 at 1000 to rank 1 at 1000", "end", "abort"))
       << "what was begun is ended";
+}
+
+TEST_F(NcclGroupTest, ManyPartsAreSentToAllInOneGroupOfCalls) {
+  const auto group = *Join();
+  auto* const values = reinterpret_cast<std::byte*>(1000);
+  const std::vector<DeviceGroup::Part> parts = {{0, 0, 8, 1}, {8, 20, 2, 0}};
+  EXPECT_TRUE(group->Broadcast(values, parts, BucketType::kFloat32, Soon()).ok());
+  EXPECT_THAT(script_.called, ElementsAre("group", "broadcast 8 at 1000 of rank 1 to 1000",
+                                          "broadcast 2 at 1032 of rank 0 to 1080", "end"));
 }
 
 TEST_F(NcclGroupTest, WhoIsNotWantedAnyMoreDoesNotWaitForTheOthers) {

@@ -60,6 +60,7 @@ void BothRanksDo(const std::string& what) {
 
 TEST(OneGpuGroup, EachRankGetsTheSumOfItsPartAndAllGetAll) { BothRanksDo("ReducesAndGathers"); }
 TEST(OneGpuGroup, EachPartsSumComesToItsRank) { BothRanksDo("ReducesParts"); }
+TEST(OneGpuGroup, EachRanksPartsComeToAll) { BothRanksDo("BroadcastsParts"); }
 
 // What a rank is told by StartRank; none where this program is not one.
 std::optional<DeviceGroup::Options> AsRank() {
@@ -83,6 +84,12 @@ TEST(Rank, ReducesParts) {
   const auto options = AsRank();
   if (!options.has_value()) return;
   ReduceParts(Plugin(), 0, *options);
+}
+
+TEST(Rank, BroadcastsParts) {
+  const auto options = AsRank();
+  if (!options.has_value()) return;
+  BroadcastParts(Plugin(), 0, *options);
 }
 
 }  // namespace

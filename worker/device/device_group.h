@@ -34,7 +34,7 @@ class DeviceGroup {
   };
   virtual ~DeviceGroup() = default;
 
-  // Some of the values, and who gets their sum.
+  // Some of the values, and whose they are.
   struct Part {
     uint64_t send = 0;     // in elements
     uint64_t receive = 0;  // the same, or where no part is
@@ -46,6 +46,10 @@ class DeviceGroup {
   // is received over what another one sends.
   virtual absl::Status Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
                               absl::Time deadline) = 0;
+  // Of each part all ranks receive what its rank sends, in the same memory. All ranks name the same
+  // parts.
+  virtual absl::Status Broadcast(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                                 absl::Time deadline) = 0;
   // Rank r receives the sum of all ranks' values [r * count, (r + 1) * count). All memory is the
   // device's.
   virtual absl::Status ReduceScatter(const std::byte* send, std::byte* receive, uint64_t count,

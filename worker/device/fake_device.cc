@@ -132,6 +132,10 @@ absl::Status FakeDevice::CopyToHost(StreamId stream, std::byte* host, const std:
 
 absl::Status FakeDevice::CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                                       size_t bytes) {
+  {
+    absl::MutexLock lock(&mu_);
+    copied_to_device_ += bytes;
+  }
   return Do(stream, "copying to the device", {Bytes(host, bytes)}, {Bytes(device, bytes)},
             [=] { std::memcpy(device, host, bytes); });
 }
@@ -290,6 +294,11 @@ size_t FakeDevice::allocations() const {
 size_t FakeDevice::copied_to_host() const {
   absl::MutexLock lock(&mu_);
   return copied_to_host_;
+}
+
+size_t FakeDevice::copied_to_device() const {
+  absl::MutexLock lock(&mu_);
+  return copied_to_device_;
 }
 
 size_t FakeDevice::pinned() const {

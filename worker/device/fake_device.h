@@ -76,8 +76,9 @@ class FakeDevice : public ComputeDevice {
   size_t allocations() const;
   // How often memory was pinned where it is.
   size_t pinned() const;
-  // Bytes of all copies to the host that were asked for.
+  // Bytes of all copies to the host, and to the device, that were asked for.
   size_t copied_to_host() const;
+  size_t copied_to_device() const;
   // How many timed events were made.
   size_t timed_events() const;
   // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once. Until
@@ -124,6 +125,7 @@ class FakeDevice : public ComputeDevice {
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t copied_to_device_ ABSL_GUARDED_BY(mu_) = 0;
   size_t timed_events_ ABSL_GUARDED_BY(mu_) = 0;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
 };

@@ -9,13 +9,14 @@
 namespace parley {
 namespace {
 
-// What an aborted group's device may take to end its copies; then it is lost.
+// For the device to have one number.
 constexpr absl::Duration kEnd = absl::Seconds(30);
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<GroupGradientPath>> GroupGradientPath::Make(ComputeDevice& device) {
-  auto path = absl::WrapUnique(new GroupGradientPath(device));
+absl::StatusOr<std::unique_ptr<GroupGradientPath>> GroupGradientPath::Make(ComputeDevice& device,
+                                                                           GroupStream& stream) {
+  auto path = absl::WrapUnique(new GroupGradientPath(device, stream));
   auto one = device.Allocate("a flag", sizeof(float));
   if (!one.ok()) return one.status();
   const auto pinned = device.AllocatePinned("a flag", sizeof(float));
@@ -33,8 +34,6 @@ absl::StatusOr<std::unique_ptr<GroupGradientPath>> GroupGradientPath::Make(Compu
   path->one_ = *std::move(one);
   return path;
 }
-
-GroupGradientPath::~GroupGradientPath() { Abort(); }
 
 absl::Status GroupGradientPath::MakeRoom(size_t bucket) {
   const Bucket& plan = group_.buckets[bucket];
@@ -70,20 +69,16 @@ absl::Status GroupGradientPath::MakeRoom(size_t bucket) {
 }
 
 absl::Status GroupGradientPath::Form(Group group) {
-  Abort();
   group_ = std::move(group);
   blocks_.resize(group_.buckets.size());
   for (size_t i = 0; i < blocks_.size(); ++i) {
     if (absl::Status status = MakeRoom(i); !status.ok()) return status;
   }
   to_deliver_ = blocks_.size();
-  {
-    absl::MutexLock lock(&mu_);
-    sent_.assign(blocks_.size(), false);
-    next_ = blocks_.empty() ? 0 : blocks_.size() - 1;
-  }
-  if (blocks_.empty()) return absl::OkStatus();
-  thread_ = std::thread([this] { Run(); });
+  absl::MutexLock lock(&mu_);
+  sent_.assign(blocks_.size(), false);
+  next_ = blocks_.empty() ? 0 : blocks_.size() - 1;
+  ready_.clear();
   return absl::OkStatus();
 }
 
@@ -108,77 +103,15 @@ absl::Status GroupGradientPath::Send(size_t bucket, absl::Span<const Piece> piec
   }
   absl::MutexLock lock(&mu_);
   sent_[bucket] = true;
-  return absl::OkStatus();
-}
-
-bool GroupGradientPath::NextIsSent() const {
-  absl::MutexLock lock(&mu_);
-  return !sent_.empty() && sent_[next_];
-}
-
-void GroupGradientPath::Run() {
-  const auto cancelled = [this] { return stopping_.load(); };
-  auto joined = group_.join(cancelled);
-  if (!joined.ok()) {
-    Fail(joined.status());
-    return;
-  }
-  const std::shared_ptr<DeviceGroup> among = *std::move(joined);
-  {
-    absl::MutexLock lock(&mu_);
-    among_ = among;
-  }
-  // Abort may have come before there was anything to abort.
-  if (stopping_) among->Abort();
-  if (absl::Status status = Work(*among); !status.ok()) Fail(status);
-  absl::MutexLock lock(&mu_);
-  among_.reset();
-}
-
-absl::Status GroupGradientPath::Work(DeviceGroup& group) {
-  while (!stopping_) {
-    size_t bucket = 0;
-    bool launch = false;
-    {
-      absl::MutexLock lock(&mu_);
-      const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
-        return stopping_ || sent_[next_] || !launched_.empty();
-      };
-      mu_.Await(absl::Condition(&has_work));
-      if (stopping_) break;
-      launch = sent_[next_];
-      if (launch) {
-        bucket = next_;
-        sent_[bucket] = false;
-        next_ = next_ == 0 ? blocks_.size() - 1 : next_ - 1;
-      } else {
-        bucket = launched_.front();
-      }
-    }
-    if (launch) {
-      if (absl::Status status = Launch(group, bucket); !status.ok()) return status;
-      absl::MutexLock lock(&mu_);
-      launched_.push_back(bucket);
-      continue;
-    }
-    // Until it is copied, or there is another one to launch.
-    bool copied = false;
-    absl::Status status = group.Await(
-        [&]() -> absl::StatusOr<bool> {
-          const auto passed = device_.HasPassed(*blocks_[bucket].is_copied);
-          if (!passed.ok()) return passed.status();
-          copied = *passed;
-          return copied || NextIsSent();
-        },
-        absl::Now() + group_.patience);
-    if (!status.ok()) return status;
-    if (!copied) continue;
-    {
-      absl::MutexLock lock(&mu_);
-      launched_.pop_front();
-      ready_.push_back(bucket);
-    }
-    group_.wake();
+  while (sent_[next_]) {
+    const size_t next = std::exchange(next_, next_ == 0 ? blocks_.size() - 1 : next_ - 1);
+    sent_[next] = false;
+    stream_.Give({[this, next](DeviceGroup& among) { return Launch(among, next); },
+                  blocks_[next].is_copied.get(),
+                  [this, next] {
+                    absl::MutexLock ended(&mu_);
+                    ready_.push_back(next);
+                  }});
   }
   return absl::OkStatus();
 }
@@ -189,7 +122,8 @@ absl::Status GroupGradientPath::Launch(DeviceGroup& group, size_t bucket) {
   absl::Status status = device_.Wait(StreamId::kCommunication, *block.is_packed);
   const StreamWork work(&device_, StreamId::kCommunication, "reduce");
   if (status.ok()) {
-    status = group.Reduce(packed, block.parts, BucketType::kFloat32, absl::Now() + group_.patience);
+    status =
+        group.Reduce(packed, block.parts, BucketType::kFloat32, absl::Now() + stream_.patience());
   }
   if (status.ok()) status = device_.Record(*block.is_reduced, StreamId::kCommunication);
   if (status.ok()) status = device_.Wait(StreamId::kToHost, *block.is_reduced);
@@ -222,17 +156,10 @@ void GroupGradientPath::HostReadsOwn(size_t bucket) {
   }
 }
 
-void GroupGradientPath::Fail(const absl::Status& why) {
-  {
-    absl::MutexLock lock(&mu_);
-    failed_.Update(why);
-  }
-  group_.wake();
-}
-
 bool GroupGradientPath::IsReady() const {
+  if (!stream_.error().ok()) return true;
   absl::MutexLock lock(&mu_);
-  return !ready_.empty() || !failed_.ok();
+  return !ready_.empty();
 }
 
 absl::StatusOr<size_t> GroupGradientPath::Deliver(Push push) {
@@ -240,10 +167,7 @@ absl::StatusOr<size_t> GroupGradientPath::Deliver(Push push) {
     size_t bucket = 0;
     {
       absl::MutexLock lock(&mu_);
-      if (ready_.empty()) {
-        if (!failed_.ok()) return failed_;
-        break;
-      }
+      if (ready_.empty()) break;
       bucket = ready_.front();
       ready_.pop_front();
     }
@@ -257,39 +181,10 @@ absl::StatusOr<size_t> GroupGradientPath::Deliver(Push push) {
     if (!status.ok()) return status;
     --to_deliver_;
   }
+  if (absl::Status error = stream_.error(); !error.ok()) return error;
   const size_t left = to_deliver_;
   if (left == 0) to_deliver_ = blocks_.size();
   return left;
-}
-
-void GroupGradientPath::Abort() {
-  if (!thread_.joinable()) return;
-  std::shared_ptr<DeviceGroup> among;
-  {
-    absl::MutexLock lock(&mu_);
-    stopping_ = true;
-    among = among_;
-  }
-  if (among != nullptr) among->Abort();
-  thread_.join();
-  among.reset();
-  stopping_ = false;
-  {
-    absl::MutexLock lock(&mu_);
-    sent_.clear();
-    launched_.clear();
-    ready_.clear();
-    failed_ = absl::OkStatus();
-  }
-  // What streams were given may still use the blocks: they are used again when it is done.
-  const absl::Time deadline = absl::Now() + kEnd;
-  for (const StreamId stream : {StreamId::kCommunication, StreamId::kToHost, StreamId::kCompute}) {
-    const auto event = device_.MakeEvent();
-    if (!event.ok() || !device_.Record(**event, stream).ok() ||
-        !device_.Await(**event, deadline).ok()) {
-      break;
-    }
-  }
 }
 
 }  // namespace parley

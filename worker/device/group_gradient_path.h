@@ -5,9 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <functional>
 #include <memory>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -15,10 +13,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "worker/device/device.h"
 #include "worker/device/device_group.h"
+#include "worker/device/group_stream.h"
 
 namespace parley {
 
@@ -38,8 +36,7 @@ namespace parley {
 // here. All ranks send all buckets in each step, those without gradients too: flags, which are
 // added up beside the values, say of which tensors anybody had one.
 //
-// A thread of the group's own, from Form to Abort, finds the other ranks and asks for each
-// reduction. Send: the threads of backward. All else: the training thread.
+// Send: the threads of backward. All else: the training thread.
 class GroupGradientPath {
  public:
   // A bucket has this many values and flags, and its parts (in values) these owners. All ranks have
@@ -55,20 +52,13 @@ class GroupGradientPath {
     uint32_t rank = 0;
     uint32_t ranks = 1;
     std::vector<Bucket> buckets;
-    // Finds the other ranks; on the thread. cancelled(): they are not wanted any more.
-    std::function<absl::StatusOr<std::unique_ptr<DeviceGroup>>(
-        const std::function<bool()>& cancelled)>
-        join;
-    // There is something to deliver, or an error; on the thread.
-    std::function<void()> wake;
-    absl::Duration patience = absl::Minutes(10);  // with the others; infinite: until Abort
   };
 
-  // The device outlives it.
-  static absl::StatusOr<std::unique_ptr<GroupGradientPath>> Make(ComputeDevice& device);
-  ~GroupGradientPath();
+  // Both outlive it; the stream has been aborted when it goes.
+  static absl::StatusOr<std::unique_ptr<GroupGradientPath>> Make(ComputeDevice& device,
+                                                                 GroupStream& stream);
 
-  // Leaves the former group, and begins to find the others of this one. ResourceExhausted as
+  // Before the stream forms a group: who sends what in it. ResourceExhausted as
   // ComputeDevice::Allocate.
   absl::Status Form(Group group);
 
@@ -85,14 +75,10 @@ class GroupGradientPath {
   bool IsReady() const;
   // Gives what has come: of each bucket the sums of the parts that this rank owns, one behind the
   // other (none where they went to their owner), and the sums of the flags. Returns how many
-  // buckets of the step are to come yet: 0 once, when all were given. The errors of DeviceGroup,
-  // for good until the next Form.
+  // buckets of the step are to come yet: 0 once, when all were given. The stream's error.
   using Push = absl::FunctionRef<absl::Status(size_t bucket, absl::Span<const float> sums,
                                               absl::Span<const float> flags)>;
   absl::StatusOr<size_t> Deliver(Push push);
-
-  // Ends what is under way, wherever it hangs. When it returns nothing is.
-  void Abort();
 
  private:
   struct Block {
@@ -106,36 +92,29 @@ class GroupGradientPath {
     std::unique_ptr<DeviceEvent> is_copied;
   };
 
-  explicit GroupGradientPath(ComputeDevice& device) : device_(device) {}
+  GroupGradientPath(ComputeDevice& device, GroupStream& stream)
+      : device_(device), stream_(stream) {}
   absl::Status MakeRoom(size_t bucket);
-
-  void Run();  // the thread
-  absl::Status Work(DeviceGroup& group);
+  // On the stream's thread.
   absl::Status Launch(DeviceGroup& group, size_t bucket);
   void HostReadsOwn(size_t bucket);
-  bool NextIsSent() const ABSL_LOCKS_EXCLUDED(mu_);
-  void Fail(const absl::Status& why);
 
   ComputeDevice& device_;
+  GroupStream& stream_;
   DeviceBuffer one_;  // on the device: 1
 
-  // Constant from Form to Abort.
+  // Constant from Form to Form.
   Group group_;
   std::vector<Block> blocks_;  // by bucket
-  std::thread thread_;
-  size_t to_deliver_ = 0;  // of the step; the training thread's
+  size_t to_deliver_ = 0;      // of the step; the training thread's
 
-  std::atomic<bool> stopping_ = false;
   std::atomic<bool> directly_ = false;
   absl::Mutex order_mu_;  // of what the compute stream is given
 
   mutable absl::Mutex mu_;
-  std::shared_ptr<DeviceGroup> among_ ABSL_GUARDED_BY(mu_);  // null: not found yet
-  std::vector<bool> sent_ ABSL_GUARDED_BY(mu_);              // and not launched
-  size_t next_ ABSL_GUARDED_BY(mu_) = 0;                     // the bucket to launch
-  std::deque<size_t> launched_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> sent_ ABSL_GUARDED_BY(mu_);  // and not given to the stream
+  size_t next_ ABSL_GUARDED_BY(mu_) = 0;         // the bucket to give
   std::deque<size_t> ready_ ABSL_GUARDED_BY(mu_);
-  absl::Status failed_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

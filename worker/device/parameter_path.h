@@ -24,6 +24,15 @@ namespace parley {
 //   compute:                                    unpack into the parameters | forward of these
 //   layers
 //
+// Among the devices of a node group each rank's device gets what the rank owns so, and the rest
+// from the others' devices, so that a value crosses the bus once for the node:
+//
+//   to device:      copy of what is own
+//                                       \ event
+//   communication:                        broadcast of each part by its rank
+//                                                                           \ event
+//   compute:                                                                  unpack | forward
+//
 // The host waits for no copy, but for room. The training thread's.
 class ParameterPath {
  public:
@@ -51,13 +60,37 @@ class ParameterPath {
                      absl::Time deadline,
                      absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill);
 
+  // Some values of a bucket or tensor, in bytes.
+  struct Part {
+    size_t begin = 0;
+    size_t bytes = 0;
+  };
+  // Gives the communication stream what brings all that is not own to `values`, and returns when
+  // the stream has it.
+  using Rest = absl::FunctionRef<absl::Status(std::byte* values)>;
+  // As Bring, of float32: `fill` writes the parts of the bucket that are `own`, rest brings others.
+  absl::Status BringShared(absl::Span<const Piece> pieces, absl::Span<const Part> own, size_t bytes,
+                           absl::Time deadline,
+                           absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill,
+                           Rest rest);
+  // What was brought to the tensor by BringDirect and BringTo since Begin is its own; rest brings
+  // others.
+  absl::Status ShareDirect(std::byte* tensor, Rest rest);
+  // `fill` writes values into pinned memory, which go to this place in a tensor: as BringDirect.
+  absl::Status BringTo(std::byte* place, size_t bytes, absl::Time deadline,
+                       absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill);
+
  private:
+  // Pinned memory that `fill` has filled.
+  absl::StatusOr<size_t> Filled(size_t bytes, absl::Time deadline,
+                                absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill);
   explicit ParameterPath(ComputeDevice& device) : device_(device) {}
 
   ComputeDevice& device_;
   std::unique_ptr<DeviceRing> ring_;
   std::unique_ptr<Staging> staging_;
   std::unique_ptr<DeviceEvent> landed_;
+  std::unique_ptr<DeviceEvent> shared_;
   std::unique_ptr<DeviceEvent> used_;  // the former version
 };
 

@@ -48,9 +48,10 @@ class FakeSession final : public Session {
   std::function<void(uint64_t step)> on_complete;
   // The version to which the job goes back while this worker finishes for the first time.
   std::optional<uint64_t> goes_back_to;
-  bool sent_away = false;        // as drained
-  uint64_t renew_gradients = 0;  // as gradient_memory
-  bool shows = false;            // parameters
+  bool sent_away = false;                    // as drained
+  uint64_t renew_gradients = 0;              // as gradient_memory
+  bool shows = false;                        // parameters
+  DataType on_wire = DATA_TYPE_UNSPECIFIED;  // as gradients_on_wire
 
   uint32_t ordinal() const override { return 0; }
   bool drained() const override { return sent_away; }
@@ -67,6 +68,7 @@ class FakeSession final : public Session {
   std::shared_ptr<const void> parameter_memory() const override { return parameters_; }
   absl::Span<std::byte> gradient(size_t tensor) override;
   uint64_t gradient_memory() const override { return renew_gradients; }
+  DataType gradients_on_wire() const override { return on_wire; }
   uint64_t version() const override { return losses_.size(); }
   uint64_t data_epochs() const override;
   absl::Status Pull() override;

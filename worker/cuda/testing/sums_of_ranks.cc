@@ -94,4 +94,37 @@ void ReduceParts(const DevicePlugin& plugin, int gpu, const DeviceGroup::Options
   }
 }
 
+void BroadcastParts(const DevicePlugin& plugin, int gpu, const DeviceGroup::Options& options) {
+  const auto device = *plugin.open(gpu);
+  const StreamId stream = StreamId::kCommunication;
+  std::vector<DeviceGroup::Part> parts;
+  uint64_t all = 0;
+  for (uint64_t i = 0; i < 5; ++i) {
+    const uint64_t count = 1000 * i + 1;
+    parts.push_back({all, all, count, static_cast<uint32_t>(i % options.ranks)});
+    all += count;
+  }
+  const size_t bytes = all * sizeof(float);
+  const DeviceBuffer pinned = *device->AllocatePinned("values", bytes);
+  const DeviceBuffer values = *device->Allocate("values", bytes);
+  const auto event = *device->MakeEvent();
+  auto joined = plugin.join_group(*device, options, Soon());
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  auto* const host = reinterpret_cast<float*>(pinned.data());
+  for (uint64_t i = 0; i < all; ++i) host[i] = -1;
+  for (const DeviceGroup::Part& part : parts) {
+    if (part.rank != options.rank) continue;
+    for (uint64_t i = 0; i < part.count; ++i)
+      host[part.send + i] = static_cast<float>(i + part.send);
+  }
+  ASSERT_TRUE(device->CopyToDevice(stream, values.data(), pinned.data(), bytes).ok());
+  absl::Status status = (*joined)->Broadcast(values.data(), parts, BucketType::kFloat32, Soon());
+  ASSERT_TRUE(status.ok()) << status;
+  ASSERT_TRUE(device->CopyToHost(stream, pinned.data(), values.data(), bytes).ok());
+  ASSERT_TRUE(device->Record(*event, stream).ok());
+  status = (*joined)->Await([&] { return device->HasPassed(*event); }, Soon());
+  ASSERT_TRUE(status.ok()) << status;
+  for (uint64_t i = 0; i < all; ++i) ASSERT_EQ(host[i], static_cast<float>(i));
+}
+
 }  // namespace parley

@@ -15,6 +15,9 @@ void ReduceAndGather(const DevicePlugin& plugin, int gpu, const DeviceGroup::Opt
 // Parts of several sizes for the ranks in turn.
 void ReduceParts(const DevicePlugin& plugin, int gpu, const DeviceGroup::Options& options);
 
+// Parts of several sizes of the ranks in turn, to all.
+void BroadcastParts(const DevicePlugin& plugin, int gpu, const DeviceGroup::Options& options);
+
 }  // namespace parley
 
 #endif  // PARLEY_WORKER_CUDA_TESTING_SUMS_OF_RANKS_H_

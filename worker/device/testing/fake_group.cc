@@ -5,6 +5,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -173,14 +174,82 @@ absl::Status FakeGroup::Failed(absl::Status why) {
   return failed_;
 }
 
+absl::Status FakeGroup::AwaitStream(absl::Time deadline) {
+  auto event = device_.MakeEvent();
+  if (!event.ok()) return event.status();
+  absl::Status status = device_.Record(**event, StreamId::kCommunication);
+  return status.ok() ? device_.Await(**event, deadline) : status;
+}
+
+absl::Status FakeGroup::Gather(const std::vector<float>& own, absl::Span<const Part> parts,
+                               std::vector<float>& all, absl::Time deadline) {
+  if (options_.rank != 0) {
+    absl::Status status = Send(0, own, deadline);
+    return status.ok() ? Receive(0, all, deadline) : status;
+  }
+  for (uint32_t rank = 0; rank < options_.ranks; ++rank) {
+    size_t count = 0;
+    for (const Part& part : parts) count += part.rank == rank ? part.count : 0;
+    std::vector<float> theirs = rank == 0 ? own : std::vector<float>(count);
+    if (rank != 0) {
+      if (absl::Status status = Receive(rank, theirs, deadline); !status.ok()) return status;
+    }
+    size_t from = 0;
+    size_t to = 0;
+    for (const Part& part : parts) {
+      if (part.rank == rank) {
+        std::copy_n(theirs.begin() + from, part.count, all.begin() + to);
+        from += part.count;
+      }
+      to += part.count;
+    }
+  }
+  for (uint32_t rank = 1; rank < options_.ranks; ++rank) {
+    if (absl::Status status = Send(rank, all, deadline); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status FakeGroup::Broadcast(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                                  absl::Time deadline) {
+  if (!failed_.ok()) return failed_;
+  if (type != BucketType::kFloat32) return absl::UnimplementedError("only float32");
+  if (absl::Status status = AwaitStream(deadline); !status.ok()) return Failed(status);
+  auto* const floats = reinterpret_cast<float*>(values);
+  std::vector<float> own;
+  size_t received = 0;
+  std::vector<Range> reads;
+  std::vector<Range> writes;
+  for (const Part& part : parts) {
+    received += part.count;
+    const size_t bytes = part.count * sizeof(float);
+    if (part.rank == options_.rank) {
+      own.insert(own.end(), floats + part.send, floats + part.send + part.count);
+      reads.push_back({values + part.send * sizeof(float), bytes});
+    }
+    if (part.rank != options_.rank || part.receive != part.send) {
+      writes.push_back({values + part.receive * sizeof(float), bytes});
+    }
+  }
+  std::vector<float> all(received);
+  if (absl::Status status = Gather(own, parts, all, deadline); !status.ok()) return Failed(status);
+  const std::vector<Part> kept(parts.begin(), parts.end());
+  return device_.Compute(StreamId::kCommunication, "broadcasting", reads, writes,
+                         [floats, kept, all = std::move(all)] {
+                           size_t at = 0;
+                           for (const Part& part : kept) {
+                             std::memcpy(floats + part.receive, all.data() + at,
+                                         part.count * sizeof(float));
+                             at += part.count;
+                           }
+                         });
+}
+
 absl::Status FakeGroup::Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
                                absl::Time deadline) {
   if (!failed_.ok()) return failed_;
   if (type != BucketType::kFloat32) return absl::UnimplementedError("only float32");
-  auto event = device_.MakeEvent();
-  if (!event.ok()) return event.status();
-  absl::Status status = device_.Record(**event, StreamId::kCommunication);
-  if (status.ok()) status = device_.Await(**event, deadline);
+  absl::Status status = AwaitStream(deadline);
   if (!status.ok()) return Failed(status);
 
   auto* const floats = reinterpret_cast<float*>(values);

@@ -14,8 +14,8 @@ namespace parley {
 
 // A DeviceGroup of FakeDevices, in threads or processes of one machine: all send their values to
 // rank 0 over Unix sockets, and get the sums back. A rank that is gone closes its sockets, as one
-// that NCCL has lost ends its connections. The calling thread does the work of Reduce, which takes
-// until all ranks have called it.
+// that NCCL has lost ends its connections. The calling thread does the work of Reduce and
+// Broadcast, which take until all ranks have called them.
 class FakeGroup final : public DeviceGroup {
  public:
   // For rank 0; all others are told.
@@ -25,6 +25,8 @@ class FakeGroup final : public DeviceGroup {
 
   absl::Status Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
                       absl::Time deadline) override;
+  absl::Status Broadcast(std::byte* values, absl::Span<const Part> parts, BucketType type,
+                         absl::Time deadline) override;
   absl::Status ReduceScatter(const std::byte*, std::byte*, uint64_t, BucketType,
                              absl::Time) override {
     return absl::UnimplementedError("no reduce-scatter");
@@ -45,6 +47,11 @@ class FakeGroup final : public DeviceGroup {
   absl::Status Ready(int fd, short events, absl::Time deadline) const;
   absl::Status Send(uint32_t rank, const std::vector<float>& values, absl::Time deadline);
   absl::Status Receive(uint32_t rank, std::vector<float>& values, absl::Time deadline);
+  // What rank 0 needs of all, and what they get.
+  absl::Status Gather(const std::vector<float>& own, absl::Span<const Part> parts,
+                      std::vector<float>& all, absl::Time deadline);
+  // Until the communication stream has done what it was given.
+  absl::Status AwaitStream(absl::Time deadline);
   absl::Status SumUp(const std::vector<float>& own, absl::Span<const Part> parts,
                      std::vector<float>& sums, absl::Time deadline);
   absl::Status Failed(absl::Status why);

@@ -1,7 +1,9 @@
-// GroupGradientPath over FakeDevice and FakeGroup: a thread for each rank. Part of step_suite.
+// GroupGradientPath, and ParameterPath's sharing, over FakeDevice and FakeGroup: a thread for each
+// rank. Part of step_suite.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -13,6 +15,8 @@
 #include "absl/time/clock.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/group_gradient_path.h"
+#include "worker/device/group_stream.h"
+#include "worker/device/parameter_path.h"
 #include "worker/device/testing/fake_group.h"
 
 namespace parley {
@@ -46,8 +50,13 @@ std::vector<GroupGradientPath::Bucket> Buckets(uint32_t ranks) {
 class Rank {
  public:
   Rank(uint32_t rank, uint32_t ranks) : rank_(rank), ranks_(ranks) {
-    path_ = *GroupGradientPath::Make(device_);
+    path_ = *GroupGradientPath::Make(device_, stream_);
+    values_ = *ParameterPath::Make(device_, {kValues * sizeof(float), 2, 4});
+    parameters_ = *device_.Allocate("parameters", kValues * sizeof(float));
+    seen_ = *device_.Allocate("seen", kValues * sizeof(float));
+    shared_ = *device_.MakeEvent();
   }
+  ~Rank() { stream_.Abort(); }
 
   // Sums go to memory of the test's own.
   void TakeSumsDirectly() {
@@ -72,7 +81,10 @@ class Rank {
         }
       }
     }
-    group.join = [this, id, joins](const std::function<bool()>& cancelled)
+    const absl::Status status = path_->Form(std::move(group));
+    ASSERT_TRUE(status.ok()) << status;
+    GroupStream::Group together;
+    together.join = [this, id, joins](const std::function<bool()>& cancelled)
         -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {
       while (!joins && !cancelled()) absl::SleepFor(absl::Milliseconds(1));
       DeviceGroup::Options options;
@@ -84,13 +96,12 @@ class Rank {
       if (!joined.ok()) return joined.status();
       return *std::move(joined);
     };
-    group.wake = [this] {
+    together.wake = [this] {
       absl::MutexLock lock(&mu_);
       woken_ = true;
     };
-    group.patience = absl::Seconds(30);
-    const absl::Status status = path_->Form(std::move(group));
-    ASSERT_TRUE(status.ok()) << status;
+    together.patience = absl::Seconds(30);
+    stream_.Form(std::move(together));
   }
 
   // The gradient of tensor t of bucket b is step + rank + b + t; a rank lacks some in each step,
@@ -162,11 +173,94 @@ class Rank {
     return absl::DeadlineExceededError("the test's deadline");
   }
 
+  // The values of a step: value i is step + i. Those of a bucket are shared, then the same in
+  // place; forward looks at both.
+  absl::Status ShareValues(int step) {
+    const std::vector<DeviceGroup::Part> parts = PartsOfValues(ranks_);
+    std::vector<ParameterPath::Part> own;
+    for (const DeviceGroup::Part& part : parts) {
+      if (part.rank == rank_)
+        own.push_back({part.send * sizeof(float), part.count * sizeof(float)});
+    }
+    // What nobody has brought is -1.
+    const auto fill_at = [&](size_t begin, absl::Span<std::byte> values) {
+      auto* const floats = reinterpret_cast<float*>(values.data());
+      for (size_t i = 0; i < values.size() / sizeof(float); ++i) {
+        const uint64_t at = begin + i;
+        const bool is_own = std::any_of(parts.begin(), parts.end(), [&](const auto& part) {
+          return part.rank == rank_ && part.send <= at && at < part.send + part.count;
+        });
+        floats[i] = is_own ? static_cast<float>(step + at) : -1;
+      }
+      return absl::OkStatus();
+    };
+    const auto rest = [&](std::byte* values) { return Broadcast(values, parts); };
+    absl::Status status = values_->Begin();
+    if (status.ok()) {
+      const Piece piece = {reinterpret_cast<float*>(parameters_.data()), 0, kValues};
+      status = values_->BringShared(
+          {piece}, own, kValues * sizeof(float), Soon(),
+          [&](auto values) { return fill_at(0, values); }, rest);
+    }
+    if (status.ok()) status = Forward(step);
+    if (status.ok()) status = values_->Begin();
+    for (const ParameterPath::Part& part : own) {
+      if (!status.ok()) return status;
+      status = values_->BringTo(
+          parameters_.data() + part.begin, part.bytes, Soon(),
+          [&](auto values) { return fill_at(part.begin / sizeof(float), values); });
+    }
+    if (status.ok()) status = values_->ShareDirect(parameters_.data(), rest);
+    return status.ok() ? Forward(step) : status;
+  }
+
   GroupGradientPath& path() { return *path_; }
+  GroupStream& stream() { return stream_; }
+  size_t copied_to_device() const { return device_.copied_to_device(); }
+  static constexpr size_t kValues = 50;
+  static std::vector<DeviceGroup::Part> PartsOfValues(uint32_t ranks) {
+    std::vector<DeviceGroup::Part> parts;
+    uint32_t rank = 0;
+    for (uint64_t at = 0, length = 1; at < kValues; at += length++) {
+      parts.push_back({at, at, std::min<uint64_t>(length, kValues - at), rank++ % ranks});
+    }
+    return parts;
+  }
   std::vector<std::string> violations() const { return device_.violations(); }
   size_t copied_to_host() const { return device_.copied_to_host(); }
 
  private:
+  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+
+  absl::Status Broadcast(std::byte* values, const std::vector<DeviceGroup::Part>& parts) {
+    const uint64_t work = stream_.Give(
+        {[=, this](DeviceGroup& among) {
+           absl::Status status = among.Broadcast(values, parts, BucketType::kFloat32, Soon());
+           return status.ok() ? device_.Record(*shared_, StreamId::kCommunication) : status;
+         },
+         shared_.get(), nullptr});
+    while (!stream_.IsLaunched(work)) {
+      if (!stream_.error().ok()) return stream_.error();
+      absl::SleepFor(absl::Microseconds(100));
+    }
+    return absl::OkStatus();
+  }
+
+  // Reads them on the compute stream, and looks at what it has read.
+  absl::Status Forward(int step) {
+    const auto* const values = reinterpret_cast<const float*>(parameters_.data());
+    auto* const seen = reinterpret_cast<float*>(seen_.data());
+    absl::Status status = device_.Compute(
+        StreamId::kCompute, "forward", {{parameters_.data(), parameters_.size()}},
+        {{seen_.data(), seen_.size()}}, [=] { std::copy_n(values, kValues, seen); });
+    if (status.ok()) status = device_.Record(*shared_seen_, StreamId::kCompute);
+    if (status.ok()) status = device_.Await(*shared_seen_, Soon());
+    for (size_t i = 0; i < kValues && status.ok(); ++i) {
+      EXPECT_EQ(seen[i], static_cast<float>(step + i)) << "value " << i;
+    }
+    return status;
+  }
+
   // What lies where bucket b's sums have gone.
   absl::Span<const float> Direct(size_t b) const {
     const auto* at = reinterpret_cast<const float*>(own_.data());
@@ -200,6 +294,12 @@ class Rank {
   const uint32_t rank_;
   const uint32_t ranks_;
   FakeDevice device_;
+  GroupStream stream_{device_};
+  std::unique_ptr<ParameterPath> values_;
+  DeviceBuffer parameters_;
+  DeviceBuffer seen_;
+  std::unique_ptr<DeviceEvent> shared_;
+  const std::unique_ptr<DeviceEvent> shared_seen_ = *device_.MakeEvent();
   std::map<std::pair<size_t, size_t>, DeviceBuffer> gradients_;
   DeviceBuffer own_;
   absl::Mutex mu_;
@@ -276,7 +376,8 @@ TEST(GroupGradients, ALostRankIsAnErrorAndAnotherGroupGoesOn) {
     const absl::Status status = ranks[left]->Deliver(2);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_TRUE(ranks[left]->path().IsReady()) << "so that whoever waits for it hears of it";
-    if (left == 0) ranks[left]->path().Abort();  // so that rank 2, which hears of rank 0 only, ends
+    if (left == 0)
+      ranks[left]->stream().Abort();  // so that rank 2, which hears of rank 0 only, ends
   }
   ranks[1] = std::make_unique<Rank>(1, 3);
   const std::string next = FakeGroup::MakeId();
@@ -295,15 +396,77 @@ TEST(GroupGradients, AnAbortEndsTheWaitForTheOthersWhereverItIs) {
   // While it looks for them.
   ranks[0]->Form(id);
   absl::Time began = absl::Now();
-  ranks[0]->path().Abort();
+  ranks[0]->stream().Abort();
   // While they do not send.
   OnAll(ranks, [&](Rank& rank) { rank.Form(id); });
   ranks[0]->Send(1);
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_FALSE(ranks[0]->path().IsReady());
-  ranks[0]->path().Abort();
-  ranks[1]->path().Abort();
+  ranks[0]->stream().Abort();
+  ranks[1]->stream().Abort();
   EXPECT_LT(absl::Now() - began, absl::Seconds(15));
+}
+
+TEST(GroupValues, EachComesToAllDevicesAndCrossesTheBusOnce) {
+  for (const uint32_t count : {1, 2, 3, 8}) {
+    auto ranks = Make(count);
+    const std::string id = FakeGroup::MakeId();
+    size_t before = 0;
+    for (const auto& rank : ranks) before += rank->copied_to_device();
+    OnAll(ranks, [&](Rank& rank) {
+      rank.Form(id);
+      for (int step = 1; step <= 4; ++step) {
+        const absl::Status status = rank.ShareValues(step);
+        ASSERT_TRUE(status.ok()) << status;
+      }
+    });
+    size_t copied = 0;
+    for (const auto& rank : ranks) {
+      EXPECT_THAT(rank->violations(), IsEmpty());
+      copied += rank->copied_to_device();
+    }
+    EXPECT_EQ(copied - before, 4 * 2 * Rank::kValues * sizeof(float));
+  }
+}
+
+TEST(GroupValues, TheyAndGradientsTakeTurns) {
+  auto ranks = Make(3);
+  const std::string id = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) {
+    rank.Form(id);
+    for (int step = 1; step <= 6; ++step) {
+      absl::Status status = rank.ShareValues(step);
+      ASSERT_TRUE(status.ok()) << status;
+      rank.Send(step);
+      status = rank.Deliver(step);
+      ASSERT_TRUE(status.ok()) << status;
+    }
+  });
+  for (const auto& rank : ranks) EXPECT_THAT(rank->violations(), IsEmpty());
+}
+
+TEST(GroupValues, ALostRankIsAnErrorAndAnotherGroupGoesOn) {
+  auto ranks = Make(3);
+  const std::string id = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) {
+    rank.Form(id);
+    ASSERT_TRUE(rank.ShareValues(1).ok());
+  });
+  ranks[1] = nullptr;
+  for (const size_t left : {0, 2}) {
+    const absl::Status status = ranks[left]->ShareValues(2);
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    if (left == 0)
+      ranks[left]->stream().Abort();  // so that rank 2, which hears of rank 0 only, ends
+  }
+  ranks[1] = std::make_unique<Rank>(1, 3);
+  const std::string next = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) {
+    rank.Form(next);
+    const absl::Status status = rank.ShareValues(2);
+    ASSERT_TRUE(status.ok()) << status;
+  });
+  for (const auto& rank : ranks) EXPECT_THAT(rank->violations(), IsEmpty());
 }
 
 }  // namespace

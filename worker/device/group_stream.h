@@ -1,0 +1,93 @@
+#ifndef PARLEY_WORKER_DEVICE_GROUP_STREAM_H_
+#define PARLEY_WORKER_DEVICE_GROUP_STREAM_H_
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "worker/device/device.h"
+#include "worker/device/device_group.h"
+
+namespace parley {
+
+// What the devices of a node group do together: all ranks must ask for the same in the same order,
+// and one of them that is lost must be noticed while the others' streams wait for it. A thread,
+// from Form to Abort, finds the other ranks, asks for one work after the other, and looks until
+// each has ended.
+//
+// Form and Abort: the training thread. All else: any thread. The device outlives it.
+class GroupStream {
+ public:
+  struct Group {
+    // Finds the other ranks; on the thread. cancelled(): they are not wanted any more.
+    std::function<absl::StatusOr<std::unique_ptr<DeviceGroup>>(
+        const std::function<bool()>& cancelled)>
+        join;
+    // A work was launched or has ended, or there is an error; on the thread.
+    std::function<void()> wake;
+    absl::Duration patience = absl::Minutes(10);  // with the others; infinite: until Abort
+  };
+  struct Work {
+    // Gives it to the communication stream, and to others behind it; on the thread.
+    std::function<absl::Status(DeviceGroup&)> launch;
+    // Where `launch` leaves off: it records it.
+    const DeviceEvent* end = nullptr;
+    // It has passed; on the thread. May be null.
+    std::function<void()> ended;
+  };
+
+  explicit GroupStream(ComputeDevice& device) : device_(device) {}
+  ~GroupStream() { Abort(); }
+  GroupStream(const GroupStream&) = delete;
+  GroupStream& operator=(const GroupStream&) = delete;
+
+  // Leaves the former group, and begins to find the others of this one.
+  void Form(Group group);
+  absl::Duration patience() const { return group_.patience; }
+
+  // Behind all that was given before. Returns its number in this group, from 1.
+  uint64_t Give(Work work);
+  // Whether the streams have been given it.
+  bool IsLaunched(uint64_t number) const;
+  // Of DeviceGroup or `launch`, for good until the next Form: nothing is launched or ends any more.
+  absl::Status error() const;
+
+  // Ends what is under way, wherever it hangs, and forgets what was given. When it returns nothing
+  // is.
+  void Abort();
+
+ private:
+  void Run();  // the thread
+  absl::Status Serve(DeviceGroup& group);
+  // Until the oldest launched work has ended, or there is another one to launch.
+  absl::Status AwaitOldest(DeviceGroup& group);
+  bool HasMore() const;
+  void Fail(const absl::Status& why);
+
+  ComputeDevice& device_;
+
+  // Constant from Form to Abort.
+  Group group_;
+  std::thread thread_;
+
+  std::atomic<bool> stopping_ = false;
+  mutable absl::Mutex mu_;
+  std::shared_ptr<DeviceGroup> among_ ABSL_GUARDED_BY(mu_);  // null: not found yet
+  std::deque<Work> given_ ABSL_GUARDED_BY(mu_);              // not launched
+  std::deque<Work> launched_ ABSL_GUARDED_BY(mu_);           // not ended
+  uint64_t last_given_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_launched_ ABSL_GUARDED_BY(mu_) = 0;
+  absl::Status failed_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_WORKER_DEVICE_GROUP_STREAM_H_
