@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <numeric>
@@ -232,17 +233,27 @@ class Rank {
  private:
   static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
 
+  // Until ForwardIsGiven nobody looks at its end: that would put an order between the streams which
+  // the path has not.
   absl::Status Broadcast(std::byte* values, const std::vector<DeviceGroup::Part>& parts) {
-    const uint64_t work = stream_.Give(
-        {[=, this](DeviceGroup& among) {
-           absl::Status status = among.Broadcast(values, parts, BucketType::kFloat32, Soon());
-           return status.ok() ? device_.Record(*shared_, StreamId::kCommunication) : status;
-         },
-         shared_.get(), nullptr});
-    while (!stream_.IsLaunched(work)) {
+    auto given = std::make_shared<absl::Notification>();
+    forward_is_given_ = given;
+    const uint64_t work =
+        stream_.Give({[=, this](DeviceGroup& among) {
+                        absl::Status status =
+                            among.Broadcast(values, parts, BucketType::kFloat32, Soon());
+                        if (!status.ok()) return status;
+                        status = device_.Record(*shared_, StreamId::kCommunication);
+                        launched_ = true;
+                        given->WaitForNotification();
+                        return status;
+                      },
+                      shared_.get(), nullptr});
+    while (!launched_.exchange(false)) {
       if (!stream_.error().ok()) return stream_.error();
       absl::SleepFor(absl::Microseconds(100));
     }
+    EXPECT_FALSE(stream_.IsLaunched(work));
     return absl::OkStatus();
   }
 
@@ -253,6 +264,7 @@ class Rank {
     absl::Status status = device_.Compute(
         StreamId::kCompute, "forward", {{parameters_.data(), parameters_.size()}},
         {{seen_.data(), seen_.size()}}, [=] { std::copy_n(values, kValues, seen); });
+    forward_is_given_->Notify();
     if (status.ok()) status = device_.Record(*shared_seen_, StreamId::kCompute);
     if (status.ok()) status = device_.Await(*shared_seen_, Soon());
     for (size_t i = 0; i < kValues && status.ok(); ++i) {
@@ -299,6 +311,8 @@ class Rank {
   DeviceBuffer parameters_;
   DeviceBuffer seen_;
   std::unique_ptr<DeviceEvent> shared_;
+  std::atomic<bool> launched_ = false;
+  std::shared_ptr<absl::Notification> forward_is_given_;
   const std::unique_ptr<DeviceEvent> shared_seen_ = *device_.MakeEvent();
   std::map<std::pair<size_t, size_t>, DeviceBuffer> gradients_;
   DeviceBuffer own_;
