@@ -471,7 +471,6 @@ absl::Status DeviceBinding::FollowGroup() {
 void DeviceBinding::Lose(absl::Status why) {
   lost_ = std::move(why);
   together_->Abort();
-  values_->StopSharing();
   formed_.reset();
 }
 

@@ -5,6 +5,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <atomic>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -346,6 +347,8 @@ struct GroupRank {
         session(Plans(3), 0.1),
         group([=, this](const Reducer::Group& /*of*/, const std::function<bool()>& cancelled,
                         absl::Time deadline) -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {
+          ++joins;
+          if (!join_status.ok()) return join_status;
           DeviceGroup::Options options;
           options.id = id;
           options.rank = number;
@@ -407,6 +410,8 @@ struct GroupRank {
 
   const uint32_t rank;
   const uint32_t ranks;
+  std::atomic<int> joins = 0;
+  absl::Status join_status;
   FakeDevice device;
   TestNetwork network;
   FakeSession session;
@@ -597,6 +602,8 @@ TEST(GroupedDeviceBinding, AStepWhoseValuesLackARankIsGivenUp) {
   EXPECT_THAT(alone.device.violations(), IsEmpty());
   // What is pulled then comes from the host.
   ASSERT_TRUE(alone.binding->Pull(/*ahead=*/false).ok());
+  alone.binding = nullptr;
+  EXPECT_EQ(alone.joins, 1) << "nobody is looked for in a step that is lost";
 }
 
 TEST(GroupedDeviceBinding, BackwardWaitsForNoOtherRank) {
@@ -626,6 +633,12 @@ TEST(GroupedDeviceBinding, AFaultOfTheOwnDeviceIsNoRanksLoss) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("fake:0: an illegal memory access"));
   faulty.binding = nullptr;  // its process ends
   thread.join();
+}
+
+TEST(GroupedDeviceBinding, AnErrorThatIsNoRanksLossIsSaidAtOnce) {
+  GroupRank rank(0, 2, FakeGroup::MakeId());
+  rank.join_status = absl::InternalError("NCCL says invalid usage");
+  EXPECT_EQ(rank.Step({torch::randn({4, 3})}, 0.5), rank.join_status);
 }
 
 TEST_F(DeviceBindingTest, NoRoomOnTheDeviceIsSaidBeforeItTrains) {

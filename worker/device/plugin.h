@@ -16,7 +16,7 @@ namespace parley {
 // such a device (plugin_loader.h); it is built with the worker, from the same sources.
 struct DevicePlugin {
   // Rises with each change of the interfaces that it gives out.
-  static constexpr uint32_t kVersion = 4;
+  static constexpr uint32_t kVersion = 5;
 
   uint32_t version = 0;
   const char* compiler = nullptr;  // the two must agree on the layout of classes

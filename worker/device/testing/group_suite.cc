@@ -68,6 +68,7 @@ class Rank {
   }
 
   void Form(const std::string& id, bool joins = true) {
+    stream_.Abort();
     GroupGradientPath::Group group;
     group.rank = rank_;
     group.ranks = ranks_;
@@ -254,6 +255,7 @@ class Rank {
       absl::SleepFor(absl::Microseconds(100));
     }
     EXPECT_FALSE(stream_.IsLaunched(work));
+    last_work_ = work;
     return absl::OkStatus();
   }
 
@@ -265,6 +267,11 @@ class Rank {
         StreamId::kCompute, "forward", {{parameters_.data(), parameters_.size()}},
         {{seen_.data(), seen_.size()}}, [=] { std::copy_n(values, kValues, seen); });
     forward_is_given_->Notify();
+    const absl::Time deadline = Soon();
+    while (!stream_.IsLaunched(last_work_) && absl::Now() < deadline) {
+      absl::SleepFor(absl::Microseconds(100));
+    }
+    EXPECT_TRUE(stream_.IsLaunched(last_work_));
     if (status.ok()) status = device_.Record(*shared_seen_, StreamId::kCompute);
     if (status.ok()) status = device_.Await(*shared_seen_, Soon());
     for (size_t i = 0; i < kValues && status.ok(); ++i) {
@@ -312,6 +319,7 @@ class Rank {
   DeviceBuffer seen_;
   std::unique_ptr<DeviceEvent> shared_;
   std::atomic<bool> launched_ = false;
+  uint64_t last_work_ = 0;
   std::shared_ptr<absl::Notification> forward_is_given_;
   const std::unique_ptr<DeviceEvent> shared_seen_ = *device_.MakeEvent();
   std::map<std::pair<size_t, size_t>, DeviceBuffer> gradients_;
@@ -394,6 +402,26 @@ TEST(GroupGradients, ALostRankIsAnErrorAndAnotherGroupGoesOn) {
       ranks[left]->stream().Abort();  // so that rank 2, which hears of rank 0 only, ends
   }
   ranks[1] = std::make_unique<Rank>(1, 3);
+  const std::string next = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) {
+    rank.Form(next);
+    rank.Send(2);
+    const absl::Status status = rank.Deliver(2);
+    ASSERT_TRUE(status.ok()) << status;
+  });
+  for (const auto& rank : ranks) EXPECT_THAT(rank->violations(), IsEmpty());
+}
+
+TEST(GroupGradients, WhatAFormerGroupHasLeftIsNotDelivered) {
+  auto ranks = Make(2);
+  const std::string id = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) {
+    rank.Form(id);
+    rank.Send(1);
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (!rank.path().IsReady() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(rank.path().IsReady());
+  });
   const std::string next = FakeGroup::MakeId();
   OnAll(ranks, [&](Rank& rank) {
     rank.Form(next);
