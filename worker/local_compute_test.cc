@@ -96,7 +96,10 @@ class CountingDevice final : public FakeDevice {
     if (bytes == kBatchBytes) ++batches;
     return FakeDevice::CopyToDevice(stream, device, host, bytes);
   }
+  void BeginStep() override { steps.push_back("begin"); }
+  void EndStep() override { steps.push_back("end"); }
   size_t batches = 0;
+  std::vector<std::string> steps;
 };
 
 std::vector<StepPlan> Plans(uint64_t from) {
@@ -117,6 +120,7 @@ struct Trained {
   std::vector<double> losses;
   std::vector<size_t> brought;  // batches, before each step
   std::vector<std::string> violations;
+  std::vector<std::string> steps;
 };
 
 // wrong: before these steps others are expected than come. begun: how many batches are begun to be
@@ -155,10 +159,12 @@ Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong 
       // In place of what was brought ahead another one is read.
       EXPECT_TRUE(begun.empty() || source->AwaitBegun(begun[step] + 1)) << "step " << step;
       EXPECT_TRUE(compute.Pull(/*ahead=*/false).ok());
+      EXPECT_TRUE(compute.PullEvaluation().ok());
     }
   }
   trained.losses = session.losses();
   trained.violations = device.violations();
+  trained.steps = device.steps;
   return trained;
 }
 
@@ -167,6 +173,16 @@ TEST(LocalComputeTest, ADeviceHasTheNextStepsSamplesBeforeThisOneEnds) {
   const Trained trained = Train(/*on_device=*/true, /*prefetch=*/2, {}, {3, 4, 5, 6, 7, 8});
   EXPECT_THAT(trained.brought, ElementsAre(0, 2, 3, 4, 5, 6));
   EXPECT_THAT(trained.violations, IsEmpty());
+}
+
+TEST(LocalComputeTest, ADevicesStepEndsBeforeAnEvaluationMayBegin) {
+  const Trained trained = Train(/*on_device=*/true, /*prefetch=*/2);
+  std::vector<std::string> expected;
+  for (size_t step = 0; step < kSteps; ++step) {
+    expected.emplace_back("begin");
+    expected.emplace_back("end");
+  }
+  EXPECT_EQ(trained.steps, expected);
 }
 
 TEST(LocalComputeTest, WhatWasBroughtInVainIsDropped) {
