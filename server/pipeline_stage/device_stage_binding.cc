@@ -1,6 +1,7 @@
 #include "server/pipeline_stage/device_stage_binding.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include <utility>
@@ -45,7 +46,8 @@ DeviceStageBinding::DeviceStageBinding(std::vector<NamedTensor> tensors, Compute
     : tensors_(std::move(tensors)),
       device_(device),
       patience_(patience),
-      where_(device.torch_device()) {}
+      where_(device.torch_device()),
+      sent_(device, "activations and their gradients") {}
 
 absl::Time DeviceStageBinding::Deadline() const { return absl::Now() + patience_; }
 
@@ -191,16 +193,27 @@ absl::StatusOr<LayerFlow> DeviceStageBinding::FromHost(LayerFlow flow) {
 
 absl::StatusOr<LayerFlow> DeviceStageBinding::ToHost(LayerFlow flow) {
   LayerFlow here;
-  std::vector<PinnedCopies::Out> copies;
+  absl::Status given;
   absl::Status status = CatchTorch(absl::StrCat("tensors of ", device_.name()), [&] {
     for (at::Tensor& tensor : flow) {
       tensor = tensor.contiguous();
-      here.push_back(EmptyLike(tensor, at::kCPU));
-      copies.push_back(Out(tensor, here.back()));
+      const auto memory = sent_.Take(tensor.nbytes());
+      if (!memory.ok()) {
+        given = memory.status();
+        return;
+      }
+      here.push_back(at::from_blob(
+          memory->get(), tensor.sizes(), [held = *memory](void*) {},
+          tensor.options().device(at::kCPU)));
+      if (tensor.nbytes() == 0) continue;
+      given.Update(
+          device_.CopyToHost(StreamId::kCompute, memory->get(), From(tensor), tensor.nbytes()));
     }
   });
-  if (status.ok()) status = copies_->ToHost(copies, Deadline());
+  status.Update(given);
+  if (status.ok()) status = Settle();
   if (!status.ok()) return status;
+  for (const at::Tensor& tensor : here) device_.HostReads(From(tensor), tensor.nbytes());
   return here;
 }
 

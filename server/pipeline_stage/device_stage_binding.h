@@ -8,6 +8,7 @@
 #include "server/pipeline_stage/stage_binding.h"
 #include "worker/device/device.h"
 #include "worker/device/pinned_copies.h"
+#include "worker/device/pinned_pool.h"
 
 namespace parley {
 
@@ -15,8 +16,8 @@ namespace parley {
 // the same names on the CPU, to the session. Pulled values go from the shadows to the device.
 // Gradients of the microbatches are added up on the device, in `.grad` of the parameters, and come
 // to the host when they are pushed; buffers when the step is complete. All of it, and the
-// activations too, by PinnedCopies: a stage waits for each message that it gets or sends, so there
-// is little to copy beside.
+// activations that come, by PinnedCopies: a stage waits for each message that it gets or sends, so
+// there is little to copy beside. What a stage sends lies in pinned memory, from which it is sent.
 //
 // It owns the shadows and the pinned memory. The device must outlive it and the parts' tensors,
 // which stay there.
@@ -58,6 +59,7 @@ class DeviceStageBinding final : public StageBinding {
   std::vector<NamedTensor> shadows_;  // in the order of tensors_
   std::unique_ptr<ModuleBinding> binding_;
   std::unique_ptr<PinnedCopies> copies_;
+  PinnedPool sent_;  // what is on its way to other stages
   std::unique_ptr<DeviceEvent> computed_;
   Session* session_ = nullptr;  // set by AttachPart
   bool had_backward_ = false;   // in this step

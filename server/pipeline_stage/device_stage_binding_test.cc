@@ -138,6 +138,22 @@ TEST_F(DeviceStageBindingTest, TensorsOfAnyTypeAndLayoutGoThereAndBack) {
   for (size_t i = 1; i < flow.size(); ++i) EXPECT_TRUE(at::equal(here->at(i), flow[i])) << i;
 }
 
+TEST_F(DeviceStageBindingTest, WhatIsSentLiesInPinnedMemoryThatIsUsedAgainWhenItIsSent) {
+  const LayerFlow there = *binding_->FromHost({at::rand({4, 5}), at::rand({100})});
+  const size_t before = device_.allocations();
+  {
+    const LayerFlow sent = *binding_->ToHost(there);
+    EXPECT_EQ(device_.allocations(), before + 2);
+    const LayerFlow next = *binding_->ToHost(there);
+    EXPECT_EQ(device_.allocations(), before + 4) << "the first are not sent yet";
+    EXPECT_TRUE(at::equal(sent[0], there[0]));
+  }
+  const LayerFlow later = *binding_->ToHost(there);
+  EXPECT_EQ(device_.allocations(), before + 4);
+  EXPECT_TRUE(at::equal(later[1], there[1]));
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST(SilentDevice, EndsEachWait) {
   FakeDevice device({.for_tensors_of_the_cpu = true});
   const at::Tensor weight = at::ones({6}).requires_grad_();
