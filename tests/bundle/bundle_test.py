@@ -205,9 +205,54 @@ def a_job_finds_plugin_and_driver(root):
     assert len(logs) == 2 and all("computes on a GPU device=fake:" in log for log in logs), logs
 
 
+def needed(library):
+    """What it names of other libraries."""
+    dynamic = subprocess.run(["readelf", "--dynamic", "--wide", library], capture_output=True, text=True, check=True).stdout
+    return [line.split("[")[1].split("]")[0] for line in dynamic.splitlines() if "(NEEDED)" in line]
+
+
+def stand_ins(folder, names):
+    folder.mkdir(parents=True)
+    for name in names:
+        subprocess.run(["gcc", "-shared", f"-Wl,-soname,{name}", "-o", folder / name, "-x", "c", "/dev/null"], check=True)
+
+
+def cuda_can_lie_in_it_too(where, _):
+    """All that the plugin names is in the bundle, but for the driver. (CUDA's own libraries are 2 GB: others stand for them.)"""
+    root = empty_root(where)
+    tree = clone(where)
+    shutil.copy("worker/cuda/libparley_cuda.so", BIN)
+    made = where / "made"
+    refused = subprocess.run([tree / "deploy/bundle", "--with-libtorch", f"--out={made}"], capture_output=True, text=True, timeout=300)
+    assert refused.returncode == 2 and "deploy/build --cuda" in refused.stderr, refused.stderr
+
+    listed = subprocess.run(["ldd", program("parley-worker")], capture_output=True, text=True, check=True).stdout
+    (torch,) = (pathlib.Path(line.split()[2]).parent for line in listed.splitlines() if line.split()[0] == "libtorch_cpu.so")
+    of_torch = [torch / f"lib{name}.so" for name in ("torch_cuda", "torch_cuda_linalg", "torch_nvshmem", "c10_cuda", "caffe2_nvrtc")]
+    names = {name for library in [BIN / "libparley_cuda.so", *of_torch] for name in needed(library)}
+    of_cuda = sorted(name for name in names if not (torch / name).exists() and name.startswith(("libcu", "libnccl", "libnv")) and name != "libcuda.so.1")
+    assert "libnccl.so.2" in of_cuda and len(of_cuda) > 5, of_cuda
+    stand_ins(tree / "out/cuda/nvidia/cu13/lib", of_cuda)
+    info = tree / "out/cuda/nvidia_stand_in-13.0.dist-info/licenses"
+    info.mkdir(parents=True)
+    (info / "License.txt").write_text("a licence")
+    said = packed(tree, "--with-libtorch", f"--out={made}")
+    print(said.strip().splitlines()[0])
+    assert "libparley_cuda.so CUDA" in said, said
+    made.rename(root / PLACE)
+    bundle = root / PLACE
+    assert (bundle / "licenses/nvidia_stand_in-13.0/License.txt").read_text() == "a licence"
+    listed = inside(root, "parley-loader", "--library-path", f"/{PLACE}/out/lib", "--list", f"/{PLACE}/out/bin/libparley_cuda.so")
+    missing = [line.split()[0] for line in listed.splitlines() if "not found" in line]
+    assert missing in ([], ["libcuda.so.1"]), listed
+    assert f"libnccl.so.2 => /{PLACE}/out/" in listed, listed
+    a_job_finds_plugin_and_driver(root)
+    (BIN / "libparley_cuda.so").unlink()
+
+
 if __name__ == "__main__":
     missing = what_is_missing()
     if missing:
         print(f"SKIPPED the bundle in an empty root: it needs {missing}")
         sys.exit(0)
-    main(a_job_runs_in_an_empty_root, without_libtorch_it_takes_the_machines)
+    main(a_job_runs_in_an_empty_root, without_libtorch_it_takes_the_machines, cuda_can_lie_in_it_too)
