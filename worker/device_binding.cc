@@ -249,7 +249,7 @@ void DeviceBinding::GradientArrived(size_t i) {
   {
     absl::MutexLock lock(&mu_);
     // LibTorch adds up those of the microbatches.
-    if (!last_ || !error_.ok()) return;
+    if (!last_ || records_ || !error_.ok()) return;
     at::Tensor gradient = std::exchange(tensors_[i].mutable_grad(), at::Tensor());
     if (!gradient.defined()) return;
     if (gradient.layout() != c10::kStrided) {
@@ -368,10 +368,7 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
   if (last) {
     if (absl::Status status = values_->BringRest(); !status.ok()) return status;
     if (!lost_.ok()) return absl::OkStatus();
-    // The step has gradients, whoever has brought them; buffers go with it.
-    if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
-    if (absl::Status status = buffers_->Fetch(); !status.ok()) return status;
-    if (pinned_memory_ != session_->gradient_memory()) PinGradients();
+    if (absl::Status status = BeginSending(); !status.ok()) return status;
   }
   BeginBackward(last);
   absl::Status status;
@@ -391,7 +388,18 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
       if (gradient.defined()) gradients_[i] = gradient.contiguous();
     }
   }
-  if (options_.group != nullptr) return SendRest();
+  return options_.group != nullptr ? SendRest() : SendWhatIsLeft();
+}
+
+absl::Status DeviceBinding::BeginSending() {
+  // The step has gradients, whoever has brought them; buffers go with it.
+  if (absl::Status status = binding_->GatherGradients([] {}); !status.ok()) return status;
+  if (absl::Status status = buffers_->Fetch(); !status.ok()) return status;
+  if (pinned_memory_ != session_->gradient_memory()) PinGradients();
+  return absl::OkStatus();
+}
+
+absl::Status DeviceBinding::SendWhatIsLeft() {
   for (size_t i = tensors_.size(); i-- > 0;) {
     at::Tensor gradient;
     {
@@ -399,13 +407,63 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
       if (!is_direct_[i] || !gradients_[i].defined()) continue;
       gradient = std::exchange(gradients_[i], at::Tensor());
     }
-    if (status = SendDirect(i, std::move(gradient)); !status.ok()) return status;
+    if (absl::Status status = SendDirect(i, std::move(gradient)); !status.ok()) return status;
   }
   // Those of which backward has not given all.
   for (size_t bucket = plan_.buckets.size(); bucket-- > 0;) {
-    if (status = Send(bucket); !status.ok()) return status;
+    if (absl::Status status = Send(bucket); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor()> loss) {
+  if (absl::Status status = values_->BringRemaining(); !status.ok()) return status;
+  if (graph_ == nullptr) {
+    auto graph = device_.MakeGraph();
+    if (!graph.ok()) return graph.status();
+    graph_ = *std::move(graph);
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    records_ = true;
+  }
+  absl::Status status;
+  {
+    const StreamWork work(&device_, StreamId::kCompute, "graph");
+    status = graph_->Run([&] {
+      at::Tensor computed = loss();
+      computed.backward();
+      graph_loss_ = computed.detach();
+      graph_gradients_.assign(tensors_.size(), at::Tensor());
+      for (size_t i = 0; i < tensors_.size(); ++i) {
+        if (!IsTrained(i)) continue;
+        at::Tensor gradient = std::exchange(tensors_[i].mutable_grad(), at::Tensor());
+        if (gradient.defined()) graph_gradients_[i] = gradient.contiguous();
+      }
+    });
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    records_ = false;
+  }
+  if (!status.ok()) {
+    graph_ = nullptr;
+    graph_gradients_.clear();
+    graph_loss_ = at::Tensor();
+    for (at::Tensor& tensor : tensors_) {
+      if (tensor.defined()) tensor.mutable_grad() = at::Tensor();
+    }
+    return status;
+  }
+  // Behind the graph, so that buffers are those after its forward.
+  if (status = BeginSending(); !status.ok()) return status;
+  BeginBackward(/*last=*/true);
+  {
+    absl::MutexLock lock(&mu_);
+    gradients_ = graph_gradients_;
+  }
+  if (status = SendWhatIsLeft(); !status.ok()) return status;
+  return graph_loss_;
 }
 
 absl::Status DeviceBinding::Settle() {

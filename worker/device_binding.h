@@ -73,6 +73,7 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples) override;
   void MultiplyGradients(double factor) override { factor_ = static_cast<float>(factor); }
   absl::Status Backward(const at::Tensor& loss, bool last) override;
+  absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> loss) override;
   absl::Status Settle() override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::Status Pull(bool ahead) override;
@@ -90,6 +91,10 @@ class DeviceBinding final : public TrainingBinding {
   absl::Time Deadline() const;
 
   void BeginBackward(bool last);
+  // What a step has for all gradients: before its first one.
+  absl::Status BeginSending();
+  // Those that no hook has sent, or not whole; at the end of backward.
+  absl::Status SendWhatIsLeft();
   void GradientArrived(size_t tensor);  // a thread of backward
   // What the bucket has; once a step.
   absl::Status Send(size_t bucket);
@@ -152,6 +157,11 @@ class DeviceBinding final : public TrainingBinding {
   std::vector<bool> is_direct_;           // each tensor: it goes alone, from where it is
   std::vector<at::Tensor> on_their_way_;  // gradients of those, until they are delivered
 
+  // Recorded; gradients and loss lie where each run writes them.
+  std::unique_ptr<DeviceGraph> graph_;
+  std::vector<at::Tensor> graph_gradients_;
+  at::Tensor graph_loss_;
+
   // In a node group.
   std::optional<std::pair<uint64_t, uint64_t>> formed_;  // job_epoch and composition of among_
   std::vector<std::vector<BucketPlan::Part>> own_;       // of each bucket, as its sums come
@@ -161,6 +171,7 @@ class DeviceBinding final : public TrainingBinding {
 
   absl::Mutex mu_;
   bool last_ ABSL_GUARDED_BY(mu_) = false;                  // the backward is the step's last
+  bool records_ ABSL_GUARDED_BY(mu_) = false;               // it is recorded: nothing is sent
   std::vector<at::Tensor> gradients_ ABSL_GUARDED_BY(mu_);  // of which parts are not sent
   std::vector<size_t> unsent_ ABSL_GUARDED_BY(mu_);         // buckets of each tensor
   std::vector<size_t> missing_ ABSL_GUARDED_BY(mu_);        // gradients, of each bucket

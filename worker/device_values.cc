@@ -78,6 +78,15 @@ absl::Status DeviceValues::BringAsUsed() {
   });
 }
 
+absl::Status DeviceValues::BringRemaining() {
+  if (!watch_.has_value()) return absl::OkStatus();  // they are there
+  watch_.reset();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (absl::Status status = BringFor(i); !status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DeviceValues::EndForward() {
   // Else another microbatch may use what this one has not.
   if (watch_.has_value() && watch_->unused() == 0) watch_.reset();

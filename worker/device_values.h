@@ -81,6 +81,8 @@ class DeviceValues {
   // After PullAhead: what forward is given from now on has each that it uses. Where one does not
   // come, Complete says what has become of the step.
   absl::Status BringAsUsed();
+  // All of those, before what the compute stream is given next: in place of BringAsUsed's forward.
+  absl::Status BringRemaining();
   // A forward is over: what has gone wrong in it with the device.
   absl::Status EndForward();
   // Nothing is brought any more.

@@ -34,6 +34,7 @@ AllocateBatch BatchMemory(ComputeDevice* device) {
 LocalCompute::LocalCompute(const Parts& parts)
     : parts_(parts),
       loss_scale_(parts.job),
+      graphs_(parts.job, parts.device != nullptr, parts.group != nullptr, parts.log),
       batches_(parts.job, parts.data, BatchMemory(parts.device)) {}
 
 void LocalCompute::Expect(const std::vector<StepPlan>& plans) {
@@ -98,7 +99,7 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
   parts_.metrics.SetLossScale(loss_scale_.value());
   const auto microbatches = batches_.Cut(plan);
   for (size_t i = 0; i < microbatches.size(); ++i) {
-    absl::Status status = Microbatch(plan, i, microbatches[i], i + 1 == microbatches.size());
+    absl::Status status = Microbatch(plan, i, microbatches[i], microbatches.size());
     if (!status.ok()) return status;
   }
   double loss_sum = 0;
@@ -114,62 +115,114 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
   return verdict;
 }
 
-absl::Status LocalCompute::Microbatch(const StepPlan& plan, uint64_t microbatch,
-                                      const std::vector<uint64_t>& samples, bool last) {
+absl::Status LocalCompute::TakeSamples(const StepPlan& plan, const std::vector<uint64_t>& samples,
+                                       std::unique_ptr<Batch>& batch,
+                                       std::optional<TrainingBinding::Samples>& there) {
+  const PhaseTimer timer(parts_.metrics, StepPhase::kData);
+  if (brought_.has_value() && brought_->batch->draw == Draw{samples, plan.data_epoch}) {
+    batch = std::move(brought_->batch);
+    there = std::move(brought_->there);
+    brought_.reset();
+    return absl::OkStatus();
+  }
+  if (absl::Status status = DropAhead(); !status.ok()) return status;
+  auto taken = batches_.Take(plan, samples);
+  if (!taken.ok()) return taken.status();
+  batch = *std::move(taken);
+  auto brought = ToNetwork(*parts_.data.train, samples.size(), *batch);
+  if (!brought.ok()) return brought.status();
+  there = *std::move(brought);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<at::Tensor> LocalCompute::LossOfMicrobatch(const StepPlan& plan, size_t microbatch,
+                                                          const TrainingBinding::Samples& there,
+                                                          size_t samples) {
+  // It waits for parameters that are on their way: that is the time of the pull.
+  const double pulled = parts_.session.traffic().pull_seconds;
+  const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
+  const StreamWork work(parts_.device, StreamId::kCompute, "forward");
+  at::Tensor loss;
+  absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
+    // Dropout leaves out the same elements whenever this microbatch is computed.
+    parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
+    loss = ComputeLoss(LossOf(parts_.job), Forward(there.x), there.y);
+    losses_.emplace_back(loss.detach(), samples);
+    // The mean over the step's samples is the microbatches' means, each times its share of them.
+    double factor = loss_scale_.value();
+    if (samples != plan.samples.size()) {
+      factor *= static_cast<double>(samples) / static_cast<double>(plan.samples.size());
+    }
+    if (factor != 1) loss = loss.mul(factor);
+  });
+  if (!status.ok()) return status;
+  parts_.metrics.Spent(StepPhase::kForward,
+                       -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
+  return loss;
+}
+
+absl::StatusOr<bool> LocalCompute::StepAsGraph(const StepPlan& plan,
+                                               const TrainingBinding::Samples& there) {
+  const double pulled = parts_.session.traffic().pull_seconds;
+  const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
+  const std::string what = absl::StrCat("step ", plan.step, " as a graph");
+  absl::Status status = CatchTorch(what, [&] {
+    const c10::NoGradGuard no_grad;
+    if (graph_samples_.has_value()) {
+      graph_samples_->x.copy_(there.x);
+      graph_samples_->y.copy_(there.y);
+    } else {
+      graph_samples_ = {there.x.clone(), there.y.clone()};
+    }
+    parts_.network.Seed(MicrobatchSeed(parts_.job, plan, 0));
+  });
+  if (!status.ok()) return status;
+  const auto loss = binding_->RunGraph([&] {
+    return ComputeLoss(LossOf(parts_.job), Forward(graph_samples_->x), graph_samples_->y);
+  });
+  parts_.metrics.Spent(StepPhase::kForward,
+                       -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
+  if (absl::IsUnavailable(loss.status())) {
+    graphs_.CannotRecord(std::string(loss.status().message()));
+    graph_samples_.reset();
+    return false;
+  }
+  if (!loss.ok()) return loss.status();
+  graphs_.Computed(plan.step);
+  losses_.emplace_back(*loss, plan.samples.size());
+  return true;
+}
+
+absl::Status LocalCompute::Microbatch(const StepPlan& plan, size_t microbatch,
+                                      const std::vector<uint64_t>& samples, size_t microbatches) {
   std::unique_ptr<Batch> batch;
   std::optional<TrainingBinding::Samples> there;
-  {
-    const PhaseTimer timer(parts_.metrics, StepPhase::kData);
-    if (brought_.has_value() && brought_->batch->draw == Draw{samples, plan.data_epoch}) {
-      batch = std::move(brought_->batch);
-      there = std::move(brought_->there);
-      brought_.reset();
-    } else {
-      if (absl::Status status = DropAhead(); !status.ok()) return status;
-      auto taken = batches_.Take(plan, samples);
-      if (!taken.ok()) return taken.status();
-      batch = *std::move(taken);
-    }
+  if (absl::Status status = TakeSamples(plan, samples, batch, there); !status.ok()) return status;
+  bool as_graph = graphs_.Choose(plan.step, microbatches, samples.size());
+  if (as_graph) {
+    const absl::StatusOr<bool> computed = StepAsGraph(plan, *there);
+    if (!computed.ok()) return computed.status();
+    as_graph = *computed;
   }
   at::Tensor loss;
-  {
-    // It waits for parameters that are on their way: that is the time of the pull.
-    const double pulled = parts_.session.traffic().pull_seconds;
-    const PhaseTimer timer(parts_.metrics, StepPhase::kForward);
-    if (!there.has_value()) {
-      auto brought = ToNetwork(*parts_.data.train, samples.size(), *batch);
-      if (!brought.ok()) return brought.status();
-      there = *std::move(brought);
-    }
-    const StreamWork work(parts_.device, StreamId::kCompute, "forward");
-    absl::Status status = CatchTorch(absl::StrCat("forward of step ", plan.step), [&] {
-      // Dropout leaves out the same elements whenever this microbatch is computed.
-      parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
-      loss = ComputeLoss(LossOf(parts_.job), Forward(there->x), there->y);
-      losses_.emplace_back(loss.detach(), samples.size());
-      // The mean over the step's samples is the microbatches' means, each times its share of them.
-      double factor = loss_scale_.value();
-      if (samples.size() != plan.samples.size()) {
-        factor *= static_cast<double>(samples.size()) / static_cast<double>(plan.samples.size());
-      }
-      if (factor != 1) loss = loss.mul(factor);
-    });
-    there.reset();
-    if (!status.ok()) return status;
-    parts_.metrics.Spent(StepPhase::kForward,
-                         -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
+  if (!as_graph) {
+    auto computed = LossOfMicrobatch(plan, microbatch, *there, samples.size());
+    if (!computed.ok()) return computed.status();
+    loss = *std::move(computed);
   }
-  {
-    const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
+  there.reset();
+  const bool last = microbatch + 1 == microbatches;
+  const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
+  if (!as_graph) {
     if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
-    loss = at::Tensor();  // the graph goes while a device is still at it
-    // Long ago, by now.
-    if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;
-    if (last) {
-      if (absl::Status status = BringAhead(); !status.ok()) return status;
-      // The losses are read next.
-      if (absl::Status status = binding_->Settle(); !status.ok()) return status;
-    }
+    loss = at::Tensor();  // autograd's graph goes while a device is still at it
+  }
+  // Long ago, by now.
+  if (absl::Status status = binding_->AwaitSamples(); !status.ok()) return status;
+  if (last) {
+    if (absl::Status status = BringAhead(); !status.ok()) return status;
+    // The losses are read next.
+    if (absl::Status status = binding_->Settle(); !status.ok()) return status;
   }
   batches_.Recycle(std::move(batch));
   return absl::OkStatus();

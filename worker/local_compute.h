@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/session.h"
+#include "common/log.h"
 #include "proto/job.pb.h"
 #include "worker/autocast.h"
 #include "worker/compute.h"
@@ -16,6 +17,7 @@
 #include "worker/data/datasets.h"
 #include "worker/device/device.h"
 #include "worker/gpu_group.h"
+#include "worker/graph_choice.h"
 #include "worker/loss_scale.h"
 #include "worker/models/network.h"
 #include "worker/step_batches.h"
@@ -35,6 +37,7 @@ class LocalCompute final : public Compute {
     TrainingMetrics& metrics;
     ComputeDevice* device = nullptr;  // where the network computes; nullptr: on the CPU
     GpuGroup* group = nullptr;        // as DeviceBinding::Options::group
+    Log* log = nullptr;               // says why no CUDA graph is used, where one is wanted
   };
   explicit LocalCompute(const Parts& parts);
 
@@ -48,8 +51,20 @@ class LocalCompute final : public Compute {
       const Session::PendingEvaluation& due) override;
 
  private:
-  absl::Status Microbatch(const StepPlan& plan, uint64_t microbatch,
-                          const std::vector<uint64_t>& samples, bool last);
+  // One of so many.
+  absl::Status Microbatch(const StepPlan& plan, size_t microbatch,
+                          const std::vector<uint64_t>& samples, size_t microbatches);
+  // Its samples, in the host's memory, and where the network computes.
+  absl::Status TakeSamples(const StepPlan& plan, const std::vector<uint64_t>& samples,
+                           std::unique_ptr<Batch>& batch,
+                           std::optional<TrainingBinding::Samples>& there);
+  // Forward: what backward begins with.
+  absl::StatusOr<at::Tensor> LossOfMicrobatch(const StepPlan& plan, size_t microbatch,
+                                              const TrainingBinding::Samples& there,
+                                              size_t samples);
+  // Forward and backward of a step's only microbatch as a graph of the device's work. False where
+  // it cannot be recorded; nothing was done then.
+  absl::StatusOr<bool> StepAsGraph(const StepPlan& plan, const TrainingBinding::Samples& there);
   // A batch's samples, where the network computes.
   absl::StatusOr<TrainingBinding::Samples> ToNetwork(const DataSource& source, size_t samples,
                                                      Batch& batch);
@@ -62,6 +77,8 @@ class LocalCompute final : public Compute {
 
   const Parts parts_;
   LossScale loss_scale_;
+  GraphChoice graphs_;
+  std::optional<TrainingBinding::Samples> graph_samples_;  // where the graph reads them
   StepBatches batches_;
   struct Brought {
     std::unique_ptr<Batch> batch;    // pinned: goes when the copies of it are over, after `there`

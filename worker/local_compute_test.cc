@@ -90,7 +90,8 @@ class LinearNetwork final : public Network {
 class CountingDevice final : public FakeDevice {
  public:
   static constexpr size_t kBatchBytes = 4 * 3 * sizeof(float);
-  CountingDevice() : FakeDevice({.for_tensors_of_the_cpu = true}) {}
+  explicit CountingDevice(bool records_graphs)
+      : FakeDevice({.for_tensors_of_the_cpu = true, .records = records_graphs}) {}
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                             size_t bytes) override {
     if (bytes == kBatchBytes) ++batches;
@@ -121,22 +122,31 @@ struct Trained {
   std::vector<size_t> brought;  // batches, before each step
   std::vector<std::string> violations;
   std::vector<std::string> steps;
+  size_t graph_runs = 0;
 };
 
 // wrong: before these steps others are expected than come. begun: how many batches are begun to be
 // read when each step's forward begins, for all that is expected to be there: then the last but one
 // is; nothing is awaited without.
+// graphs: whether the job wants them. short_step: it has a sample less.
+struct Graphs {
+  bool wanted = false;
+  bool recorded = true;
+  size_t short_step = kPlanned;
+};
 Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong = {},
-              const std::vector<size_t>& begun = {}) {
+              const std::vector<size_t>& begun = {}, const Graphs& graphs = {}) {
   JobConfig job;
+  job.set_cuda_graphs(graphs.wanted);
   job.mutable_data()->set_batch(4);
   job.mutable_data()->set_prefetch(prefetch);
   job.set_loss(MEAN_SQUARED_ERROR);
   const auto source = std::make_shared<CountedSource>();
   const Datasets data = {source, nullptr};
-  const std::vector<StepPlan> plans = Plans(0);
+  std::vector<StepPlan> plans = Plans(0);
+  if (graphs.short_step < plans.size()) plans[graphs.short_step].samples.pop_back();
   FakeSession session(plans, 0.1);
-  CountingDevice device;
+  CountingDevice device(graphs.recorded);
   LinearNetwork network;
   Metrics metrics;
   TrainingMetrics training_metrics(metrics);
@@ -158,13 +168,15 @@ Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong 
       EXPECT_TRUE(verdict.ok()) << verdict.status();
       // In place of what was brought ahead another one is read.
       EXPECT_TRUE(begun.empty() || source->AwaitBegun(begun[step] + 1)) << "step " << step;
-      EXPECT_TRUE(compute.Pull(/*ahead=*/false).ok());
+      // Both ways: so that a graph's parameters are also those that nobody has asked for yet.
+      EXPECT_TRUE(compute.Pull(/*ahead=*/step % 2 == 1).ok());
       EXPECT_TRUE(compute.PullEvaluation().ok());
     }
   }
   trained.losses = session.losses();
   trained.violations = device.violations();
   trained.steps = device.steps;
+  trained.graph_runs = device.graph_runs();
   return trained;
 }
 
@@ -203,6 +215,25 @@ TEST(LocalComputeTest, WhatIsBroughtAheadChangesNothing) {
     EXPECT_THAT(trained.violations, IsEmpty());
   }
   EXPECT_EQ(Train(/*on_device=*/true, 0).losses, losses);
+}
+
+TEST(LocalComputeTest, StepsAsGraphsComeToTheSameBits) {
+  for (const size_t short_step : {size_t{1}, size_t{4}, kPlanned}) {
+    const std::vector<double> losses =
+        Train(/*on_device=*/false, 0, {}, {}, {.short_step = short_step}).losses;
+    const Trained trained =
+        Train(/*on_device=*/true, 2, {}, {}, {.wanted = true, .short_step = short_step});
+    EXPECT_EQ(trained.losses, losses);
+    EXPECT_THAT(trained.violations, IsEmpty());
+    EXPECT_EQ(trained.graph_runs, kSteps - GraphChoice::kFirstSteps - (short_step == 4 ? 1 : 0));
+  }
+}
+
+TEST(LocalComputeTest, AStepThatCannotBeRecordedIsComputedAsUsual) {
+  const Trained trained = Train(/*on_device=*/true, 2, {}, {}, {.wanted = true, .recorded = false});
+  EXPECT_EQ(trained.losses, Train(/*on_device=*/false, 0).losses);
+  EXPECT_THAT(trained.violations, IsEmpty());
+  EXPECT_EQ(trained.graph_runs, 0);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/session.h"
@@ -24,6 +25,12 @@ class TrainingBinding {
                               uint64_t test_samples) = 0;
   virtual void MultiplyGradients(double factor) = 0;
   virtual absl::Status Backward(const at::Tensor& loss, bool last) = 0;
+  // In place of forward and Backward of a step of one microbatch, as DeviceGraph::Run: `loss` is
+  // called the first time, and must compute from the same memory as later ones. Gives the loss,
+  // which the next run overwrites. Unavailable where it cannot be recorded; nothing was done then.
+  virtual absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> /*loss*/) {
+    return absl::UnimplementedError("graphs are of devices");
+  }
   // Waits until the network has computed all that it was given, so that its results can be read.
   // DeadlineExceeded where the device does not answer.
   virtual absl::Status Settle() = 0;

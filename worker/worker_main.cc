@@ -131,7 +131,7 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
       group.emplace(JoinByPlugin(device.plugin(), device.of_plugin()));
     }
     LocalCompute compute({daemon.job(), *workload->network, workload->data, session, metrics,
-                          device.get(), group.has_value() ? &*group : nullptr});
+                          device.get(), group.has_value() ? &*group : nullptr, &daemon.log()});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
                      [&] { return preemption.AskedBeforeStep(); }});
     absl::Status status = trainer.Run();

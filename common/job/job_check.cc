@@ -477,6 +477,10 @@ class Checker {
             "release stages keep several versions of their weights on CPUs only");
     Require(job_.device() == CPU || !job_.consistency().sync().deterministic(), "device",
             "must be CPU where the job is deterministic: LibTorch's kernels for GPUs are not");
+    Require(!job_.cuda_graphs() || job_.device() != CPU, "cuda_graphs",
+            "must be left out where device is CPU");
+    Require(!job_.cuda_graphs() || job_.cluster().stages() == 0, "cuda_graphs",
+            "must be left out where cluster.stages is not 0: what stages do hangs on each other");
     Require(Precision_IsValid(job_.precision()), "precision",
             "must be FLOAT32, BFLOAT16_AUTOCAST or FLOAT16_AUTOCAST");
     Require(job_.precision() == FLOAT32 || job_.cluster().stages() == 0, "precision",

@@ -206,6 +206,7 @@ void FillInDefaults(JobConfig& job) {
   PARLEY_DEFAULT(job, threads, 0);
   PARLEY_DEFAULT(job, accumulate, 1);
   PARLEY_DEFAULT(job, bucket_kib, 4096);
+  PARLEY_DEFAULT(job, cuda_graphs, false);
   if (job.device() == DEVICE_UNSPECIFIED) job.set_device(CPU);
   if (job.tls() == Tls::MODE_UNSPECIFIED) job.set_tls(Tls::AUTO);
   if (job.gradients_on_wire() == GRADIENTS_ON_WIRE_UNSPECIFIED) {

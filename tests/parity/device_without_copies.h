@@ -71,6 +71,7 @@ class DeviceWithoutCopies final : public ComputeDevice {
                                          const DeviceEvent& end) override {
     return device_.Between(begin, end);
   }
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override { return device_.MakeGraph(); }
   void BeginStep() override { device_.BeginStep(); }
   void EndStep() override { device_.EndStep(); }
   uint64_t BeginWork(StreamId stream, absl::string_view what) override {

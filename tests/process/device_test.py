@@ -146,6 +146,34 @@ def trains_through_a_device_to_the_same_bits_as_on_the_cpu(where, runs):
         assert_same_bits(outcomes[device], outcomes["CPU"], f"{device}, through a device, and the CPU")
 
 
+def steps_as_cuda_graphs_come_to_the_same_bits(where, runs):
+    """The fake devices call again what a GPU would do again without being told."""
+    model = where / "model.pt"
+    torch.manual_seed(2)
+    torch.jit.script(torch.nn.Sequential(
+        torch.nn.Flatten(), torch.nn.Linear(784, 20), torch.nn.BatchNorm1d(20), torch.nn.ReLU(), torch.nn.Dropout(0.1), torch.nn.Linear(20, 10),
+    )).save(model)
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    # The last step of an epoch has fewer samples than the others.
+    settings = ["--set", f"model.torchscript={model}", "--set", "cluster.workers=1", "--set", "data.batch=37"]
+    outcomes = {}
+    for extra in ("device: CPU", "device: CUDA cuda_graphs: true", "device: CUDA cuda_graphs: true accumulate: 2"):
+        run = Run(small_job(where, epochs=2, extra=extra + "\n"), *settings)
+        runs.append(run)
+        assert run.wait(120) == 0, extra
+        outcomes[extra] = exported(run.out)
+        log = run.logs()["worker-0"]
+        assert log.count("computes steps as a CUDA graph from_step=4") == (1 if extra.endswith("true") else 0), log
+        whys = re.findall(r'computes without a CUDA graph step=\d+ why="([^"]*)"', log)
+        if extra.endswith("true"):
+            assert len(whys) == 1 and whys[0].endswith("and the graph is of 37"), log
+        elif extra.endswith("2"):
+            assert whys == ["the gradients of several microbatches are added up"], log
+        else:
+            assert not whys, log
+    assert_same_bits(outcomes["device: CUDA cuda_graphs: true"], outcomes["device: CPU"], "as graphs, and on the CPU")
+
+
 def pipeline_job(where, name, schedule, device, stages=2, model="", steps=8, extra=""):
     """Evaluations, dropout, an uneven last microbatch; the sums of one pipeline are in one order, on devices too."""
     folder = where / name
@@ -379,6 +407,7 @@ main(
     a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host,
     a_rank_that_is_killed_changes_nothing,
     trains_through_a_device_to_the_same_bits_as_on_the_cpu,
+    steps_as_cuda_graphs_come_to_the_same_bits,
     workers_share_out_the_gpus_of_their_machine,
     cuda_says_in_one_line_what_is_missing,
     auto_says_why_it_runs_on_the_cpu,

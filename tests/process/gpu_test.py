@@ -135,6 +135,21 @@ def a_pipeline_learns_as_on_the_cpu(where, runs):
     assert worst <= LOSS_TOLERANCE and far <= NETWORKS["transformer"]["tolerance"], (worst, far)
 
 
+def steps_as_cuda_graphs_learn_as_others(where, runs):
+    """Dropout too: a graph has the same random numbers as its kernels one by one."""
+    for name, *settings in (("cnn",), ("transformer",), ("transformer", "model.transformer.dropout=0.1", "precision=BFLOAT16_AUTOCAST")):
+        ends = {}
+        for graphs in ("false", "true"):
+            ends[graphs] = trained(where, runs, name, "CUDA", "accumulate=1", f"cuda_graphs={graphs}", *settings)
+            said = "computes steps as a CUDA graph" in runs[-1].logs()["worker-0"]
+            assert said == (graphs == "true"), runs[-1].logs()["worker-0"]
+        (losses, _), (expected, _) = ends["true"], ends["false"]
+        assert len(expected) >= 3 and losses.keys() == expected.keys(), (losses, expected)
+        worst = max(abs(losses[step] - loss) / loss for step, loss in expected.items())
+        print(f"{name} {settings}: as CUDA graphs losses within {worst:.3g}")
+        assert worst <= LOSS_TOLERANCE, worst
+
+
 def workers_share_the_gpus(where, runs):
     for cluster in ("workers: 2 shards: 2", "workers: 2 group: 2 group_reduction: ON_HOST shards: 1"):
         job = small_job(where, epochs=2, extra="device: CUDA\n")
@@ -176,4 +191,5 @@ def half_precision_learns_too(where, runs):
     assert all(abs(accuracy - accuracies["FLOAT32"]) <= 0.02 for accuracy in accuracies.values()), accuracies
 
 
-main(*(learns_as_on_the_cpu(name) for name in NETWORKS), a_pipeline_learns_as_on_the_cpu, workers_share_the_gpus, a_node_group_adds_up_on_its_gpus, half_precision_learns_too)
+main(*(learns_as_on_the_cpu(name) for name in NETWORKS), a_pipeline_learns_as_on_the_cpu, steps_as_cuda_graphs_learn_as_others, workers_share_the_gpus,
+     a_node_group_adds_up_on_its_gpus, half_precision_learns_too)

@@ -1,10 +1,14 @@
 #include "worker/cuda/cuda_device.h"
 
+#include <c10/cuda/CUDACachingAllocator.h>
+
+#include <exception>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "worker/cuda/cuda_graph.h"
 #include "worker/cuda/cuda_status.h"
 #include "worker/cuda/kernels.h"
 
@@ -22,6 +26,17 @@ class CudaEvent final : public DeviceEvent {
 };
 
 cudaEvent_t Of(const DeviceEvent& event) { return static_cast<const CudaEvent&>(event).get(); }
+
+// What LibTorch's allocator keeps for tensors to come.
+bool GiveBackUnused() {
+  cudaGetLastError();
+  try {
+    c10::cuda::CUDACachingAllocator::emptyCache();
+  } catch (const std::exception&) {
+    return false;
+  }
+  return true;
+}
 
 // Whoever waits looks so long without a break, and then in between; a wake-up takes about as long.
 constexpr absl::Duration kLook = absl::Microseconds(50);
@@ -100,7 +115,10 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Got(cudaError_t error, void* memory,
 absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(absl::string_view what, size_t bytes) {
   if (absl::Status status = Use(); !status.ok()) return status;
   void* memory = nullptr;
-  const cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+  cudaError_t error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+  if (error == cudaErrorMemoryAllocation && GiveBackUnused()) {
+    error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
+  }
   return Got(error, memory, what, bytes, &cudaFree);
 }
 
@@ -229,6 +247,10 @@ absl::Status CudaDevice::Await(const DeviceEvent& event, absl::Time deadline) {
     }
     if (now - began > kLook) absl::SleepFor(kBreak);
   }
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGraph>> CudaDevice::MakeGraph() {
+  return std::make_unique<CudaGraph>(name_, index_);
 }
 
 }  // namespace parley

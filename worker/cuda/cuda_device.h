@@ -48,6 +48,8 @@ class CudaDevice final : public ComputeDevice {
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override;
   absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin, const DeviceEvent& end) override;
 
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override;
+
   cudaStream_t stream(StreamId id) const { return streams_[static_cast<size_t>(id)]; }
   // CUDA's calls are about the calling thread's device: makes it this one.
   absl::Status Use() const;

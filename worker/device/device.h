@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -31,6 +32,19 @@ absl::string_view StreamName(StreamId stream);
 class DeviceEvent {
  public:
   virtual ~DeviceEvent() = default;
+};
+
+// Work of a thread that was recorded once, to be given to the compute stream again and again in one
+// call. It goes before its device.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+  // Has the compute stream do what `compute` gives it. The first time it calls `compute`, records
+  // what this thread and those of backward give the compute stream in it, and then has that done;
+  // from then on it only does the same again, with the same memory. `compute` must neither wait for
+  // the device nor use a ComputeDevice. Unavailable where something in it cannot be recorded:
+  // nothing was done then, and it is not to be called again. Others as ComputeDevice.
+  virtual absl::Status Run(absl::FunctionRef<void()> compute) = 0;
 };
 
 // A GPU as the worker's own code sees it: memory, four streams and events; no CUDA, no LibTorch.
@@ -103,6 +117,8 @@ class ComputeDevice {
   // From the passing of one to the other's, as last recorded: timed events, which have passed.
   virtual absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin,
                                                  const DeviceEvent& end) = 0;
+
+  virtual absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() = 0;
 
   // The host reads or writes pinned memory now: for a device that checks the order.
   virtual void HostReads(const std::byte* /*memory*/, size_t /*bytes*/) {}

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,6 +47,33 @@ class FakeDevice::Event final : public DeviceEvent {
   // event is gone.
   bool timed = false;
   std::shared_ptr<absl::Time> passed;
+};
+
+class FakeDevice::Graph final : public DeviceGraph {
+ public:
+  explicit Graph(FakeDevice& device) : device_(device) {}
+  absl::Status Run(absl::FunctionRef<void()> compute) override {
+    if (!device_.options_.records) {
+      return absl::UnavailableError(absl::StrCat(device_.name(), " records no graphs"));
+    }
+    {
+      absl::MutexLock lock(&device_.mu_);
+      ++device_.graph_runs_;
+      device_.recording_ = std::this_thread::get_id();
+    }
+    absl::Status status;
+    try {
+      compute();
+    } catch (const std::exception& error) {
+      status = absl::UnavailableError(error.what());
+    }
+    absl::MutexLock lock(&device_.mu_);
+    device_.recording_ = std::thread::id();
+    return status;
+  }
+
+ private:
+  FakeDevice& device_;
 };
 
 FakeDevice::~FakeDevice() {
@@ -115,6 +143,7 @@ absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
                             const std::vector<Range>& reads, const std::vector<Range>& writes,
                             std::function<void()> run) {
   absl::MutexLock lock(&mu_);
+  CheckRecording();
   order_.Use(static_cast<size_t>(stream), what, reads, writes);
   Give(stream, {std::move(run), stream, 0});
   return absl::OkStatus();
@@ -178,6 +207,7 @@ absl::StatusOr<std::unique_ptr<DeviceEvent>> FakeDevice::MakeEvent() {
 absl::Status FakeDevice::Record(DeviceEvent& event, StreamId stream) {
   auto& own = static_cast<Event&>(event);
   absl::MutexLock lock(&mu_);
+  CheckRecording();
   own.recorded = true;
   own.stream = stream;
   if (own.timed) {
@@ -224,6 +254,7 @@ bool FakeDevice::DoUntil(StreamId stream, uint64_t until) {
 absl::Status FakeDevice::Await(const DeviceEvent& event, absl::Time /*deadline*/) {
   const auto& own = static_cast<const Event&>(event);
   absl::MutexLock lock(&mu_);
+  CheckRecording();
   ++awaits_;
   if (broken_) return Broken();
   if (!own.recorded) order_.Say("the host waits for an event that was never recorded");
@@ -264,6 +295,16 @@ absl::StatusOr<absl::Duration> FakeDevice::Between(const DeviceEvent& begin,
     }
   }
   return *to.passed - *from.passed;
+}
+
+absl::StatusOr<std::unique_ptr<DeviceGraph>> FakeDevice::MakeGraph() {
+  return std::make_unique<Graph>(*this);
+}
+
+void FakeDevice::CheckRecording() {
+  if (recording_ == std::this_thread::get_id()) {
+    order_.Say("the device is used while a graph is recorded");
+  }
 }
 
 void FakeDevice::HostReads(const std::byte* memory, size_t bytes) {
@@ -309,6 +350,11 @@ size_t FakeDevice::pinned() const {
 size_t FakeDevice::timed_events() const {
   absl::MutexLock lock(&mu_);
   return timed_events_;
+}
+
+size_t FakeDevice::graph_runs() const {
+  absl::MutexLock lock(&mu_);
+  return graph_runs_;
 }
 
 void FakeDevice::Stall(StreamId stream) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,7 +30,8 @@ class FakeDevice : public ComputeDevice {
     // of the compute stream. So that stream does at once what it is given, and waits where it is
     // told to; and memory that the device has not given out is nobody's concern.
     bool for_tensors_of_the_cpu = false;
-    bool pins = true;  // memory of others
+    bool pins = true;     // memory of others
+    bool records = true;  // graphs
   };
   FakeDevice() : FakeDevice(Options()) {}
   explicit FakeDevice(const Options& options) : options_(options) {
@@ -62,6 +64,8 @@ class FakeDevice : public ComputeDevice {
   absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override;
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override;
   absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin, const DeviceEvent& end) override;
+  // Calls what is to be recorded each time: it cannot say again what LibTorch has done on the CPU.
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override;
   void HostReads(const std::byte* memory, size_t bytes) override;
   void HostWrites(const std::byte* memory, size_t bytes) override;
 
@@ -79,8 +83,9 @@ class FakeDevice : public ComputeDevice {
   // Bytes of all copies to the host, and to the device, that were asked for.
   size_t copied_to_host() const;
   size_t copied_to_device() const;
-  // How many timed events were made.
+  // How many timed events were made, and how often a graph was run.
   size_t timed_events() const;
+  size_t graph_runs() const;
   // From now on the stream does nothing any more: awaits end with DeadlineExceeded, at once. Until
   // Resume.
   void Stall(StreamId stream);
@@ -90,6 +95,7 @@ class FakeDevice : public ComputeDevice {
 
  private:
   class Event;
+  class Graph;
   struct Work {
     std::function<void()> run;            // empty: it only waits
     StreamId after = StreamId::kCompute;  // the stream it waits for,
@@ -103,6 +109,8 @@ class FakeDevice : public ComputeDevice {
   };
 
   absl::Status Broken() const;
+  // This thread must not use the device while it records a graph.
+  void CheckRecording() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<DeviceBuffer> GiveOut(absl::string_view what, size_t bytes, bool pinned);
   absl::Status Do(StreamId stream, const std::string& what, const std::vector<Range>& reads,
                   const std::vector<Range>& writes, std::function<void()> run);
@@ -128,6 +136,8 @@ class FakeDevice : public ComputeDevice {
   size_t copied_to_device_ ABSL_GUARDED_BY(mu_) = 0;
   size_t timed_events_ ABSL_GUARDED_BY(mu_) = 0;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
+  size_t graph_runs_ ABSL_GUARDED_BY(mu_) = 0;
+  std::thread::id recording_ ABSL_GUARDED_BY(mu_);  // who records a graph; none: nobody
 };
 
 }  // namespace parley

@@ -100,6 +100,7 @@ class TimedDevice final : public ComputeDevice {
   absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override {
     return device_.HasPassed(event);
   }
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override { return device_.MakeGraph(); }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override {
     return device_.MakeTimedEvent();
   }

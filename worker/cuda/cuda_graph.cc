@@ -1,0 +1,66 @@
+#include "worker/cuda/cuda_graph.h"
+
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <c10/util/Exception.h>
+
+#include <exception>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "worker/cuda/cuda_status.h"
+
+namespace parley {
+namespace {
+
+// Of what LibTorch throws, without where.
+std::string TextOf(const std::exception& error) {
+  const auto* const of_torch = dynamic_cast<const c10::Error*>(&error);
+  return of_torch == nullptr ? error.what() : of_torch->what_without_backtrace();
+}
+
+}  // namespace
+
+void CudaGraph::Record(absl::FunctionRef<void()> compute) {
+  // Nothing runs there: what is recorded comes behind what the compute stream has been given when
+  // it runs on that one.
+  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(
+      /*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index_)));
+  // Other threads may ask for events meanwhile.
+  graph_.capture_begin({0, 0}, cudaStreamCaptureModeThreadLocal);
+  try {
+    compute();
+  } catch (...) {
+    // The stream must leave its capture, whatever that says then.
+    try {
+      graph_.capture_end();
+    } catch (const std::exception&) {
+      cudaGetLastError();
+    }
+    throw;
+  }
+  graph_.capture_end();
+}
+
+absl::Status CudaGraph::Run(absl::FunctionRef<void()> compute) {
+  absl::Status status =
+      CudaStatus(cudaSetDevice(index_), absl::StrCat(name_, ": choosing the GPU"));
+  if (!status.ok()) return status;
+  try {
+    if (!is_recorded_) {
+      Record(compute);
+      is_recorded_ = true;
+    }
+  } catch (const std::exception& error) {
+    cudaGetLastError();  // it is not to be found again behind the next launch
+    return absl::UnavailableError(TextOf(error));
+  }
+  try {
+    graph_.replay();
+  } catch (const std::exception& error) {
+    return absl::InternalError(absl::StrCat(name_, ": a graph: ", TextOf(error)));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace parley
