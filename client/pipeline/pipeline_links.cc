@@ -130,12 +130,12 @@ absl::Status PipelineLinks::ToWorker(const PipelineKey& key, std::vector<ValueTe
 }
 
 absl::Status PipelineLinks::ToStage(uint32_t stage, const PipelineKey& key,
-                                    std::vector<ValueTensor> tensors) {
-  return Send(1 + size_t{stage}, key, std::move(tensors));
+                                    std::vector<ValueTensor> tensors, bool on_device) {
+  return Send(1 + size_t{stage}, key, std::move(tensors), on_device);
 }
 
 absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
-                                 std::vector<ValueTensor> tensors) {
+                                 std::vector<ValueTensor> tensors, bool on_device) {
   if (part >= pipeline_.members.size()) {
     return absl::InternalError(absl::StrCat("the pipeline has no part ", part));
   }
@@ -143,7 +143,7 @@ absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
   scope.set_job_epoch(key.job_epoch);
   scope.set_step(key.composition);
   scope.set_attempt(static_cast<uint32_t>(key.unit));
-  const RemoteReference value = agent_->Make(ToValue(key, std::move(tensors)), scope);
+  const RemoteReference value = agent_->Make(ToValue(key, std::move(tensors), on_device), scope);
   const Member& member = pipeline_.members[part];
   auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
   // A link that was not used for a lease is given up: that of a stage to its worker in a long step.

@@ -58,7 +58,9 @@ class PipelineLinks {
   // `liveness` at most) where there was nothing to send for long. Unavailable: that process is
   // gone, or was not heard of for a lease.
   absl::Status ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors);
-  absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors);
+  // on_device: as ToValue.
+  absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors,
+                       bool on_device = false);
 
   // Await waits through this one from here on; null: through the session. Not while it waits.
   void WaitThrough(PeerWaiter* waiter);
@@ -80,7 +82,8 @@ class PipelineLinks {
   PipelineLinks(const Options& options, Session& session);
   void Wake();  // any thread
   absl::Status Connect(const Member& member);
-  absl::Status Send(size_t part, const PipelineKey& key, std::vector<ValueTensor> tensors);
+  absl::Status Send(size_t part, const PipelineKey& key, std::vector<ValueTensor> tensors,
+                    bool on_device = false);
 
   Session& session_;
   const absl::Duration liveness_;

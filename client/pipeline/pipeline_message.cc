@@ -6,7 +6,7 @@
 namespace parley {
 namespace {
 
-constexpr size_t kKeyNumbers = 6;
+constexpr size_t kKeyNumbers = 7;  // of the key, and whether what it brings is on a device
 
 template <class Number>
 ValueTensor Vector(DataType dtype, std::vector<Number> numbers) {
@@ -46,11 +46,12 @@ absl::StatusOr<std::vector<double>> DoublesOf(const ValueTensor& tensor) {
   return NumbersOf<double>(F64, tensor);
 }
 
-RemoteValue ToValue(const PipelineKey& key, std::vector<ValueTensor> tensors) {
+RemoteValue ToValue(const PipelineKey& key, std::vector<ValueTensor> tensors, bool on_device) {
   RemoteValue value;
   value.tensors.push_back(TensorOf(std::vector<int64_t>{
       static_cast<int64_t>(key.job_epoch), static_cast<int64_t>(key.composition),
-      static_cast<int64_t>(key.unit), static_cast<int64_t>(key.kind), key.part, key.microbatch}));
+      static_cast<int64_t>(key.unit), static_cast<int64_t>(key.kind), key.part, key.microbatch,
+      on_device ? 1 : 0}));
   for (ValueTensor& tensor : tensors) value.tensors.push_back(std::move(tensor));
   return value;
 }
@@ -60,7 +61,7 @@ absl::StatusOr<PipelineKey> KeyOf(const RemoteValue& value) {
   const absl::StatusOr<std::vector<int64_t>> numbers = IntegersOf(value.tensors[0]);
   if (!numbers.ok()) return numbers.status();
   if (numbers->size() != kKeyNumbers || (*numbers)[3] < 0 ||
-      (*numbers)[3] > static_cast<int64_t>(PipelineKind::kDone)) {
+      (*numbers)[3] > static_cast<int64_t>(PipelineKind::kAnswer)) {
     return absl::InvalidArgumentError("a message between stages is of an unknown kind");
   }
   PipelineKey key;
@@ -71,6 +72,12 @@ absl::StatusOr<PipelineKey> KeyOf(const RemoteValue& value) {
   key.part = static_cast<uint32_t>((*numbers)[4]);
   key.microbatch = static_cast<uint32_t>((*numbers)[5]);
   return key;
+}
+
+bool IsOnDevice(const RemoteValue& value) {
+  if (value.tensors.empty()) return false;
+  const absl::StatusOr<std::vector<int64_t>> numbers = IntegersOf(value.tensors[0]);
+  return numbers.ok() && numbers->size() == kKeyNumbers && numbers->back() == 1;
 }
 
 std::vector<ValueTensor> ToTensors(const PipelineWork& work) {

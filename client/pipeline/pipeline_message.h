@@ -20,6 +20,8 @@ enum class PipelineKind : uint8_t {
   kTarget,      // worker to the stage of the last part: what the loss compares with
   kResult,      // stage of the last part to worker: of one microbatch
   kDone,        // stage to worker: it has computed its part of a step of the unit
+  kOffer,       // stage to stage: what the other one's device may find this one's by
+  kAnswer,      // stage to stage: whether it does
 };
 
 // One such message; each is sent once. All that is of one composition of the pipeline and one
@@ -29,14 +31,17 @@ struct PipelineKey {
   uint64_t composition = 0;  // Session::Pipeline::composition
   uint64_t unit = 0;         // from 1 in each composition
   PipelineKind kind = PipelineKind::kWork;
-  uint32_t part = 0;  // that gets it; of kWork and kDone: the stage
+  uint32_t part = 0;  // that gets it; of kWork and kDone: the stage; of kOffer, kAnswer: the sender
   uint32_t microbatch = 0;
 
   auto operator<=>(const PipelineKey&) const = default;
 };
 
 // A message as a value: its key, then what it brings.
-RemoteValue ToValue(const PipelineKey& key, std::vector<ValueTensor> tensors);
+// on_device: it brings tensors that stay on the sender's device (PeerTensor).
+RemoteValue ToValue(const PipelineKey& key, std::vector<ValueTensor> tensors,
+                    bool on_device = false);
+bool IsOnDevice(const RemoteValue& value);
 // InvalidArgument where no process of a pipeline has made it.
 absl::StatusOr<PipelineKey> KeyOf(const RemoteValue& value);
 

@@ -9,6 +9,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/torch/dtype.h"
 #include "client/torch/torch_status.h"
 
 namespace parley {
@@ -47,7 +48,8 @@ DeviceStageBinding::DeviceStageBinding(std::vector<NamedTensor> tensors, Compute
       device_(device),
       patience_(patience),
       where_(device.torch_device()),
-      sent_(device, "activations and their gradients") {}
+      sent_(device, "activations and their gradients"),
+      outbox_(device, "activations and their gradients") {}
 
 absl::Time DeviceStageBinding::Deadline() const { return absl::Now() + patience_; }
 
@@ -214,6 +216,75 @@ absl::StatusOr<LayerFlow> DeviceStageBinding::ToHost(LayerFlow flow) {
   if (status.ok()) status = Settle();
   if (!status.ok()) return status;
   for (const at::Tensor& tensor : here) device_.HostReads(From(tensor), tensor.nbytes());
+  return here;
+}
+
+std::string DeviceStageBinding::peer_handle() {
+  const auto place = outbox_.Take(1);
+  return place.ok() ? std::string(place->handle) : "";
+}
+
+absl::StatusOr<const std::byte*> DeviceStageBinding::Opened(const std::string& handle) {
+  const auto found = opened_.find(handle);
+  if (found != opened_.end()) return found->second.data();
+  auto memory = device_.OpenShared(handle);
+  if (!memory.ok()) return memory.status();
+  return opened_.emplace(handle, *std::move(memory)).first->second.data();
+}
+
+bool DeviceStageBinding::Reaches(const std::string& handle) {
+  return !handle.empty() && Opened(handle).ok();
+}
+
+void DeviceStageBinding::ForgetPeers() {
+  // Copies from there: of a unit that was given up.
+  Settle().IgnoreError();
+  opened_.clear();
+}
+
+absl::StatusOr<std::vector<PeerTensor>> DeviceStageBinding::ToPeer(LayerFlow flow) {
+  std::vector<PeerTensor> placed;
+  absl::Status given;
+  absl::Status status = CatchTorch(absl::StrCat("tensors of ", device_.name()), [&] {
+    for (at::Tensor& tensor : flow) {
+      tensor = tensor.contiguous();
+      const auto place = outbox_.Take(tensor.nbytes());
+      if (!place.ok()) {
+        given = place.status();
+        return;
+      }
+      placed.push_back({std::string(place->handle), place->block_bytes, place->offset,
+                        ToDataType(tensor.scalar_type()), tensor.sizes().vec()});
+      if (tensor.nbytes() == 0) continue;
+      given.Update(
+          device_.CopyOnDevice(StreamId::kCompute, place->memory, From(tensor), tensor.nbytes()));
+    }
+  });
+  status.Update(given);
+  if (status.ok()) status = Settle();
+  if (!status.ok()) return status;
+  return placed;
+}
+
+absl::StatusOr<LayerFlow> DeviceStageBinding::FromPeer(absl::Span<const PeerTensor> tensors) {
+  LayerFlow here;
+  absl::Status given;
+  absl::Status status = CatchTorch(absl::StrCat("tensors for ", device_.name()), [&] {
+    for (const PeerTensor& tensor : tensors) {
+      const auto type = ToScalarType(tensor.dtype);
+      TORCH_CHECK(type.has_value(), "a tensor of a type that LibTorch has not");
+      here.push_back(at::empty(tensor.shape, at::TensorOptions().dtype(*type).device(where_)));
+      const at::Tensor& to = here.back();
+      if (to.nbytes() == 0) continue;
+      const auto block = Opened(tensor.handle);
+      given.Update(block.status());
+      if (!given.ok()) return;
+      given.Update(
+          device_.CopyOnDevice(StreamId::kCompute, To(to), *block + tensor.offset, to.nbytes()));
+    }
+  });
+  status.Update(given);
+  if (!status.ok()) return status;
   return here;
 }
 

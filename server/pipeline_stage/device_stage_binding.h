@@ -1,12 +1,15 @@
 #ifndef PARLEY_SERVER_PIPELINE_STAGE_DEVICE_STAGE_BINDING_H_
 #define PARLEY_SERVER_PIPELINE_STAGE_DEVICE_STAGE_BINDING_H_
 
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "server/pipeline_stage/stage_binding.h"
 #include "worker/device/device.h"
+#include "worker/device/peer_outbox.h"
 #include "worker/device/pinned_copies.h"
 #include "worker/device/pinned_pool.h"
 
@@ -41,6 +44,12 @@ class DeviceStageBinding final : public StageBinding {
   absl::Status Settle() override;
   absl::StatusOr<LayerFlow> FromHost(LayerFlow flow) override;
   absl::StatusOr<LayerFlow> ToHost(LayerFlow flow) override;
+  std::string peer_handle() override;
+  bool Reaches(const std::string& handle) override;
+  absl::StatusOr<std::vector<PeerTensor>> ToPeer(LayerFlow flow) override;
+  absl::StatusOr<LayerFlow> FromPeer(absl::Span<const PeerTensor> tensors) override;
+  void BeginUnit() override { outbox_.BeginUnit(); }
+  void ForgetPeers() override;
 
  private:
   DeviceStageBinding(std::vector<NamedTensor> tensors, ComputeDevice& device,
@@ -50,6 +59,8 @@ class DeviceStageBinding final : public StageBinding {
   // From the shadows, all of them.
   absl::Status BringValues();
   absl::Status FetchBuffers();
+  // Memory of another stage's device; opened once.
+  absl::StatusOr<const std::byte*> Opened(const std::string& handle);
 
   const std::vector<NamedTensor> tensors_;  // on the device
   ComputeDevice& device_;
@@ -59,7 +70,9 @@ class DeviceStageBinding final : public StageBinding {
   std::vector<NamedTensor> shadows_;  // in the order of tensors_
   std::unique_ptr<ModuleBinding> binding_;
   std::unique_ptr<PinnedCopies> copies_;
-  PinnedPool sent_;  // what is on its way to other stages
+  PinnedPool sent_;    // what is on its way to other stages, by the host
+  PeerOutbox outbox_;  // and what their devices copy
+  std::map<std::string, DeviceBuffer> opened_;
   std::unique_ptr<DeviceEvent> computed_;
   Session* session_ = nullptr;  // set by AttachPart
   bool had_backward_ = false;   // in this step

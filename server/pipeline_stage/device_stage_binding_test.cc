@@ -154,6 +154,55 @@ TEST_F(DeviceStageBindingTest, WhatIsSentLiesInPinnedMemoryThatIsUsedAgainWhenIt
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+// A stage's binding with a device of its own.
+struct PeerStage {
+  FakeDevice device{{.for_tensors_of_the_cpu = true}};
+  const at::Tensor weight = at::ones({6}).requires_grad_();
+  const std::unique_ptr<StageBinding> binding =
+      *DeviceStageBinding::Make({{"weight", weight}}, device, absl::Seconds(10));
+};
+
+TEST(PeerStages, TensorsGoFromOneDeviceToTheOther) {
+  PeerStage sender;
+  PeerStage receiver;
+  EXPECT_TRUE(receiver.binding->Reaches(sender.binding->peer_handle()));
+  EXPECT_FALSE(receiver.binding->Reaches(""));
+  EXPECT_FALSE(receiver.binding->Reaches("nothing"));
+  const size_t to_device = receiver.device.copied_to_device();
+  for (int unit = 0; unit < 3; ++unit) {
+    sender.binding->BeginUnit();
+    const LayerFlow flow = {at::rand({4, 5}).t(), at::arange(7), at::ones({0, 2}),
+                            at::rand({1000})};
+    const auto placed = sender.binding->ToPeer(flow);
+    ASSERT_TRUE(placed.ok()) << placed.status();
+    const auto here = receiver.binding->FromPeer(*placed);
+    ASSERT_TRUE(here.ok()) << here.status();
+    ASSERT_EQ(here->size(), flow.size());
+    for (size_t i = 0; i < flow.size(); ++i) EXPECT_TRUE(at::equal(here->at(i), flow[i])) << i;
+  }
+  EXPECT_EQ(receiver.device.copied_to_device(), to_device) << "nothing by the host";
+  EXPECT_EQ(receiver.device.copied_between_devices(), 3 * (20 * 4 + 7 * 8 + 1000 * 4));
+  EXPECT_THAT(sender.device.violations(), IsEmpty());
+  EXPECT_THAT(receiver.device.violations(), IsEmpty());
+}
+
+TEST(PeerStages, WhatIsSentInAUnitStaysUntilTheNextOne) {
+  PeerStage sender;
+  PeerStage receiver;
+  const at::Tensor first = at::rand({1000});
+  const at::Tensor second = at::rand({1000});
+  const auto one = *sender.binding->ToPeer({first});
+  const auto other = *sender.binding->ToPeer({second});
+  EXPECT_TRUE(at::equal(receiver.binding->FromPeer(one)->front(), first));
+  EXPECT_TRUE(at::equal(receiver.binding->FromPeer(other)->front(), second));
+}
+
+TEST(PeerStages, MemoryThatCannotBeReachedIsSaid) {
+  PeerStage receiver;
+  const auto came = receiver.binding->FromPeer({{"1 999999 4096", 4096, 0, F32, {3}}});
+  EXPECT_EQ(came.status().code(), absl::StatusCode::kUnavailable) << came.status();
+}
+
 TEST(SilentDevice, EndsEachWait) {
   FakeDevice device({.for_tensors_of_the_cpu = true});
   const at::Tensor weight = at::ones({6}).requires_grad_();

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/pipeline/pipeline_message.h"
 #include "client/torch/value_tensor.h"
+#include "server/pipeline_stage/peer_tensor.h"
 #include "worker/microbatch_seed.h"
 #include "worker/step_batches.h"
 #include "worker/threads.h"
@@ -81,6 +84,7 @@ void Stage::Show() {
 
 absl::StatusOr<PipelineWork> Stage::NextWork() {
   if (absl::Status begun = parts_.links.BeginUnit(); !begun.ok()) return begun;
+  if (absl::Status met = MeetPeers(); !met.ok()) return met;
   const Member& worker = parts_.links.pipeline().members[0];
   const absl::StatusOr<ValuePtr> value =
       parts_.links.Await(parts_.links.Key(PipelineKind::kWork, stage()),
@@ -91,7 +95,69 @@ absl::StatusOr<PipelineWork> Stage::NextWork() {
   return WorkOf(**value);
 }
 
+absl::Status Stage::MeetPeers() {
+  const PipelineKey key = parts_.links.Key(PipelineKind::kOffer, stage());
+  const std::pair<uint64_t, uint64_t> now(key.job_epoch, key.composition);
+  // On CPUs all goes by the host; and nobody waits for what others do not say.
+  if (parts_.job.device() == CPU || met_ == now) return absl::OkStatus();
+  StageBinding& binding = parts_.compute.binding();
+  binding.ForgetPeers();
+  const std::vector<Member>& members = parts_.links.pipeline().members;
+  peers_.assign(parts_.links.stages(), false);
+  const auto with_each = [&](absl::FunctionRef<absl::Status(uint32_t)> run) {
+    for (uint32_t other = 0; other < parts_.links.stages(); ++other) {
+      if (other == stage()) continue;
+      if (absl::Status status = run(other); !status.ok()) return status;
+    }
+    return absl::OkStatus();
+  };
+  const auto await = [&](PipelineKind kind, uint32_t other) {
+    return parts_.links.Await(
+        parts_.links.Key(kind, other),
+        absl::StrCat("waiting for stage ", other, " to say whether its device can be reached"));
+  };
+  const auto wrong = [] {
+    return absl::InvalidArgumentError("another stage has not said how its device is reached");
+  };
+  const std::string own = binding.peer_handle();
+  absl::Status status = with_each([&](uint32_t other) {
+    const bool is_here = members[1 + other].host() == members[1 + stage()].host();
+    return parts_.links.ToStage(other, key, {HandleValue(is_here ? own : "")});
+  });
+  if (!status.ok()) return status;
+  status = with_each([&](uint32_t other) -> absl::Status {
+    const auto offer = await(PipelineKind::kOffer, other);
+    if (!offer.ok()) return offer.status();
+    if (*offer == nullptr || (*offer)->tensors.size() != 2) return wrong();
+    const auto handle = HandleOf((*offer)->tensors[1]);
+    if (!handle.ok()) return handle.status();
+    return parts_.links.ToStage(other, parts_.links.Key(PipelineKind::kAnswer, stage()),
+                                {TensorOf(std::vector<int64_t>{binding.Reaches(*handle) ? 1 : 0})});
+  });
+  if (!status.ok()) return status;
+  std::vector<std::string> reached;
+  status = with_each([&](uint32_t other) -> absl::Status {
+    const auto answer = await(PipelineKind::kAnswer, other);
+    if (!answer.ok()) return answer.status();
+    if (*answer == nullptr || (*answer)->tensors.size() != 2) return wrong();
+    const auto numbers = IntegersOf((*answer)->tensors[1]);
+    if (!numbers.ok()) return numbers.status();
+    peers_[other] = *numbers == std::vector<int64_t>{1};
+    if (peers_[other]) reached.push_back(absl::StrCat(other));
+    return absl::OkStatus();
+  });
+  if (!status.ok()) return status;
+  if (!reached.empty()) {
+    parts_.log.Info("its device's tensors are copied by those of other stages",
+                    {{"stages", absl::StrJoin(reached, " ")}});
+  }
+  met_ = now;
+  return absl::OkStatus();
+}
+
 absl::Status Stage::Do(const PipelineWork& work) {
+  // Its worker has all of the last unit's results.
+  parts_.compute.binding().BeginUnit();
   activations_.clear();
   gradients_.clear();
   parts_.compute.Begin();
@@ -169,6 +235,11 @@ absl::StatusOr<LayerFlow> Stage::Receive(PipelineKind kind, uint32_t part, uint3
   if (*value == nullptr || (*value)->tensors.size() < 2) {
     return absl::InvalidArgumentError("another stage has sent a message without a tensor");
   }
+  if (IsOnDevice(**value)) {
+    const auto tensors = PeerTensorsOf(absl::MakeConstSpan((*value)->tensors).subspan(1));
+    if (!tensors.ok()) return tensors.status();
+    return parts_.compute.FromPeer(*tensors);
+  }
   LayerFlow flow;
   for (size_t i = 1; i < (*value)->tensors.size(); ++i) {
     absl::StatusOr<at::Tensor> tensor = ToTensor((*value)->tensors[i]);
@@ -180,6 +251,12 @@ absl::StatusOr<LayerFlow> Stage::Receive(PipelineKind kind, uint32_t part, uint3
 
 absl::Status Stage::Send(uint32_t stage, PipelineKind kind, uint32_t part, uint32_t microbatch,
                          LayerFlow tensors) {
+  if (stage < peers_.size() && peers_[stage]) {
+    const auto placed = parts_.compute.ToPeer(std::move(tensors));
+    if (!placed.ok()) return placed.status();
+    return parts_.links.ToStage(stage, parts_.links.Key(kind, part, microbatch), ToValues(*placed),
+                                /*on_device=*/true);
+  }
   const absl::StatusOr<LayerFlow> here = parts_.compute.ToHost(std::move(tensors));
   if (!here.ok()) return here.status();
   std::vector<ValueTensor> values;

@@ -48,6 +48,9 @@ class Stage {
 
  private:
   absl::Status Train();
+  // With the other stages of this composition: which of them can take tensors from this one's
+  // device.
+  absl::Status MeetPeers();
   // What the worker says comes next. OutOfRange: the job has finished.
   absl::StatusOr<PipelineWork> NextWork();
   absl::Status Do(const PipelineWork& work);
@@ -85,6 +88,8 @@ class Stage {
   // Received, not used yet: activations and gradients by part and microbatch.
   std::map<std::pair<uint32_t, uint32_t>, LayerFlow> activations_;
   std::map<std::pair<uint32_t, uint32_t>, LayerFlow> gradients_;
+  std::pair<uint64_t, uint64_t> met_ = {};  // job_epoch and composition of peers_
+  std::vector<bool> peers_;                 // by stage
   prometheus::Gauge& references_;
   prometheus::Gauge& activation_bytes_;
   prometheus::Counter& direct_calls_;

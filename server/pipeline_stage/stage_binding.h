@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -13,6 +14,7 @@
 #include "absl/types/span.h"
 #include "client/session.h"
 #include "client/torch/module_binding.h"
+#include "server/pipeline_stage/peer_tensor.h"
 #include "worker/models/layered_network.h"
 
 namespace parley {
@@ -46,6 +48,23 @@ class StageBinding {
   // host's memory, whole.
   virtual absl::StatusOr<LayerFlow> FromHost(LayerFlow flow) = 0;
   virtual absl::StatusOr<LayerFlow> ToHost(LayerFlow flow) = 0;
+
+  // Between stages of one machine: what others try to find this one's device by, empty where there
+  // is none; whether this one's device finds another's so; tensors as they lie on this one's,
+  // whole, until the next BeginUnit; and those of another's, where the parts compute.
+  virtual std::string peer_handle() { return ""; }
+  virtual bool Reaches(const std::string& /*handle*/) { return false; }
+  virtual absl::StatusOr<std::vector<PeerTensor>> ToPeer(LayerFlow /*flow*/) {
+    return absl::UnimplementedError("this stage has no device");
+  }
+  virtual absl::StatusOr<LayerFlow> FromPeer(absl::Span<const PeerTensor> /*tensors*/) {
+    return absl::InvalidArgumentError(
+        "another stage has sent tensors on a GPU, and this one has none");
+  }
+  // No other stage reads what this one has sent it.
+  virtual void BeginUnit() {}
+  // The other stages are others from now on.
+  virtual void ForgetPeers() {}
 };
 
 }  // namespace parley

@@ -133,6 +133,15 @@ absl::StatusOr<LayerFlow> StageCompute::ToHost(LayerFlow flow) {
   return binding_->ToHost(std::move(flow));
 }
 
+absl::StatusOr<LayerFlow> StageCompute::FromPeer(absl::Span<const PeerTensor> tensors) {
+  return binding_->FromPeer(tensors);
+}
+
+absl::StatusOr<std::vector<PeerTensor>> StageCompute::ToPeer(LayerFlow flow) {
+  const BusyTime busy(busy_);
+  return binding_->ToPeer(std::move(flow));
+}
+
 void StageCompute::Begin() {
   if (device_ != nullptr) device_->BeginStep();
   busy_ = absl::ZeroDuration();  // that of a unit that was given up

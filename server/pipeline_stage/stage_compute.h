@@ -52,6 +52,9 @@ class StageCompute {
   // host's memory. That is where a device is waited for, and counts as its time.
   absl::StatusOr<LayerFlow> FromHost(LayerFlow flow);
   absl::StatusOr<LayerFlow> ToHost(LayerFlow flow);
+  // Likewise, from another stage's device to this one's, and on this one's for another.
+  absl::StatusOr<LayerFlow> FromPeer(absl::Span<const PeerTensor> tensors);
+  absl::StatusOr<std::vector<PeerTensor>> ToPeer(LayerFlow flow);
 
   // A step begins: nothing is kept of an earlier one.
   void Begin();

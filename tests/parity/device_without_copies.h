@@ -21,6 +21,16 @@ class DeviceWithoutCopies final : public ComputeDevice {
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override {
     return device_.Allocate(what, bytes);
   }
+  absl::StatusOr<Shared> AllocateShared(absl::string_view what, size_t bytes) override {
+    return device_.AllocateShared(what, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) override {
+    return device_.OpenShared(handle);
+  }
+  absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
+                            size_t bytes) override {
+    return device_.CopyOnDevice(stream, to, from, bytes);
+  }
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
     return device_.AllocatePinned(what, bytes);
   }

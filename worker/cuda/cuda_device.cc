@@ -2,6 +2,7 @@
 
 #include <c10/cuda/CUDACachingAllocator.h>
 
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -120,6 +121,44 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Allocate(absl::string_view what, size_t
     error = cudaMalloc(&memory, bytes == 0 ? 1 : bytes);
   }
   return Got(error, memory, what, bytes, &cudaFree);
+}
+
+absl::StatusOr<ComputeDevice::Shared> CudaDevice::AllocateShared(absl::string_view what,
+                                                                 size_t bytes) {
+  // A handle is of all that CUDA has taken at once: its smallest is 2 MiB, which others would
+  // share.
+  constexpr size_t kWhole = 2 << 20;
+  auto memory = Allocate(what, (bytes + kWhole - 1) / kWhole * kWhole);
+  if (!memory.ok()) return memory.status();
+  cudaIpcMemHandle_t handle = {};
+  absl::Status status = Error(cudaIpcGetMemHandle(&handle, memory->data()), "naming memory");
+  if (!status.ok()) return status;
+  return Shared{*std::move(memory), std::string(handle.reserved, sizeof handle.reserved)};
+}
+
+absl::StatusOr<DeviceBuffer> CudaDevice::OpenShared(absl::string_view handle) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  cudaIpcMemHandle_t opened = {};
+  if (handle.size() != sizeof opened.reserved) {
+    return absl::UnavailableError("this names no memory of a GPU");
+  }
+  std::memcpy(opened.reserved, handle.data(), handle.size());
+  void* memory = nullptr;
+  const cudaError_t error = cudaIpcOpenMemHandle(&memory, opened, cudaIpcMemLazyEnablePeerAccess);
+  if (error != cudaSuccess) {
+    cudaGetLastError();  // it is not to be found again behind the next launch
+    return absl::UnavailableError(Error(error, "memory of another GPU").message());
+  }
+  return DeviceBuffer(static_cast<std::byte*>(memory), 0, [this](std::byte* closed) {
+    if (!silent_ && Use().ok()) cudaIpcCloseMemHandle(closed);
+  });
+}
+
+absl::Status CudaDevice::CopyOnDevice(StreamId to_stream, std::byte* to, const std::byte* from,
+                                      size_t bytes) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  return Error(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream(to_stream)),
+               "copying between GPUs");
 }
 
 absl::StatusOr<DeviceBuffer> CudaDevice::AllocatePinned(absl::string_view what, size_t bytes) {

@@ -26,6 +26,10 @@ class CudaDevice final : public ComputeDevice {
   std::string torch_device() const override { return "cuda:" + std::to_string(index_); }
   absl::StatusOr<Memory> memory() override;
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
+  absl::StatusOr<Shared> AllocateShared(absl::string_view what, size_t bytes) override;
+  absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) override;
+  absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
+                            size_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;
   absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<const std::byte> memory,
                                    bool read_only) override;

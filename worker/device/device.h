@@ -73,6 +73,15 @@ class ComputeDevice {
   // The device's memory, 256-byte aligned. ResourceExhausted names `what`, the bytes and the
   // device.
   virtual absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) = 0;
+  // Memory of the device that other processes of this machine can read, and what they find it by.
+  struct Shared {
+    DeviceBuffer memory;
+    std::string handle;
+  };
+  virtual absl::StatusOr<Shared> AllocateShared(absl::string_view what, size_t bytes) = 0;
+  // Memory that another process's device has so, to be copied from for as long as that keeps it; it
+  // may be another device. Unavailable where this one cannot reach it.
+  virtual absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) = 0;
   // The host's memory, pinned, which the device copies from and to while the host goes on.
   virtual absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) = 0;
   // Makes memory that the host has already such memory, until what is returned goes; it owns no
@@ -86,6 +95,10 @@ class ComputeDevice {
   virtual absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
                                   size_t bytes) = 0;
   virtual absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
+                                    size_t bytes) = 0;
+
+  // From memory of this device, or of OpenShared, to this one's.
+  virtual absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
                                     size_t bytes) = 0;
 
   // Bytes of the device become 0.

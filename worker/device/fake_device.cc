@@ -1,11 +1,18 @@
 #include "worker/device/fake_device.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "worker/device/kernels_reference.h"
 
@@ -123,6 +130,61 @@ absl::StatusOr<DeviceBuffer> FakeDevice::Allocate(absl::string_view what, size_t
 
 absl::StatusOr<DeviceBuffer> FakeDevice::AllocatePinned(absl::string_view what, size_t bytes) {
   return GiveOut(what, bytes, true);
+}
+
+absl::StatusOr<ComputeDevice::Shared> FakeDevice::AllocateShared(absl::string_view what,
+                                                                 size_t bytes) {
+  const int file = memfd_create("parley-fake-device", MFD_CLOEXEC);
+  if (file < 0 || ftruncate(file, static_cast<off_t>(bytes)) != 0) {
+    return absl::InternalError(absl::StrCat(name_, ": memory for others: ", std::strerror(errno)));
+  }
+  auto mapped = Map(what, file, bytes, PROT_READ | PROT_WRITE);
+  if (!mapped.ok()) return mapped.status();
+  return Shared{*std::move(mapped), absl::StrCat(getpid(), " ", file, " ", bytes)};
+}
+
+absl::StatusOr<DeviceBuffer> FakeDevice::OpenShared(absl::string_view handle) {
+  const std::vector<std::string> words = absl::StrSplit(handle, ' ');
+  size_t bytes = 0;
+  if (!options_.reaches_others || words.size() != 3 || !absl::SimpleAtoi(words[2], &bytes)) {
+    return absl::UnavailableError(absl::StrCat(name_, " does not reach other devices' memory"));
+  }
+  const std::string path = absl::StrCat("/proc/", words[0], "/fd/", words[1]);
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
+  return Map("another device's memory", file, bytes, PROT_READ);
+}
+
+absl::StatusOr<DeviceBuffer> FakeDevice::Map(absl::string_view what, int file, size_t bytes,
+                                             int protection) {
+  void* const mapped = ::mmap(nullptr, bytes, protection, MAP_SHARED, file, 0);
+  if (mapped == MAP_FAILED) {
+    ::close(file);
+    return absl::InternalError(absl::StrCat(name_, ": mapping memory: ", std::strerror(errno)));
+  }
+  auto* const data = static_cast<std::byte*>(mapped);
+  absl::MutexLock lock(&mu_);
+  ++allocations_;
+  order_.Add({data, bytes}, std::string(what), /*pinned=*/false);
+  return DeviceBuffer(data, bytes, [this, bytes, file](std::byte* unmapped) {
+    absl::MutexLock unmapping(&mu_);
+    for (size_t i = 0; i < kStreamCount; ++i) {
+      DoUntil(static_cast<StreamId>(i), streams_[i].given);
+    }
+    order_.Remove(unmapped);
+    ::munmap(unmapped, bytes);
+    ::close(file);
+  });
+}
+
+absl::Status FakeDevice::CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
+                                      size_t bytes) {
+  {
+    absl::MutexLock lock(&mu_);
+    copied_between_devices_ += bytes;
+  }
+  return Do(stream, "copying between devices", {Bytes(from, bytes)}, {Bytes(to, bytes)},
+            [=] { std::memcpy(to, from, bytes); });
 }
 
 absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what,
@@ -340,6 +402,11 @@ size_t FakeDevice::copied_to_host() const {
 size_t FakeDevice::copied_to_device() const {
   absl::MutexLock lock(&mu_);
   return copied_to_device_;
+}
+
+size_t FakeDevice::copied_between_devices() const {
+  absl::MutexLock lock(&mu_);
+  return copied_between_devices_;
 }
 
 size_t FakeDevice::pinned() const {

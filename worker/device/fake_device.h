@@ -30,8 +30,9 @@ class FakeDevice : public ComputeDevice {
     // of the compute stream. So that stream does at once what it is given, and waits where it is
     // told to; and memory that the device has not given out is nobody's concern.
     bool for_tensors_of_the_cpu = false;
-    bool pins = true;     // memory of others
-    bool records = true;  // graphs
+    bool pins = true;            // memory of others
+    bool records = true;         // graphs
+    bool reaches_others = true;  // memory of other devices
   };
   FakeDevice() : FakeDevice(Options()) {}
   explicit FakeDevice(const Options& options) : options_(options) {
@@ -43,6 +44,11 @@ class FakeDevice : public ComputeDevice {
   std::string torch_device() const override { return "cpu"; }
   absl::StatusOr<Memory> memory() override;
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override;
+  // In memory that other processes' fake devices can map, for as long as this process has it.
+  absl::StatusOr<Shared> AllocateShared(absl::string_view what, size_t bytes) override;
+  absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) override;
+  absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
+                            size_t bytes) override;
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override;
   absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<const std::byte> memory,
                                    bool read_only) override;
@@ -83,6 +89,8 @@ class FakeDevice : public ComputeDevice {
   // Bytes of all copies to the host, and to the device, that were asked for.
   size_t copied_to_host() const;
   size_t copied_to_device() const;
+  // And of those to it from other devices.
+  size_t copied_between_devices() const;
   // How many timed events were made, and how often a graph was run.
   size_t timed_events() const;
   size_t graph_runs() const;
@@ -111,6 +119,7 @@ class FakeDevice : public ComputeDevice {
   absl::Status Broken() const;
   // This thread must not use the device while it records a graph.
   void CheckRecording() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  absl::StatusOr<DeviceBuffer> Map(absl::string_view what, int file, size_t bytes, int protection);
   absl::StatusOr<DeviceBuffer> GiveOut(absl::string_view what, size_t bytes, bool pinned);
   absl::Status Do(StreamId stream, const std::string& what, const std::vector<Range>& reads,
                   const std::vector<Range>& writes, std::function<void()> run);
@@ -134,6 +143,7 @@ class FakeDevice : public ComputeDevice {
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_to_device_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t copied_between_devices_ ABSL_GUARDED_BY(mu_) = 0;
   size_t timed_events_ ABSL_GUARDED_BY(mu_) = 0;
   bool broken_ ABSL_GUARDED_BY(mu_) = false;
   size_t graph_runs_ ABSL_GUARDED_BY(mu_) = 0;

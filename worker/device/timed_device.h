@@ -51,6 +51,12 @@ class TimedDevice final : public ComputeDevice {
   absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override {
     return device_.Allocate(what, bytes);
   }
+  absl::StatusOr<Shared> AllocateShared(absl::string_view what, size_t bytes) override {
+    return device_.AllocateShared(what, bytes);
+  }
+  absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) override {
+    return device_.OpenShared(handle);
+  }
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
     return device_.AllocatePinned(what, bytes);
   }
@@ -67,6 +73,11 @@ class TimedDevice final : public ComputeDevice {
                             size_t bytes) override {
     const StreamWork work(this, stream, "copy to the device");
     return device_.CopyToDevice(stream, device, host, bytes);
+  }
+  absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
+                            size_t bytes) override {
+    const StreamWork work(this, stream, "copy between devices");
+    return device_.CopyOnDevice(stream, to, from, bytes);
   }
   absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override {
     const StreamWork work(this, stream, "clear");

@@ -1,6 +1,7 @@
 // A plugin whose devices are fake: the worker's whole way to a GPU, in plain memory. Compiled with
 // FAKE_VERSION, also one of another build. PARLEY_FAKE_DEVICE_BYTES: how much memory each has;
-// PARLEY_FAKE_DRIVER_IS_OLD: CUDA can use none of them.
+// PARLEY_FAKE_DEVICE_IS_ALONE: none reaches another one's; PARLEY_FAKE_DRIVER_IS_OLD: CUDA can use
+// none of them.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
@@ -43,6 +44,7 @@ absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(int index) {
   if (const char* const bytes = std::getenv("PARLEY_FAKE_DEVICE_BYTES")) {
     options.memory_bytes = std::strtoull(bytes, nullptr, 10);
   }
+  options.reaches_others = std::getenv("PARLEY_FAKE_DEVICE_IS_ALONE") == nullptr;
   return std::make_unique<StrictDevice>(options);
 }
 
