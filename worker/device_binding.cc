@@ -450,9 +450,7 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
     graph_ = nullptr;
     graph_gradients_.clear();
     graph_loss_ = at::Tensor();
-    for (at::Tensor& tensor : tensors_) {
-      if (tensor.defined()) tensor.mutable_grad() = at::Tensor();
-    }
+    DropDeviceGradients();
     return status;
   }
   // Behind the graph, so that buffers are those after its forward.
@@ -530,6 +528,8 @@ void DeviceBinding::Lose(absl::Status why) {
   lost_ = std::move(why);
   together_->Abort();
   formed_.reset();
+  // What was under way has not come, though its turn is over.
+  values_->StopSharing();
 }
 
 absl::Status DeviceBinding::LoseUnlessOwn(const absl::Status& why) {
@@ -612,6 +612,14 @@ absl::Status DeviceBinding::TakeSums(size_t bucket, absl::Span<const float> sums
   return absl::OkStatus();
 }
 
+void DeviceBinding::DropDeviceGradients() {
+  absl::MutexLock lock(&mu_);
+  for (at::Tensor& tensor : tensors_) {
+    if (tensor.defined()) tensor.mutable_grad() = at::Tensor();
+  }
+  gradients_.assign(tensors_.size(), at::Tensor());
+}
+
 absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
   if (options_.group != nullptr && !had_backward_ && lost_.ok()) {
     // Without samples it owns sums all the same.
@@ -630,6 +638,7 @@ absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
   if (absl::Status lost = std::exchange(lost_, absl::OkStatus()); !lost.ok()) {
     had_backward_ = false;
     binding_->DropGradients();
+    DropDeviceGradients();
     if (absl::Status status = buffers_->Receive(/*push=*/false); !status.ok()) return status;
     return session_->Abandon(lost);
   }

@@ -107,6 +107,8 @@ class DeviceBinding final : public TrainingBinding {
   std::pair<uint64_t, uint64_t> Composition() const;  // of the session; formed_ where it is ours
   // For DeviceValues::Sharing.
   absl::Status BroadcastValues(std::byte* values, absl::Span<const DeviceGroup::Part> parts);
+  // Those of a step that is given up.
+  void DropDeviceGradients();
   // The step is: its group is left.
   void Lose(absl::Status why);
   // What the stream of the group has said: an error of this rank's own GPU, or OK, and another rank

@@ -566,6 +566,17 @@ TEST(GroupedDeviceBinding, ValuesComeToTheirOwnersDeviceAndFromThereToTheOthers)
   }
 }
 
+// All that forward uses is as the rank's own session has it.
+void ExpectOwnValues(GroupRank& rank) {
+  const auto tensors = rank.network.Tensors();
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].buffer || tensors[i].name == "unused") continue;
+    const auto own = rank.session.parameter(i);
+    EXPECT_EQ(std::memcmp(tensors[i].tensor.const_data_ptr(), own.data(), own.size()), 0)
+        << tensors[i].name;
+  }
+}
+
 TEST(GroupedDeviceBinding, AnotherCompositionGetsItsFirstValuesFromTheHost) {
   const std::string id = FakeGroup::MakeId();
   std::vector<std::unique_ptr<GroupRank>> ranks;
@@ -578,13 +589,7 @@ TEST(GroupedDeviceBinding, AnotherCompositionGetsItsFirstValuesFromTheHost) {
   });
   for (const auto& rank : ranks) {
     EXPECT_THAT(rank->device.violations(), IsEmpty());
-    const auto tensors = rank->network.Tensors();
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].buffer || tensors[i].name == "unused") continue;
-      const auto own = rank->session.parameter(i);
-      EXPECT_EQ(std::memcmp(tensors[i].tensor.const_data_ptr(), own.data(), own.size()), 0)
-          << tensors[i].name;
-    }
+    ExpectOwnValues(*rank);
   }
 }
 
@@ -600,8 +605,13 @@ TEST(GroupedDeviceBinding, AStepWhoseValuesLackARankIsGivenUp) {
   EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
   EXPECT_FALSE(alone.heard.all);
   EXPECT_THAT(alone.device.violations(), IsEmpty());
-  // What is pulled then comes from the host.
-  ASSERT_TRUE(alone.binding->Pull(/*ahead=*/false).ok());
+  // What is pulled then comes from the host, as forward uses it.
+  ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
+  alone.network.Forward(torch::randn({4, 3}));
+  ExpectOwnValues(alone);
+  for (const NamedTensor& named : alone.network.Tensors()) {
+    EXPECT_FALSE(named.tensor.grad().defined()) << named.name << " has one of the lost step";
+  }
   alone.binding = nullptr;
   EXPECT_EQ(alone.joins, 1) << "nobody is looked for in a step that is lost";
 }

@@ -1,5 +1,6 @@
 #include "worker/graph_choice.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,9 +24,9 @@ bool GraphChoice::Choose(uint64_t step, size_t microbatches, size_t samples) {
   if (microbatches != 1) return No(step, "the gradients of several microbatches are added up");
   if (steps_ < kFirstSteps) {
     ++steps_;
+    samples_ = std::max(samples_, samples);
     return false;
   }
-  if (samples_ == 0) samples_ = samples;
   if (samples == samples_) return true;
   return No(step, absl::StrCat("a step has ", samples, " samples, and the graph is of ", samples_));
 }

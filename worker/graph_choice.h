@@ -23,7 +23,7 @@ class GraphChoice {
   static constexpr size_t kFirstSteps = 3;
 
   // Of a step with so many microbatches, the first of which has so many samples. True from
-  // kFirstSteps on for steps of one microbatch that are as large as the first one for which it was.
+  // kFirstSteps on for steps of one microbatch that are as large as the largest of those.
   bool Choose(uint64_t step, size_t microbatches, size_t samples);
   // A step was computed so.
   void Computed(uint64_t step);

@@ -16,8 +16,8 @@ TEST(GraphChoice, StepsLikeTheFirstOneBehindTheFirstFewAreGraphs) {
   GraphChoice choice(Job(), /*on_device=*/true, /*adds_up_on_devices=*/false, nullptr);
   uint64_t step = 0;
   for (size_t i = 0; i < GraphChoice::kFirstSteps; ++i) EXPECT_FALSE(choice.Choose(++step, 1, 64));
-  EXPECT_TRUE(choice.Choose(++step, 1, 64));
   EXPECT_FALSE(choice.Choose(++step, 1, 17)) << "the last one of an epoch";
+  EXPECT_TRUE(choice.Choose(++step, 1, 64));
   EXPECT_FALSE(choice.Choose(++step, 2, 64));
   EXPECT_TRUE(choice.Choose(++step, 1, 64));
   choice.CannotRecord("a copy to the host");
