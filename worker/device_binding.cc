@@ -416,7 +416,8 @@ absl::Status DeviceBinding::SendWhatIsLeft() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor()> loss) {
+absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor()> loss,
+                                                   std::string& why_not) {
   if (absl::Status status = values_->BringRemaining(); !status.ok()) return status;
   if (graph_ == nullptr) {
     auto graph = device_.MakeGraph();
@@ -451,7 +452,9 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
     graph_gradients_.clear();
     graph_loss_ = at::Tensor();
     DropDeviceGradients();
-    return status;
+    if (!absl::IsUnavailable(status)) return status;
+    why_not = std::string(status.message());
+    return at::Tensor();
   }
   // Behind the graph, so that buffers are those after its forward.
   if (status = BeginSending(); !status.ok()) return status;

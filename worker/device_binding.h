@@ -73,7 +73,8 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status Attach(Session& session, uint64_t training_samples, uint64_t test_samples) override;
   void MultiplyGradients(double factor) override { factor_ = static_cast<float>(factor); }
   absl::Status Backward(const at::Tensor& loss, bool last) override;
-  absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> loss) override;
+  absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> loss,
+                                      std::string& why_not) override;
   absl::Status Settle() override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::Status Pull(bool ahead) override;

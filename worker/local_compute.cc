@@ -174,20 +174,22 @@ absl::StatusOr<bool> LocalCompute::StepAsGraph(const StepPlan& plan,
     } else {
       graph_samples_ = {there.x.clone(), there.y.clone()};
     }
-    parts_.network.Seed(MicrobatchSeed(parts_.job, plan, 0));
+    parts_.network.SeedAtOnce(MicrobatchSeed(parts_.job, plan, 0));
   });
   if (!status.ok()) return status;
-  const auto loss = binding_->RunGraph([&] {
+  const auto compute_loss = [&] {
     return ComputeLoss(LossOf(parts_.job), Forward(graph_samples_->x), graph_samples_->y);
-  });
+  };
+  std::string why_not;
+  const auto loss = binding_->RunGraph(compute_loss, why_not);
   parts_.metrics.Spent(StepPhase::kForward,
                        -absl::Seconds(parts_.session.traffic().pull_seconds - pulled));
-  if (absl::IsUnavailable(loss.status())) {
-    graphs_.CannotRecord(std::string(loss.status().message()));
+  if (!loss.ok()) return loss.status();
+  if (!loss->defined()) {
+    graphs_.CannotRecord(why_not);
     graph_samples_.reset();
     return false;
   }
-  if (!loss.ok()) return loss.status();
   graphs_.Computed(plan.step);
   losses_.emplace_back(*loss, plan.samples.size());
   return true;

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -27,8 +28,10 @@ class TrainingBinding {
   virtual absl::Status Backward(const at::Tensor& loss, bool last) = 0;
   // In place of forward and Backward of a step of one microbatch, as DeviceGraph::Run: `loss` is
   // called the first time, and must compute from the same memory as later ones. Gives the loss,
-  // which the next run overwrites. Unavailable where it cannot be recorded; nothing was done then.
-  virtual absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> /*loss*/) {
+  // which the next run overwrites; an undefined tensor where it cannot be recorded, and why_not:
+  // nothing was done then.
+  virtual absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> /*loss*/,
+                                              std::string& /*why_not*/) {
     return absl::UnimplementedError("graphs are of devices");
   }
   // Waits until the network has computed all that it was given, so that its results can be read.

@@ -150,6 +150,30 @@ def steps_as_cuda_graphs_learn_as_others(where, runs):
         assert worst <= LOSS_TOLERANCE, worst
 
 
+class Waits(torch.nn.Module):
+    """For the device, in the middle of forward: no graph can have that."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.dropout = torch.nn.Linear(784, 20), torch.nn.Linear(20, 10), torch.nn.Dropout(0.1)
+
+    def forward(self, x):
+        hidden = torch.relu(self.first(x.flatten(1)))
+        scale = float(hidden.abs().max().item())
+        return self.second(self.dropout(hidden / (1.0 + scale)))
+
+
+def what_cannot_be_recorded_is_computed_as_usual(where, runs):
+    model = where / "waits.pt"
+    torch.manual_seed(1)
+    torch.jit.script(Waits()).save(model)
+    run = Run(small_job(where, epochs=2, extra="device: CUDA cuda_graphs: true\n"), "--set", f"model.torchscript={model}")
+    runs.append(run)
+    assert run.wait(280) == 0
+    log = run.logs()["worker-0"]
+    assert "computes without a CUDA graph" in log and "it cannot be recorded" in log, log
+
+
 def workers_share_the_gpus(where, runs):
     for cluster in ("workers: 2 shards: 2", "workers: 2 group: 2 group_reduction: ON_HOST shards: 1"):
         job = small_job(where, epochs=2, extra="device: CUDA\n")
@@ -191,5 +215,5 @@ def half_precision_learns_too(where, runs):
     assert all(abs(accuracy - accuracies["FLOAT32"]) <= 0.02 for accuracy in accuracies.values()), accuracies
 
 
-main(*(learns_as_on_the_cpu(name) for name in NETWORKS), a_pipeline_learns_as_on_the_cpu, steps_as_cuda_graphs_learn_as_others, workers_share_the_gpus,
+main(*(learns_as_on_the_cpu(name) for name in NETWORKS), a_pipeline_learns_as_on_the_cpu, steps_as_cuda_graphs_learn_as_others, what_cannot_be_recorded_is_computed_as_usual, workers_share_the_gpus,
      a_node_group_adds_up_on_its_gpus, half_precision_learns_too)

@@ -24,9 +24,12 @@ class CudaGraph final : public DeviceGraph {
 
  private:
   void Record(absl::FunctionRef<void()> compute);
+  // What LibTorch has begun for a recording that has failed.
+  void Undo() noexcept;
 
   const std::string name_;
   const int index_;
+  const at::cuda::MempoolId_t pool_ = at::cuda::graph_pool_handle();
   at::cuda::CUDAGraph graph_;
   bool is_recorded_ = false;
 };

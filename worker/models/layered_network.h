@@ -70,6 +70,10 @@ class LayeredNetwork final : public Network {
   void SetTraining(bool training) override { training_ = training; }
   // Each layer draws from a seed of its own, made of this and its index in the whole model.
   void Seed(uint64_t seed) override { seed_ = seed; }
+  void SeedAtOnce(uint64_t seed) override {
+    seed_.reset();
+    Network::Seed(seed);
+  }
   // Each name once; parameters of all layers first, then buffers.
   std::vector<NamedTensor> Tensors() const override;
 

@@ -279,6 +279,16 @@ TEST(LayeredNetworkTest, EachForwardAfterASeedDrawsTheSame) {
   EXPECT_TRUE(at::equal(network.Forward(x), first));
 }
 
+TEST(LayeredNetworkTest, SeededAtOnceItsForwardSeedsNothing) {
+  LayeredNetwork network(Dropouts(2), 3);
+  const at::Tensor x = at::ones({64});
+  network.Seed(7);
+  network.SeedAtOnce(1);
+  const at::Tensor drawn = network.Forward(x);
+  at::manual_seed(1);
+  EXPECT_TRUE(at::equal(drawn, at::dropout(at::dropout(x, 0.5, true), 0.5, true)));
+}
+
 TEST(LayeredNetworkTest, LayersDrawApartFromEachOther) {
   const at::Tensor x = at::ones({64});
   std::vector<at::Tensor> drawn;

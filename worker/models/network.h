@@ -31,6 +31,9 @@ class Network {
   // the same seed, whatever has been drawn before. Seeds LibTorch's generators, of the CPU and of
   // GPUs where there are any.
   virtual void Seed(uint64_t seed);
+  // As Seed for one Forward, which does not seed in between: the seed of what is recorded
+  // (DeviceGraph) is set before it. Its numbers may be others than those after Seed.
+  virtual void SeedAtOnce(uint64_t seed) { Seed(seed); }
 
   // Parameters and buffers, always the same names in the same order.
   virtual std::vector<NamedTensor> Tensors() const = 0;
