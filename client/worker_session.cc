@@ -5,23 +5,12 @@
 #include <optional>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/job/job_file.h"
 
 namespace parley {
-namespace {
-
-// On its way from the membership's thread to the training thread.
-struct NewestState {
-  absl::Mutex mu;
-  SharedJobState state ABSL_GUARDED_BY(mu);
-};
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<Session>> Session::Join(Options options, Connector& connector) {
   auto session = std::make_unique<WorkerSession>(std::move(options), connector);
   const absl::Status joined = session->JoinJob();
@@ -124,24 +113,18 @@ absl::Status WorkerSession::JoinJob() {
   member.runtime = runtime_;
   member.resolve = options_.resolve;
   Membership::Listener listener;
+  newest_ = std::make_shared<NewestState>();
   // Only the newest state counts: those that come during a long step do not pile up.
   listener.on_state = [queue = queue_, watched = watched_,
-                       newest = std::make_shared<NewestState>()](const SharedJobState& state) {
-    {
-      absl::MutexLock lock(&newest->mu);
-      const bool is_posted = newest->state != nullptr;
-      newest->state = state;
-      if (is_posted) return;
-    }
-    queue->Post([watched, newest] {
-      absl::MutexLock lock(&newest->mu);
-      *watched = std::exchange(newest->state, nullptr);
-    });
+                       newest = newest_](const SharedJobState& state) {
+    if (newest->Hear(state)) queue->Post([watched, newest] { *watched = newest->Take(); });
   };
-  listener.on_failed = [queue = queue_](const FirstCause& cause) {
+  listener.on_failed = [queue = queue_, newest = newest_](const FirstCause& cause) {
+    newest->End();
     queue->End(absl::AbortedError(cause.text()));
   };
-  listener.on_expelled = [queue = queue_, is_expelled = is_expelled_] {
+  listener.on_expelled = [queue = queue_, newest = newest_, is_expelled = is_expelled_] {
+    newest->End();
     *is_expelled = true;
     queue->End(absl::AbortedError("the job goes on without this worker"));
   };

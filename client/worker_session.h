@@ -20,6 +20,7 @@
 #include "client/evaluation_reports.h"
 #include "client/lease_plan.h"
 #include "client/membership.h"
+#include "client/newest_state.h"
 #include "client/parameter_puller.h"
 #include "client/reduce/reducer.h"
 #include "client/runtime.h"
@@ -217,7 +218,8 @@ class WorkerSession final : public Session {
   std::shared_ptr<AnswerQueue> queue_;
   absl::Mutex wake_mu_;
   std::shared_ptr<AnswerQueue> woken_ ABSL_GUARDED_BY(wake_mu_);  // queue_, for Wake
-  std::shared_ptr<SharedJobState> watched_;         // the newest; shared with the answers
+  std::shared_ptr<SharedJobState> watched_;         // the newest taken; shared with the answers
+  std::shared_ptr<NewestState> newest_;             // of the listener
   std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
   mutable absl::Mutex membership_mu_;
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(membership_mu_);

@@ -60,6 +60,10 @@ absl::Status WorkerSession::FormGroup() {
   group.composition = pipeline_.composition;
   group.rank = pipeline_.part;
   group.members = pipeline_.members;
+  group.stands = [newest = newest_, epoch = group.job_epoch, contributor = group.contributor,
+                  composition = group.composition] {
+    return newest->Stands(epoch, contributor, composition);
+  };
   group.ranges.resize(tensors_.size());
   group.values.resize(view().slices_size(), {0, UINT32_MAX});
   for (size_t tensor = 0; tensor < tensors_.size(); ++tensor) {

@@ -82,9 +82,11 @@ absl::Status DeviceBinding::Start() {
         [this](size_t bucket, absl::Span<const std::byte> values) { return Push(bucket, values); });
   } else {
     together_ = std::make_unique<GroupStream>(device_);
-    auto broadcast = device_.MakeEvent();
-    if (!broadcast.ok()) return broadcast.status();
-    broadcast_ = *std::move(broadcast);
+    for (std::unique_ptr<DeviceEvent>& end : broadcast_) {
+      auto made = device_.MakeEvent();
+      if (!made.ok()) return made.status();
+      end = *std::move(made);
+    }
     auto among = GroupGradientPath::Make(device_, *together_);
     if (!among.ok()) return among.status();
     among_ = *std::move(among);
@@ -132,7 +134,8 @@ absl::Status DeviceBinding::MoveToDevice() {
 }
 
 DeviceBinding::~DeviceBinding() {
-  if (together_ != nullptr) together_->Abort();
+  // A device that does not come to an end is lost.
+  if (together_ != nullptr) together_->Abort().IgnoreError();
   values_.reset();
   delivery_.reset();
   CatchTorch("taking the hooks off the parameters", [&] {
@@ -166,6 +169,7 @@ absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples&
     if (!path.ok()) return path.status();
     samples_ = *std::move(path);
   }
+  if (absl::Status status = AwaitBroadcasts(DeviceValues::kMostShared); !status.ok()) return status;
   Samples there;
   auto brought = batch.pinned ? samples_->BringPinned(parts) : samples_->Bring(parts, Deadline());
   if (absl::IsUnavailable(brought.status())) {
@@ -192,7 +196,9 @@ absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples&
 }
 
 absl::Status DeviceBinding::AwaitSamples() {
-  return samples_ == nullptr ? absl::OkStatus() : samples_->AwaitPinned(Deadline());
+  if (samples_ == nullptr) return absl::OkStatus();
+  absl::Status status = AwaitBroadcasts(DeviceValues::kMostShared);
+  return status.ok() ? samples_->AwaitPinned(Deadline()) : status;
 }
 
 void DeviceBinding::PinGradients() {
@@ -489,7 +495,8 @@ absl::Status DeviceBinding::FollowGroup() {
   if (group == nullptr) return absl::FailedPreconditionError("a step of a node group without one");
   if (formed_ == Composition()) return absl::OkStatus();
   formed_.reset();
-  together_->Abort();
+  if (absl::Status status = together_->Abort(); !status.ok()) return status;
+  under_way_.clear();
   GroupGradientPath::Group path;
   path.rank = group->rank;
   path.ranks = static_cast<uint32_t>(group->members.size());
@@ -510,6 +517,7 @@ absl::Status DeviceBinding::FollowGroup() {
   std::optional<DeviceValues::Sharing> sharing;
   if (group->members.size() > 1) {
     sharing = {group->rank, group->ranges, [this] { return formed_ == Composition(); },
+               [this](size_t most) { return AwaitBroadcasts(most); },
                [this](std::byte* values, absl::Span<const DeviceGroup::Part> parts) {
                  return BroadcastValues(values, parts);
                }};
@@ -520,19 +528,21 @@ absl::Status DeviceBinding::FollowGroup() {
     return options_.group->join()(of, cancelled, absl::InfiniteFuture());
   };
   together.wake = [this] { session_->Wake(); };
+  together.stands = group->stands;
   // The training thread waits no longer than the session lets it, and ends it then.
   together.patience = absl::InfiniteDuration();
-  together_->Form(std::move(together));
+  if (absl::Status status = together_->Form(std::move(together)); !status.ok()) return status;
   formed_ = Composition();
   return absl::OkStatus();
 }
 
-void DeviceBinding::Lose(absl::Status why) {
+absl::Status DeviceBinding::Lose(absl::Status why) {
   lost_ = std::move(why);
-  together_->Abort();
   formed_.reset();
   // What was under way has not come, though its turn is over.
   values_->StopSharing();
+  under_way_.clear();
+  return together_->Abort();
 }
 
 absl::Status DeviceBinding::LoseUnlessOwn(const absl::Status& why) {
@@ -540,29 +550,43 @@ absl::Status DeviceBinding::LoseUnlessOwn(const absl::Status& why) {
   if (absl::IsInternal(why) || absl::IsResourceExhausted(why)) return why;
   // A GPU hears of a rank that is gone before the coordinator does. Where it is none, Abandon says
   // after a while that this was why.
-  Lose(absl::AbortedError(why.message()));
-  return absl::OkStatus();
+  return Lose(absl::AbortedError(why.message()));
+}
+
+absl::Status DeviceBinding::AwaitGroup(const std::function<bool()>& done) {
+  const auto is_over = [&] { return done() || !together_->error().ok(); };
+  if (!is_over()) {
+    absl::Status status = session_->AwaitPeers("the GPUs of its node group", is_over);
+    if (!status.ok()) return Lose(std::move(status));
+  }
+  const absl::Status error = together_->error();
+  return error.ok() ? error : LoseUnlessOwn(error);
+}
+
+absl::Status DeviceBinding::AwaitBroadcasts(size_t most) {
+  if (!lost_.ok() || under_way_.empty()) return absl::OkStatus();
+  return AwaitGroup([&] {
+    while (!under_way_.empty() && together_->HasEnded(under_way_.front())) under_way_.pop_front();
+    return under_way_.size() <= most;
+  });
 }
 
 absl::Status DeviceBinding::BroadcastValues(std::byte* values,
                                             absl::Span<const DeviceGroup::Part> parts) {
+  // One of the events is free then.
+  if (absl::Status status = AwaitBroadcasts(DeviceValues::kMostShared); !status.ok()) return status;
   if (!lost_.ok()) return absl::OkStatus();
+  DeviceEvent* const end = broadcast_[next_broadcast_++ % broadcast_.size()].get();
   const uint64_t work = together_->Give(
-      {[this, values, parts](DeviceGroup& among) {
+      {[this, values, parts, end](DeviceGroup& among) {
          const StreamWork named(&device_, StreamId::kCommunication, "broadcast");
          absl::Status status = among.Broadcast(values, parts, BucketType::kFloat32,
                                                absl::Now() + together_->patience());
-         return status.ok() ? device_.Record(*broadcast_, StreamId::kCommunication) : status;
+         return status.ok() ? device_.Record(*end, StreamId::kCommunication) : status;
        },
-       broadcast_.get(), nullptr});
-  const auto launched = [&] { return together_->IsLaunched(work) || !together_->error().ok(); };
-  absl::Status status = session_->AwaitPeers("the GPUs of its node group", launched);
-  if (!status.ok()) {
-    Lose(std::move(status));
-    return absl::OkStatus();
-  }
-  status = together_->error();
-  return status.ok() ? status : LoseUnlessOwn(status);
+       end, nullptr});
+  under_way_.push_back(work);
+  return AwaitGroup([&] { return together_->IsLaunched(work); });
 }
 
 absl::Status DeviceBinding::SendRest() {
@@ -591,10 +615,7 @@ absl::Status DeviceBinding::TakeAllSums() {
     }
     absl::Status status =
         session_->AwaitPeers("the GPUs of its node group", [this] { return among_->IsReady(); });
-    if (!status.ok()) {
-      Lose(std::move(status));
-      return absl::OkStatus();
-    }
+    if (!status.ok()) return Lose(std::move(status));
   }
 }
 

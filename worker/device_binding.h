@@ -1,8 +1,11 @@
 #ifndef PARLEY_WORKER_DEVICE_BINDING_H_
 #define PARLEY_WORKER_DEVICE_BINDING_H_
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -108,10 +111,14 @@ class DeviceBinding final : public TrainingBinding {
   std::pair<uint64_t, uint64_t> Composition() const;  // of the session; formed_ where it is ours
   // For DeviceValues::Sharing.
   absl::Status BroadcastValues(std::byte* values, absl::Span<const DeviceGroup::Part> parts);
+  // Until at most so many broadcasts are under way: the others may wait for other ranks, and here
+  // the session hears what becomes of those. OK where the step is lost, too.
+  absl::Status AwaitBroadcasts(size_t most);
+  absl::Status AwaitGroup(const std::function<bool()>& done);
   // Those of a step that is given up.
   void DropDeviceGradients();
-  // The step is: its group is left.
-  void Lose(absl::Status why);
+  // The step is: its group is left. Errors: this rank's own GPU's.
+  absl::Status Lose(absl::Status why);
   // What the stream of the group has said: an error of this rank's own GPU, or OK, and another rank
   // is lost.
   absl::Status LoseUnlessOwn(const absl::Status& why);
@@ -147,7 +154,10 @@ class DeviceBinding final : public TrainingBinding {
   // In place of out_, with options_.group: what the devices do together, and gradients.
   std::unique_ptr<GroupStream> together_;
   std::unique_ptr<GroupGradientPath> among_;
-  std::unique_ptr<DeviceEvent> broadcast_;
+  // Broadcasts: their ends, in turn, and the works that are under way.
+  std::array<std::unique_ptr<DeviceEvent>, DeviceValues::kMostShared + 1> broadcast_;
+  size_t next_broadcast_ = 0;
+  std::deque<uint64_t> under_way_;
   Session* session_ = nullptr;  // set by Attach
   bool to_add_up_ = false;      // the sums of this step have to come yet
   bool had_backward_ = false;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "client/torch/testing/fake_session.h"
 #include "common/tensor.h"
 #include "worker/device/fake_device.h"
@@ -340,7 +341,8 @@ class NoValues final : public Reducer {
 
 // One rank of a node group, with a session and a device of its own.
 struct GroupRank {
-  explicit GroupRank(uint32_t number, uint32_t ranks, const std::string& id, bool pins = true)
+  explicit GroupRank(uint32_t number, uint32_t ranks, const std::string& id, bool pins = true,
+                     uint64_t small_values = 3)
       : rank(number),
         ranks(ranks),
         device({.for_tensors_of_the_cpu = true, .pins = pins}),
@@ -362,8 +364,8 @@ struct GroupRank {
     DeviceBinding::Options options;
     options.group_bucket_elements = 5;
     options.staged_values = 5;
-    options.small_values = 3;
-    options.tiny_values = 1;
+    options.small_values = small_values;
+    options.tiny_values = small_values == 3 ? 1 : 0;
     options.direct_values = 8;  // first.weight is large
     options.patience = absl::Seconds(30);
     options.group = &group;
@@ -379,6 +381,7 @@ struct GroupRank {
     composition.composition = number;
     composition.rank = rank;
     composition.members.resize(ranks);
+    composition.stands = [this] { return stands.load(); };
     composition.ranges.resize(session.tensors().size());
     for (size_t i = 0; i < session.tensors().size(); ++i) {
       const TensorSpec& spec = session.tensors()[i];
@@ -411,6 +414,7 @@ struct GroupRank {
   const uint32_t rank;
   const uint32_t ranks;
   std::atomic<int> joins = 0;
+  std::atomic<bool> stands = true;
   absl::Status join_status;
   FakeDevice device;
   TestNetwork network;
@@ -593,27 +597,78 @@ TEST(GroupedDeviceBinding, AnotherCompositionGetsItsFirstValuesFromTheHost) {
   }
 }
 
+// A step that has lacked a rank has left nothing: what is pulled then comes from the host.
+void ExpectItGoesOnAlone(GroupRank& alone) {
+  EXPECT_FALSE(alone.heard.all);
+  EXPECT_THAT(alone.device.violations(), IsEmpty());
+  for (const NamedTensor& named : alone.network.Tensors()) {
+    EXPECT_FALSE(named.tensor.grad().defined()) << named.name << " has one of the lost step";
+  }
+  ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
+  alone.network.Forward(torch::randn({4, 3}));
+  ExpectOwnValues(alone);
+  alone.binding = nullptr;
+  EXPECT_EQ(alone.joins, 1) << "nobody is looked for in a step that is lost";
+}
+
 TEST(GroupedDeviceBinding, AStepWhoseValuesLackARankIsGivenUp) {
+  // In many units; and in two, of which the second one is not given any more.
+  for (const uint64_t small_values : {3, 100}) {
+    const std::string id = FakeGroup::MakeId();
+    std::vector<std::unique_ptr<GroupRank>> ranks;
+    for (uint32_t i = 0; i < 2; ++i) {
+      ranks.push_back(std::make_unique<GroupRank>(i, 2, id, true, small_values));
+    }
+    OnAll(ranks, [&](GroupRank& rank) {
+      ASSERT_TRUE(rank.Step({torch::randn({4, 3})}, 0.5).ok());
+    });
+    ranks[1] = nullptr;
+    GroupRank& alone = *ranks[0];
+    ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
+    const absl::Status status = alone.Step({torch::randn({4, 3})}, 0.5);
+    EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
+    ExpectItGoesOnAlone(alone);
+  }
+}
+
+TEST(GroupedDeviceBinding, AStepThatLacksARankInItsSecondMicrobatchIsGivenUp) {
   const std::string id = FakeGroup::MakeId();
   std::vector<std::unique_ptr<GroupRank>> ranks;
   for (uint32_t i = 0; i < 2; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 2, id));
   OnAll(ranks, [&](GroupRank& rank) { ASSERT_TRUE(rank.Step({torch::randn({4, 3})}, 0.5).ok()); });
-  ranks[1] = nullptr;
+  for (const auto& rank : ranks) ASSERT_TRUE(rank->binding->Pull(/*ahead=*/true).ok());
+  std::thread other([&] {
+    ranks[1]->network.Forward(torch::randn({2, 3}));
+    ranks[1] = nullptr;
+  });
+  // What so few samples do not use, the second one has to wait for.
+  GroupRank& alone = *ranks[0];
+  const absl::Status status = alone.Step({torch::randn({2, 3}), torch::randn({4, 3})}, 0.5);
+  other.join();
+  EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
+  ExpectItGoesOnAlone(alone);
+}
+
+// Forward waits for the device, and that for the other rank: nobody asks the session then.
+TEST(GroupedDeviceBinding, AForwardThatWaitsForARankThatDoesNotComeEndsWithTheComposition) {
+  const std::string id = FakeGroup::MakeId();
+  std::vector<std::unique_ptr<GroupRank>> ranks;
+  for (uint32_t i = 0; i < 2; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 2, id));
+  OnAll(ranks, [&](GroupRank& rank) { ASSERT_TRUE(rank.Step({torch::randn({4, 3})}, 0.5).ok()); });
   GroupRank& alone = *ranks[0];
   ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
-  const absl::Status status = alone.Step({torch::randn({4, 3}), torch::randn({4, 3})}, 0.5);
-  EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
-  EXPECT_FALSE(alone.heard.all);
+  std::thread view([&] {
+    absl::SleepFor(absl::Milliseconds(50));
+    alone.stands = false;
+  });
+  const absl::Status status = alone.Step({torch::randn({4, 3})}, 0.5);
+  view.join();
+  EXPECT_EQ(status, absl::AbortedError("the fake group was given up"));
   EXPECT_THAT(alone.device.violations(), IsEmpty());
-  // What is pulled then comes from the host, as forward uses it.
+  alone.stands = true;
   ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
   alone.network.Forward(torch::randn({4, 3}));
   ExpectOwnValues(alone);
-  for (const NamedTensor& named : alone.network.Tensors()) {
-    EXPECT_FALSE(named.tensor.grad().defined()) << named.name << " has one of the lost step";
-  }
-  alone.binding = nullptr;
-  EXPECT_EQ(alone.joins, 1) << "nobody is looked for in a step that is lost";
 }
 
 TEST(GroupedDeviceBinding, BackwardWaitsForNoOtherRank) {

@@ -31,7 +31,8 @@ absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
   values->sources_.resize(tensors.size());
   values->failed_pins_.resize(tensors.size());
   auto path = ParameterPath::Make(
-      device, {std::max(options.staged_elements, options.bucket_elements) * sizeof(float), 2, 4});
+      device,
+      {std::max(options.staged_elements, options.bucket_elements) * sizeof(float), kMostShared, 4});
   if (!path.ok()) return path.status();
   values->path_ = *std::move(path);
   auto event = device.MakeEvent();
@@ -143,6 +144,7 @@ bool DeviceValues::FindSources(size_t tensor) {
   }
   if (!sources.empty()) {
     // Its copies from there. (An error of the device shows with what it is given next.)
+    if (sharing_.has_value()) sharing_->await(0).IgnoreError();
     AwaitDevice(Deadline()).IgnoreError();
     sources.clear();
   }
@@ -181,9 +183,14 @@ absl::Status DeviceValues::BringLarge(size_t tensor) {
 
 absl::Status DeviceValues::BringFor(size_t tensor) {
   if (!tensors_[tensor].defined() || tensors_[tensor].numel() == 0) return absl::OkStatus();
-  if (IsShared(tensor)) return BringUnitsUntil(units_until_[tensor]);
   const std::vector<size_t>& buckets = plan_.buckets_of[tensor];
-  if (buckets.empty()) return BringLarge(tensor);
+  if (IsShared(tensor)) {
+    absl::Status status = BringUnitsUntil(units_until_[tensor]);
+    // Some of its buckets may be in no unit.
+    if (!status.ok() || buckets.empty()) return status;
+  } else if (buckets.empty()) {
+    return BringLarge(tensor);
+  }
   for (const size_t bucket : buckets) {
     if (absl::Status status = BringBucket(bucket); !status.ok()) return status;
   }
@@ -279,6 +286,9 @@ absl::Status DeviceValues::BringUnitsUntil(size_t end) {
 }
 
 absl::Status DeviceValues::BringUnit(const Unit& unit) {
+  // Then the blocks of units before this one wait for nothing but this device: as many as the ring
+  // has (ParameterPath::Options::landing).
+  if (absl::Status status = sharing_->await(kMostShared); !status.ok()) return status;
   const auto rest = [&](std::byte* values) { return sharing_->broadcast(values, unit.parts); };
   if (unit.large.has_value()) {
     session_->AwaitParameter(*unit.large).IgnoreError();  // as in BringBucket

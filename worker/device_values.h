@@ -56,11 +56,16 @@ class DeviceValues {
   // tensors: on the device, by the session's index; of buffers undefined.
   void Attach(Session& session, std::vector<at::Tensor> tensors);
 
+  // Of what is shared so much may be under way at most when more of it is brought.
+  static constexpr size_t kMostShared = 2;
   struct Sharing {
     uint32_t rank = 0;
     std::vector<std::vector<Reducer::Range>> ranges;  // by tensor: who owns what
     // Whether the other ranks are still those of this composition.
     std::function<bool()> stands;
+    // Waits until at most so many broadcasts are under way, as long as the other ranks may take:
+    // before the host waits for the device, which may wait for those. OK where one is lost, too.
+    std::function<absl::Status(size_t most)> await;
     // Has the communication stream bring each part from its rank to all; returns when the stream
     // has been given that. Where another rank is lost: OK, and nobody uses what is computed now.
     std::function<absl::Status(std::byte* values, absl::Span<const DeviceGroup::Part> parts)>

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -72,6 +73,9 @@ class Reducer {
     std::vector<std::vector<Range>> ranges;
     // Of what is handed round, by slice: bytes, and the owner.
     std::vector<std::pair<uint64_t, uint32_t>> values;
+    // Whether it is still the one that the coordinator has told of last: known before the session's
+    // verbs say so. From any thread, also when the session has gone. Empty: it is.
+    std::function<bool()> stands;
   };
 
   // Of one range at one version. slice: a number of the range's, as in the view.

@@ -80,7 +80,7 @@ class DevicesReducer final : public Reducer {
       woken_ = true;
     };
     together.patience = absl::InfiniteDuration();
-    stream_.Form(std::move(together));
+    if (absl::Status formed = stream_.Form(std::move(together)); !formed.ok()) return formed;
     taker_ = std::thread([this] { TakeSums(); });
     return absl::OkStatus();
   }
@@ -123,7 +123,7 @@ class DevicesReducer final : public Reducer {
   }
 
   void Abort() override {
-    stream_.Abort();
+    EXPECT_TRUE(stream_.Abort().ok());
     if (taker_.joinable()) {
       {
         absl::MutexLock lock(&mu_);

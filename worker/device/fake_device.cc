@@ -19,6 +19,9 @@
 namespace parley {
 namespace {
 
+// Then a wait of the host for other devices counts as one that does not end.
+constexpr absl::Duration kNobodyListens = absl::Seconds(20);
+
 Range Bytes(const void* begin, size_t bytes) {
   return {static_cast<const std::byte*>(begin), bytes};
 }
@@ -114,7 +117,7 @@ absl::StatusOr<DeviceBuffer> FakeDevice::GiveOut(absl::string_view what, size_t 
     // Work that was not awaited may still use it.
     bool idle = true;
     for (size_t i = 0; i < kStreamCount; ++i) {
-      idle = DoUntil(static_cast<StreamId>(i), streams_[i].given) && idle;
+      idle = DoUntil(static_cast<StreamId>(i), streams_[i].given) == Come::kThere && idle;
     }
     if (idle) {
       std::free(freed);
@@ -203,11 +206,11 @@ absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what,
 
 absl::Status FakeDevice::Do(StreamId stream, const std::string& what,
                             const std::vector<Range>& reads, const std::vector<Range>& writes,
-                            std::function<void()> run) {
+                            std::function<void()> run, std::function<bool()> ready) {
   absl::MutexLock lock(&mu_);
   CheckRecording();
   order_.Use(static_cast<size_t>(stream), what, reads, writes);
-  Give(stream, {std::move(run), stream, 0});
+  Give(stream, {std::move(run), std::move(ready), stream, 0});
   return absl::OkStatus();
 }
 
@@ -262,6 +265,12 @@ absl::Status FakeDevice::Compute(StreamId stream, const std::string& what,
   return Do(stream, what, reads, writes, std::move(run));
 }
 
+absl::Status FakeDevice::Join(StreamId stream, const std::string& what,
+                              const std::vector<Range>& reads, const std::vector<Range>& writes,
+                              std::function<bool()> ready, std::function<void()> run) {
+  return Do(stream, what, reads, writes, std::move(run), std::move(ready));
+}
+
 absl::StatusOr<std::unique_ptr<DeviceEvent>> FakeDevice::MakeEvent() {
   return std::make_unique<Event>();
 }
@@ -274,7 +283,7 @@ absl::Status FakeDevice::Record(DeviceEvent& event, StreamId stream) {
   own.stream = stream;
   if (own.timed) {
     own.passed = std::make_shared<absl::Time>();
-    Give(stream, {[passed = own.passed] { *passed = absl::Now(); }, stream, 0});
+    Give(stream, {[passed = own.passed] { *passed = absl::Now(); }, nullptr, stream, 0});
   }
   own.until = Of(stream).given;
   own.clock = order_.Record(static_cast<size_t>(stream));
@@ -286,7 +295,7 @@ absl::Status FakeDevice::Wait(StreamId stream, const DeviceEvent& event) {
   absl::MutexLock lock(&mu_);
   if (!own.recorded) order_.Say("a stream waits for an event that was never recorded");
   order_.Join(static_cast<size_t>(stream), own.clock);
-  Give(stream, {nullptr, own.stream, own.until});
+  Give(stream, {nullptr, nullptr, own.stream, own.until});
   return absl::OkStatus();
 }
 
@@ -294,37 +303,53 @@ void FakeDevice::Give(StreamId stream, Work work) {
   Stream& to = Of(stream);
   to.work.push_back(std::move(work));
   ++to.given;
-  if (options_.for_tensors_of_the_cpu && stream == StreamId::kCompute) DoUntil(stream, to.given);
+  if (!options_.for_tensors_of_the_cpu || stream != StreamId::kCompute) return;
+  if (AwaitUntil(stream, to.given, absl::Now() + kNobodyListens) == Come::kNotReady) {
+    order_.Say("the host waits for other devices, of which nobody tells it that they do not come");
+  }
 }
 
-bool FakeDevice::DoUntil(StreamId stream, uint64_t until) {
+FakeDevice::Come FakeDevice::DoUntil(StreamId stream, uint64_t until) {
   Stream& of = Of(stream);
   while (of.done < until) {
-    if (of.stalled) return false;
+    if (of.stalled) return Come::kStalled;
     const Work work = of.work.front();
+    if (work.ready != nullptr && !work.ready()) return Come::kNotReady;
     if (work.run != nullptr) {
       work.run();
-    } else if (!DoUntil(work.after, work.until)) {
-      return false;
+    } else if (const Come other = DoUntil(work.after, work.until); other != Come::kThere) {
+      return other;
     }
     of.work.pop_front();
     ++of.done;
   }
-  return true;
+  return Come::kThere;
 }
 
-absl::Status FakeDevice::Await(const DeviceEvent& event, absl::Time /*deadline*/) {
+FakeDevice::Come FakeDevice::AwaitUntil(StreamId stream, uint64_t until, absl::Time deadline) {
+  while (true) {
+    const Come come = DoUntil(stream, until);
+    if (come != Come::kNotReady || absl::Now() > deadline) return come;
+    mu_.Unlock();
+    absl::SleepFor(absl::Microseconds(50));
+    mu_.Lock();
+  }
+}
+
+absl::Status FakeDevice::Await(const DeviceEvent& event, absl::Time deadline) {
   const auto& own = static_cast<const Event&>(event);
   absl::MutexLock lock(&mu_);
   CheckRecording();
   ++awaits_;
   if (broken_) return Broken();
   if (!own.recorded) order_.Say("the host waits for an event that was never recorded");
-  if (!DoUntil(own.stream, own.until)) {
+  const StreamId stream = own.stream;
+  const OrderCheck::Clock clock = own.clock;
+  if (AwaitUntil(stream, own.until, deadline) != Come::kThere) {
     return absl::DeadlineExceededError(
-        absl::StrCat(name_, ": stream [", StreamName(own.stream), "] has not come so far"));
+        absl::StrCat(name_, ": stream [", StreamName(stream), "] has not come so far"));
   }
-  order_.Join(OrderCheck::kHost, own.clock);
+  order_.Join(OrderCheck::kHost, clock);
   return absl::OkStatus();
 }
 
@@ -333,7 +358,7 @@ absl::StatusOr<bool> FakeDevice::HasPassed(const DeviceEvent& event) {
   absl::MutexLock lock(&mu_);
   if (!own.recorded) order_.Say("the host looks at an event that was never recorded");
   if (broken_) return Broken();
-  if (!DoUntil(own.stream, own.until)) return false;
+  if (DoUntil(own.stream, own.until) != Come::kThere) return false;
   order_.Join(OrderCheck::kHost, own.clock);
   return true;
 }

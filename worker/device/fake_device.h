@@ -27,8 +27,9 @@ class FakeDevice : public ComputeDevice {
     int index = 0;
     size_t memory_bytes = 1 << 30;
     // LibTorch's tensors on the CPU count as the device's, and what LibTorch does with them as work
-    // of the compute stream. So that stream does at once what it is given, and waits where it is
-    // told to; and memory that the device has not given out is nobody's concern.
+    // of the compute stream. So that stream does at once what it is given, and who gives it
+    // something waits where the stream is told to: for other devices, too, as in a synchronisation
+    // of LibTorch's own. And memory that the device has not given out is nobody's concern.
     bool for_tensors_of_the_cpu = false;
     bool pins = true;            // memory of others
     bool records = true;         // graphs
@@ -79,6 +80,12 @@ class FakeDevice : public ComputeDevice {
   absl::Status Compute(StreamId stream, const std::string& what, const std::vector<Range>& reads,
                        const std::vector<Range>& writes, std::function<void()> run);
 
+  // One that works with other devices: it runs when ready() says so, and until then its stream does
+  // nothing, as on a GPU whose peers have not come. ready() does not use this device; any thread.
+  absl::Status Join(StreamId stream, const std::string& what, const std::vector<Range>& reads,
+                    const std::vector<Range>& writes, std::function<bool()> ready,
+                    std::function<void()> run);
+
   // What nothing has put in an order, and other misuse; one line each.
   std::vector<std::string> violations() const;
   // How often the host has waited, and memory was allocated.
@@ -106,6 +113,7 @@ class FakeDevice : public ComputeDevice {
   class Graph;
   struct Work {
     std::function<void()> run;            // empty: it only waits
+    std::function<bool()> ready;          // empty: it is
     StreamId after = StreamId::kCompute;  // the stream it waits for,
     uint64_t until = 0;                   // until so much of its work is done
   };
@@ -122,9 +130,14 @@ class FakeDevice : public ComputeDevice {
   absl::StatusOr<DeviceBuffer> Map(absl::string_view what, int file, size_t bytes, int protection);
   absl::StatusOr<DeviceBuffer> GiveOut(absl::string_view what, size_t bytes, bool pinned);
   absl::Status Do(StreamId stream, const std::string& what, const std::vector<Range>& reads,
-                  const std::vector<Range>& writes, std::function<void()> run);
-  // Does the stream's work up to there; false where a stall is in the way.
-  bool DoUntil(StreamId stream, uint64_t until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+                  const std::vector<Range>& writes, std::function<void()> run,
+                  std::function<bool()> ready = nullptr);
+  // Does the stream's work up to there, unless a stall or other devices are in the way.
+  enum class Come { kThere, kStalled, kNotReady };
+  Come DoUntil(StreamId stream, uint64_t until) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The same, and waits for other devices; lets go of the lock meanwhile.
+  Come AwaitUntil(StreamId stream, uint64_t until, absl::Time deadline)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Give(StreamId stream, Work work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   Stream& Of(StreamId stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     return streams_[static_cast<size_t>(stream)];

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 
 namespace parley {
@@ -12,10 +13,11 @@ constexpr absl::Duration kEnd = absl::Seconds(30);
 
 }  // namespace
 
-void GroupStream::Form(Group group) {
-  Abort();
+absl::Status GroupStream::Form(Group group) {
+  if (absl::Status status = Abort(); !status.ok()) return status;
   group_ = std::move(group);
   thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
 }
 
 uint64_t GroupStream::Give(Work work) {
@@ -29,6 +31,11 @@ bool GroupStream::IsLaunched(uint64_t number) const {
   return last_launched_ >= number;
 }
 
+bool GroupStream::HasEnded(uint64_t number) const {
+  absl::MutexLock lock(&mu_);
+  return last_ended_ >= number;
+}
+
 absl::Status GroupStream::error() const {
   absl::MutexLock lock(&mu_);
   return failed_;
@@ -40,7 +47,7 @@ bool GroupStream::HasMore() const {
 }
 
 void GroupStream::Run() {
-  const auto cancelled = [this] { return stopping_.load(); };
+  const auto cancelled = [this] { return stopping_.load() || (group_.stands && !group_.stands()); };
   auto joined = group_.join(cancelled);
   if (!joined.ok()) {
     Fail(joined.status());
@@ -109,9 +116,9 @@ absl::Status GroupStream::AwaitOldest(DeviceGroup& group) {
     absl::MutexLock lock(&mu_);
     work = std::move(launched_.front());
     launched_.pop_front();
+    ++last_ended_;
   }
-  if (work.ended == nullptr) return absl::OkStatus();
-  work.ended();
+  if (work.ended != nullptr) work.ended();
   group_.wake();
   return absl::OkStatus();
 }
@@ -124,8 +131,8 @@ void GroupStream::Fail(const absl::Status& why) {
   group_.wake();
 }
 
-void GroupStream::Abort() {
-  if (!thread_.joinable()) return;
+absl::Status GroupStream::Abort() {
+  if (!thread_.joinable()) return absl::OkStatus();
   std::shared_ptr<DeviceGroup> among;
   {
     absl::MutexLock lock(&mu_);
@@ -140,7 +147,7 @@ void GroupStream::Abort() {
     absl::MutexLock lock(&mu_);
     given_.clear();
     launched_.clear();
-    last_given_ = last_launched_ = 0;
+    last_given_ = last_launched_ = last_ended_ = 0;
     failed_ = absl::OkStatus();
   }
   // What streams were given may still use the memory of works: it is used again when they are done.
@@ -148,11 +155,17 @@ void GroupStream::Abort() {
   for (const StreamId stream :
        {StreamId::kCommunication, StreamId::kToHost, StreamId::kToDevice, StreamId::kCompute}) {
     const auto event = device_.MakeEvent();
-    if (!event.ok() || !device_.Record(**event, stream).ok() ||
-        !device_.Await(**event, deadline).ok()) {
-      break;
+    absl::Status status = event.status();
+    if (status.ok()) status = device_.Record(**event, stream);
+    if (status.ok()) status = device_.Await(**event, deadline);
+    if (absl::IsDeadlineExceeded(status)) {
+      return absl::InternalError(absl::StrCat(device_.name(), " has not come to an end within ",
+                                              absl::FormatDuration(kEnd),
+                                              " of leaving its node group: ", status.message()));
     }
+    if (!status.ok()) return status;
   }
+  return absl::OkStatus();
 }
 
 }  // namespace parley

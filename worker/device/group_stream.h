@@ -27,12 +27,17 @@ namespace parley {
 class GroupStream {
  public:
   struct Group {
-    // Finds the other ranks; on the thread. cancelled(): they are not wanted any more.
+    // Finds the other ranks; on the thread. cancelled(): they are not wanted any more, asked as
+    // DeviceGroup::Options say.
     std::function<absl::StatusOr<std::unique_ptr<DeviceGroup>>(
         const std::function<bool()>& cancelled)>
         join;
     // A work was launched or has ended, or there is an error; on the thread.
     std::function<void()> wake;
+    // Whether its ranks are still those that reduce together. Where they are not it ends by itself,
+    // with Cancelled: the thread that calls Abort may be waiting for the device, and the device for
+    // a rank that does not come. Any thread; empty: they are.
+    std::function<bool()> stands;
     absl::Duration patience = absl::Minutes(10);  // with the others; infinite: until Abort
   };
   struct Work {
@@ -45,24 +50,27 @@ class GroupStream {
   };
 
   explicit GroupStream(ComputeDevice& device) : device_(device) {}
-  ~GroupStream() { Abort(); }
+  ~GroupStream() { Abort().IgnoreError(); }
   GroupStream(const GroupStream&) = delete;
   GroupStream& operator=(const GroupStream&) = delete;
 
-  // Leaves the former group, and begins to find the others of this one.
-  void Form(Group group);
+  // Leaves the former group, and begins to find the others of this one. Errors: Abort's.
+  absl::Status Form(Group group);
   absl::Duration patience() const { return group_.patience; }
 
   // Behind all that was given before. Returns its number in this group, from 1.
   uint64_t Give(Work work);
   // Whether the streams have been given it.
   bool IsLaunched(uint64_t number) const;
+  // Whether it has passed. Of works that have the same event: all of them.
+  bool HasEnded(uint64_t number) const;
   // Of DeviceGroup or `launch`, for good until the next Form: nothing is launched or ends any more.
   absl::Status error() const;
 
-  // Ends what is under way, wherever it hangs, and forgets what was given. When it returns nothing
-  // is.
-  void Abort();
+  // Ends what is under way, wherever it hangs, and forgets what was given. When it returns OK
+  // nothing is. An error, Internal: the device does not come to an end, or has a fault; what it was
+  // given may use the memory of works for good.
+  absl::Status Abort();
 
  private:
   void Run();  // the thread
@@ -85,6 +93,7 @@ class GroupStream {
   std::deque<Work> launched_ ABSL_GUARDED_BY(mu_);           // not ended
   uint64_t last_given_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_launched_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t last_ended_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
 };
 

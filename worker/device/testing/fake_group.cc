@@ -43,7 +43,73 @@ absl::StatusOr<std::unique_ptr<FakeGroup>> FakeGroup::Join(FakeDevice& device,
   group->sockets_.resize(options.ranks);
   absl::Status status = options.rank == 0 ? group->Accept(deadline) : group->Connect(deadline);
   if (!status.ok()) return status;
+  group->thread_ = std::thread([group = group.get()] { group->Run(); });
   return group;
+}
+
+FakeGroup::~FakeGroup() {
+  aborted_ = true;
+  {
+    absl::MutexLock lock(&mu_);
+    ending_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void FakeGroup::Run() {
+  while (true) {
+    std::shared_ptr<Exchange> exchange;
+    {
+      absl::MutexLock lock(&mu_);
+      const auto has_work = [this]() ABSL_SHARED_LOCKS_REQUIRED(mu_) {
+        return ending_ || !exchanges_.empty();
+      };
+      mu_.Await(absl::Condition(&has_work));
+      if (exchanges_.empty()) return;
+      exchange = std::move(exchanges_.front());
+      exchanges_.pop_front();
+    }
+    absl::Status status = failed();
+    if (status.ok()) status = Do(*exchange);
+    if (!status.ok()) {
+      exchange->received.clear();
+      Failed(status).IgnoreError();
+    }
+    exchange->done = true;
+  }
+}
+
+absl::Status FakeGroup::Do(Exchange& exchange) {
+  while (true) {
+    const auto passed = device_.HasPassed(*exchange.before);
+    if (!passed.ok()) return passed.status();
+    if (*passed) break;
+    if (aborted_) return absl::CancelledError("the fake group was given up");
+    absl::SleepFor(absl::Microseconds(50));
+  }
+  return exchange.run(exchange.received);
+}
+
+absl::Status FakeGroup::Launch(const std::string& what, const std::vector<Range>& reads,
+                               const std::vector<Range>& writes,
+                               std::function<absl::Status(std::vector<float>& received)> run,
+                               std::function<void(const std::vector<float>& received)> take) {
+  auto before = device_.MakeEvent();
+  if (!before.ok()) return before.status();
+  absl::Status status = device_.Record(**before, StreamId::kCommunication);
+  if (!status.ok()) return status;
+  auto exchange = std::make_shared<Exchange>();
+  exchange->before = *std::move(before);
+  exchange->run = std::move(run);
+  status = device_.Join(
+      StreamId::kCommunication, what, reads, writes, [exchange] { return exchange->done.load(); },
+      [exchange, take = std::move(take)] {
+        if (!exchange->received.empty()) take(exchange->received);
+      });
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  exchanges_.push_back(std::move(exchange));
+  return absl::OkStatus();
 }
 
 absl::Status FakeGroup::Ready(int fd, short events, absl::Time deadline) const {
@@ -168,17 +234,20 @@ absl::Status FakeGroup::SumUp(const std::vector<float>& own, absl::Span<const Pa
   return absl::OkStatus();
 }
 
-absl::Status FakeGroup::Failed(absl::Status why) {
-  if (failed_.ok()) failed_ = std::move(why);
-  for (FileDescriptor& socket : sockets_) socket = FileDescriptor();
+absl::Status FakeGroup::Failed(const absl::Status& why) {
+  aborted_ = true;
+  absl::MutexLock lock(&mu_);
+  if (failed_.ok()) failed_ = why;
+  // Not closed: the thread may be using them.
+  for (FileDescriptor& socket : sockets_) {
+    if (socket.get() >= 0) ::shutdown(socket.get(), SHUT_RDWR);
+  }
   return failed_;
 }
 
-absl::Status FakeGroup::AwaitStream(absl::Time deadline) {
-  auto event = device_.MakeEvent();
-  if (!event.ok()) return event.status();
-  absl::Status status = device_.Record(**event, StreamId::kCommunication);
-  return status.ok() ? device_.Await(**event, deadline) : status;
+absl::Status FakeGroup::failed() const {
+  absl::MutexLock lock(&mu_);
+  return failed_;
 }
 
 absl::Status FakeGroup::Gather(const std::vector<float>& own, absl::Span<const Part> parts,
@@ -212,79 +281,80 @@ absl::Status FakeGroup::Gather(const std::vector<float>& own, absl::Span<const P
 
 absl::Status FakeGroup::Broadcast(std::byte* values, absl::Span<const Part> parts, BucketType type,
                                   absl::Time deadline) {
-  if (!failed_.ok()) return failed_;
+  if (absl::Status status = failed(); !status.ok()) return status;
   if (type != BucketType::kFloat32) return absl::UnimplementedError("only float32");
-  if (absl::Status status = AwaitStream(deadline); !status.ok()) return Failed(status);
-  auto* const floats = reinterpret_cast<float*>(values);
-  std::vector<float> own;
-  size_t received = 0;
   std::vector<Range> reads;
   std::vector<Range> writes;
   for (const Part& part : parts) {
-    received += part.count;
     const size_t bytes = part.count * sizeof(float);
-    if (part.rank == options_.rank) {
-      own.insert(own.end(), floats + part.send, floats + part.send + part.count);
-      reads.push_back({values + part.send * sizeof(float), bytes});
-    }
+    if (part.rank == options_.rank) reads.push_back({values + part.send * sizeof(float), bytes});
     if (part.rank != options_.rank || part.receive != part.send) {
       writes.push_back({values + part.receive * sizeof(float), bytes});
     }
   }
-  std::vector<float> all(received);
-  if (absl::Status status = Gather(own, parts, all, deadline); !status.ok()) return Failed(status);
+  auto* const floats = reinterpret_cast<float*>(values);
   const std::vector<Part> kept(parts.begin(), parts.end());
-  return device_.Compute(StreamId::kCommunication, "broadcasting", reads, writes,
-                         [floats, kept, all = std::move(all)] {
-                           size_t at = 0;
-                           for (const Part& part : kept) {
-                             std::memcpy(floats + part.receive, all.data() + at,
-                                         part.count * sizeof(float));
-                             at += part.count;
-                           }
-                         });
+  const auto run = [this, floats, kept, deadline](std::vector<float>& all) {
+    std::vector<float> own;
+    size_t count = 0;
+    for (const Part& part : kept) {
+      count += part.count;
+      if (part.rank != options_.rank) continue;
+      own.insert(own.end(), floats + part.send, floats + part.send + part.count);
+    }
+    all.resize(count);
+    return Gather(own, kept, all, deadline);
+  };
+  return Launch("broadcasting", reads, writes, run, [floats, kept](const std::vector<float>& all) {
+    size_t at = 0;
+    for (const Part& part : kept) {
+      std::memcpy(floats + part.receive, all.data() + at, part.count * sizeof(float));
+      at += part.count;
+    }
+  });
 }
 
 absl::Status FakeGroup::Reduce(std::byte* values, absl::Span<const Part> parts, BucketType type,
                                absl::Time deadline) {
-  if (!failed_.ok()) return failed_;
+  if (absl::Status status = failed(); !status.ok()) return status;
   if (type != BucketType::kFloat32) return absl::UnimplementedError("only float32");
-  absl::Status status = AwaitStream(deadline);
-  if (!status.ok()) return Failed(status);
-
-  auto* const floats = reinterpret_cast<float*>(values);
-  std::vector<float> own;
-  size_t received = 0;
   std::vector<Range> reads;
   std::vector<Range> writes;
   for (const Part& part : parts) {
-    own.insert(own.end(), floats + part.send, floats + part.send + part.count);
     reads.push_back({values + part.send * sizeof(float), part.count * sizeof(float)});
     if (part.rank != options_.rank) continue;
-    received += part.count;
     writes.push_back({values + part.receive * sizeof(float), part.count * sizeof(float)});
   }
-  std::vector<float> sums(received);
-  status = SumUp(own, parts, sums, deadline);
-  if (!status.ok()) return Failed(status);
+  auto* const floats = reinterpret_cast<float*>(values);
   const std::vector<Part> kept(parts.begin(), parts.end());
-  return device_.Compute(StreamId::kCommunication, "reducing", reads, writes,
-                         [rank = options_.rank, floats, kept, sums = std::move(sums)] {
-                           size_t at = 0;
-                           for (const Part& part : kept) {
-                             if (part.rank != rank) continue;
-                             std::memcpy(floats + part.receive, sums.data() + at,
-                                         part.count * sizeof(float));
-                             at += part.count;
-                           }
-                         });
+  const auto run = [this, floats, kept, deadline](std::vector<float>& sums) {
+    std::vector<float> own;
+    size_t received = 0;
+    for (const Part& part : kept) {
+      own.insert(own.end(), floats + part.send, floats + part.send + part.count);
+      if (part.rank == options_.rank) received += part.count;
+    }
+    sums.resize(received);
+    return SumUp(own, kept, sums, deadline);
+  };
+  const auto take = [rank = options_.rank, floats, kept](const std::vector<float>& sums) {
+    size_t at = 0;
+    for (const Part& part : kept) {
+      if (part.rank != rank) continue;
+      std::memcpy(floats + part.receive, sums.data() + at, part.count * sizeof(float));
+      at += part.count;
+    }
+  };
+  return Launch("reducing", reads, writes, run, take);
 }
 
 absl::Status FakeGroup::Await(const std::function<absl::StatusOr<bool>()>& done,
                               absl::Time deadline) {
   while (true) {
-    if (!failed_.ok()) return failed_;
-    if (aborted_) return Failed(absl::CancelledError("the fake group was given up"));
+    if (absl::Status status = failed(); !status.ok()) return status;
+    if (aborted_ || (options_.cancelled && options_.cancelled())) {
+      return Failed(absl::CancelledError("the fake group was given up"));
+    }
     const absl::StatusOr<bool> is_done = done();
     if (!is_done.ok()) return Failed(is_done.status());
     if (*is_done) return absl::OkStatus();

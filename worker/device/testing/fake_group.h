@@ -2,10 +2,15 @@
 #define PARLEY_WORKER_DEVICE_TESTING_FAKE_GROUP_H_
 
 #include <atomic>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "common/file_descriptor.h"
 #include "worker/device/device_group.h"
 #include "worker/device/fake_device.h"
@@ -14,8 +19,9 @@ namespace parley {
 
 // A DeviceGroup of FakeDevices, in threads or processes of one machine: all send their values to
 // rank 0 over Unix sockets, and get the sums back. A rank that is gone closes its sockets, as one
-// that NCCL has lost ends its connections. The calling thread does the work of Reduce and
-// Broadcast, which take until all ranks have called them.
+// that NCCL has lost ends its connections; one that is there and does not call is not noticed. As
+// with NCCL Reduce and Broadcast give the communication stream its work and return: the stream
+// stands still until all ranks have called them, or the group is aborted.
 class FakeGroup final : public DeviceGroup {
  public:
   // For rank 0; all others are told.
@@ -37,8 +43,17 @@ class FakeGroup final : public DeviceGroup {
   absl::Status Await(const std::function<absl::StatusOr<bool>()>& done,
                      absl::Time deadline) override;
   void Abort() override { aborted_ = true; }
+  ~FakeGroup() override;
 
  private:
+  // What the ranks do together, behind what the stream had been given before.
+  struct Exchange {
+    std::unique_ptr<DeviceEvent> before;
+    std::function<absl::Status(std::vector<float>& received)> run;
+    std::vector<float> received;  // empty: it has failed
+    std::atomic<bool> done = false;
+  };
+
   FakeGroup(FakeDevice& device, const Options& options) : device_(device), options_(options) {}
 
   absl::Status Accept(absl::Time deadline);
@@ -50,17 +65,27 @@ class FakeGroup final : public DeviceGroup {
   // What rank 0 needs of all, and what they get.
   absl::Status Gather(const std::vector<float>& own, absl::Span<const Part> parts,
                       std::vector<float>& all, absl::Time deadline);
-  // Until the communication stream has done what it was given.
-  absl::Status AwaitStream(absl::Time deadline);
+  void Run();  // the thread
+  absl::Status Do(Exchange& exchange);
+  // Gives it to thread and stream. take: what becomes of what is received.
+  absl::Status Launch(const std::string& what, const std::vector<Range>& reads,
+                      const std::vector<Range>& writes,
+                      std::function<absl::Status(std::vector<float>& received)> run,
+                      std::function<void(const std::vector<float>& received)> take);
   absl::Status SumUp(const std::vector<float>& own, absl::Span<const Part> parts,
                      std::vector<float>& sums, absl::Time deadline);
-  absl::Status Failed(absl::Status why);
+  absl::Status Failed(const absl::Status& why);
+  absl::Status failed() const;
 
   FakeDevice& device_;
   const Options options_;
   std::vector<FileDescriptor> sockets_;  // rank 0: of each rank; else the first is to rank 0
   std::atomic<bool> aborted_ = false;
-  absl::Status failed_;
+  std::thread thread_;
+  mutable absl::Mutex mu_;
+  std::deque<std::shared_ptr<Exchange>> exchanges_ ABSL_GUARDED_BY(mu_);
+  bool ending_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status failed_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -57,7 +57,7 @@ class Rank {
     seen_ = *device_.Allocate("seen", kValues * sizeof(float));
     shared_ = *device_.MakeEvent();
   }
-  ~Rank() { stream_.Abort(); }
+  ~Rank() { EXPECT_TRUE(stream_.Abort().ok()); }
 
   // Sums go to memory of the test's own.
   void TakeSumsDirectly() {
@@ -68,7 +68,7 @@ class Rank {
   }
 
   void Form(const std::string& id, bool joins = true) {
-    stream_.Abort();
+    ASSERT_TRUE(stream_.Abort().ok());
     GroupGradientPath::Group group;
     group.rank = rank_;
     group.ranks = ranks_;
@@ -103,7 +103,8 @@ class Rank {
       woken_ = true;
     };
     together.patience = absl::Seconds(30);
-    stream_.Form(std::move(together));
+    together.stands = [this] { return stands_.load(); };
+    ASSERT_TRUE(stream_.Form(std::move(together)).ok());
   }
 
   // The gradient of tensor t of bucket b is step + rank + b + t; a rank lacks some in each step,
@@ -218,6 +219,8 @@ class Rank {
 
   GroupGradientPath& path() { return *path_; }
   GroupStream& stream() { return stream_; }
+  // The coordinator tells of another composition.
+  void HearOfAnother() { stands_ = false; }
   size_t copied_to_device() const { return device_.copied_to_device(); }
   static constexpr size_t kValues = 50;
   static std::vector<DeviceGroup::Part> PartsOfValues(uint32_t ranks) {
@@ -274,6 +277,10 @@ class Rank {
     EXPECT_TRUE(stream_.IsLaunched(last_work_));
     if (status.ok()) status = device_.Record(*shared_seen_, StreamId::kCompute);
     if (status.ok()) status = device_.Await(*shared_seen_, Soon());
+    while (status.ok() && !stream_.HasEnded(last_work_)) {
+      status = absl::Now() < deadline ? stream_.error() : absl::DeadlineExceededError("the test's");
+      absl::SleepFor(absl::Microseconds(100));
+    }
     for (size_t i = 0; i < kValues && status.ok(); ++i) {
       EXPECT_EQ(seen[i], static_cast<float>(step + i)) << "value " << i;
     }
@@ -318,6 +325,7 @@ class Rank {
   DeviceBuffer parameters_;
   DeviceBuffer seen_;
   std::unique_ptr<DeviceEvent> shared_;
+  std::atomic<bool> stands_ = true;
   std::atomic<bool> launched_ = false;
   uint64_t last_work_ = 0;
   std::shared_ptr<absl::Notification> forward_is_given_;
@@ -398,8 +406,8 @@ TEST(GroupGradients, ALostRankIsAnErrorAndAnotherGroupGoesOn) {
     const absl::Status status = ranks[left]->Deliver(2);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_TRUE(ranks[left]->path().IsReady()) << "so that whoever waits for it hears of it";
-    if (left == 0)
-      ranks[left]->stream().Abort();  // so that rank 2, which hears of rank 0 only, ends
+    if (left == 2) continue;
+    EXPECT_TRUE(ranks[0]->stream().Abort().ok());  // rank 2 hears of rank 0 only, and ends
   }
   ranks[1] = std::make_unique<Rank>(1, 3);
   const std::string next = FakeGroup::MakeId();
@@ -438,15 +446,36 @@ TEST(GroupGradients, AnAbortEndsTheWaitForTheOthersWhereverItIs) {
   // While it looks for them.
   ranks[0]->Form(id);
   absl::Time began = absl::Now();
-  ranks[0]->stream().Abort();
+  EXPECT_TRUE(ranks[0]->stream().Abort().ok());
   // While they do not send.
   OnAll(ranks, [&](Rank& rank) { rank.Form(id); });
   ranks[0]->Send(1);
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_FALSE(ranks[0]->path().IsReady());
-  ranks[0]->stream().Abort();
-  ranks[1]->stream().Abort();
+  EXPECT_TRUE(ranks[0]->stream().Abort().ok());
+  EXPECT_TRUE(ranks[1]->stream().Abort().ok());
   EXPECT_LT(absl::Now() - began, absl::Seconds(15));
+}
+
+// Who waits for the device, which waits for a rank that does not come, cannot call Abort.
+TEST(GroupGradients, AnotherCompositionEndsTheWaitForTheOthersByItself) {
+  auto ranks = Make(2);
+  const std::string id = FakeGroup::MakeId();
+  OnAll(ranks, [&](Rank& rank) { rank.Form(id); });
+  std::thread hears([&] {
+    absl::SleepFor(absl::Milliseconds(20));
+    ranks[0]->HearOfAnother();
+  });
+  const absl::Status status = ranks[0]->ShareValues(1);
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  hears.join();
+  // Also while it looks for them.
+  ranks[0]->Form(FakeGroup::MakeId());
+  const absl::Time deadline = absl::Now() + absl::Seconds(15);
+  while (ranks[0]->stream().error().ok() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_EQ(ranks[0]->stream().error().code(), absl::StatusCode::kCancelled);
 }
 
 TEST(GroupValues, EachComesToAllDevicesAndCrossesTheBusOnce) {
@@ -498,8 +527,8 @@ TEST(GroupValues, ALostRankIsAnErrorAndAnotherGroupGoesOn) {
   for (const size_t left : {0, 2}) {
     const absl::Status status = ranks[left]->ShareValues(2);
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
-    if (left == 0)
-      ranks[left]->stream().Abort();  // so that rank 2, which hears of rank 0 only, ends
+    if (left == 2) continue;
+    EXPECT_TRUE(ranks[0]->stream().Abort().ok());  // rank 2 hears of rank 0 only, and ends
   }
   ranks[1] = std::make_unique<Rank>(1, 3);
   const std::string next = FakeGroup::MakeId();
