@@ -434,12 +434,22 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
     absl::MutexLock lock(&mu_);
     records_ = true;
   }
-  absl::Status status;
-  {
+  // What the network has; a handle keeps its memory.
+  std::vector<at::Tensor> before;
+  absl::Status status = CatchTorch("the network's tensors", [&] {
+    for (const NamedTensor& named : network_.Tensors()) before.push_back(named.tensor.detach());
+  });
+  if (status.ok()) {
     const StreamWork work(&device_, StreamId::kCompute, "graph");
     status = graph_->Run([&] {
       at::Tensor computed = loss();
       computed.backward();
+      // The graph would go on with those of its recording.
+      const std::vector<NamedTensor> listed = network_.Tensors();
+      for (size_t i = 0; i < listed.size(); ++i) {
+        TORCH_CHECK(listed[i].tensor.const_data_ptr() == before[i].const_data_ptr(),
+                    "forward gives ", listed[i].name, " other memory");
+      }
       graph_loss_ = computed.detach();
       graph_gradients_.assign(tensors_.size(), at::Tensor());
       for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -460,6 +470,16 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
     DropDeviceGradients();
     if (!absl::IsUnavailable(status)) return status;
     why_not = std::string(status.message());
+    // What was only recorded has computed nothing.
+    status = CatchTorch("the network's tensors", [&] {
+      const c10::NoGradGuard no_grad;
+      const std::vector<NamedTensor> listed = network_.Tensors();
+      for (size_t i = 0; i < listed.size(); ++i) {
+        at::Tensor tensor = listed[i].tensor;
+        if (tensor.const_data_ptr() != before[i].const_data_ptr()) tensor.set_data(before[i]);
+      }
+    });
+    if (!status.ok()) return status;
     return at::Tensor();
   }
   // Behind the graph, so that buffers are those after its forward.

@@ -1,5 +1,7 @@
 #include "worker/local_compute.h"
 
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/dropout.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
@@ -9,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/synchronization/mutex.h"
@@ -17,6 +20,7 @@
 #include "worker/data/datasets.h"
 #include "worker/data/in_memory_source.h"
 #include "worker/device/fake_device.h"
+#include "worker/models/layered_network.h"
 
 namespace parley {
 namespace {
@@ -65,6 +69,7 @@ class CountedSource final : public DataSource {
   mutable size_t begun_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
+// A linear layer, and how often it was computed, by which its outputs are divided.
 class LinearNetwork final : public Network {
  public:
   LinearNetwork() {
@@ -74,16 +79,27 @@ class LinearNetwork final : public Network {
   }
   at::Tensor Forward(const at::Tensor& x) override {
     on_forward();
-    return linear_(x);
+    if (replaces_count) {
+      count_ = count_ + 1;
+    } else {
+      count_.add_(1);
+    }
+    return linear_(x) / count_;
   }
   void SetTraining(bool /*training*/) override {}
-  std::vector<NamedTensor> Tensors() const override { return TensorsOf(*module_); }
+  std::vector<NamedTensor> Tensors() const override {
+    std::vector<NamedTensor> tensors = TensorsOf(*module_);
+    tensors.push_back({"count", count_, /*buffer=*/true});
+    return tensors;
+  }
 
   std::function<void()> on_forward = [] {};
+  bool replaces_count = false;  // as `self.count = self.count + 1` does
 
  private:
   std::shared_ptr<torch::nn::Module> module_;
   torch::nn::Linear linear_{nullptr};
+  at::Tensor count_ = torch::zeros({1});
 };
 
 // Tells apart what it copies by its size.
@@ -97,6 +113,27 @@ class CountingDevice final : public FakeDevice {
     if (bytes == kBatchBytes) ++batches;
     return FakeDevice::CopyToDevice(stream, device, host, bytes);
   }
+  // As LibTorch: nobody may seed its generators while it records.
+  absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override {
+    class Seedless final : public DeviceGraph {
+     public:
+      explicit Seedless(std::unique_ptr<DeviceGraph> graph) : graph_(std::move(graph)) {}
+      absl::Status Run(absl::FunctionRef<void()> compute) override {
+        return graph_->Run([&] {
+          const at::Generator& generator = at::detail::getDefaultCPUGenerator();
+          const uint64_t seed = generator.current_seed();
+          compute();
+          TORCH_CHECK(generator.current_seed() == seed, "a seed was set while it was recorded");
+        });
+      }
+
+     private:
+      const std::unique_ptr<DeviceGraph> graph_;
+    };
+    auto graph = FakeDevice::MakeGraph();
+    if (!graph.ok()) return graph.status();
+    return std::make_unique<Seedless>(*std::move(graph));
+  }
   void BeginStep() override { steps.push_back("begin"); }
   void EndStep() override { steps.push_back("end"); }
   size_t batches = 0;
@@ -108,6 +145,10 @@ std::vector<StepPlan> Plans(uint64_t from) {
   for (size_t i = 0; i < plans.size(); ++i) {
     plans[i].step = i + 1;
     plans[i].weight = 1;
+    SampleRange range;  // another one in each step: seeds are made of it
+    range.set_begin(from + 4 * i);
+    range.set_end(from + 4 * i + 4);
+    plans[i].ranges = {range};
     for (uint64_t k = 0; k < 4; ++k) plans[i].samples.push_back((from + 4 * i + k) % kSamples);
   }
   return plans;
@@ -133,6 +174,8 @@ struct Graphs {
   bool wanted = false;
   bool recorded = true;
   size_t short_step = kPlanned;
+  bool replaces_count = false;
+  Network* network = nullptr;  // in place of a LinearNetwork
 };
 Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong = {},
               const std::vector<size_t>& begun = {}, const Graphs& graphs = {}) {
@@ -148,12 +191,13 @@ Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong 
   FakeSession session(plans, 0.1);
   CountingDevice device(graphs.recorded);
   LinearNetwork network;
+  network.replaces_count = graphs.replaces_count;
   Metrics metrics;
   TrainingMetrics training_metrics(metrics);
   Trained trained;
   {
-    LocalCompute compute(
-        {job, network, data, session, training_metrics, on_device ? &device : nullptr});
+    LocalCompute compute({job, graphs.network == nullptr ? network : *graphs.network, data, session,
+                          training_metrics, on_device ? &device : nullptr});
     EXPECT_TRUE(compute.Attach().ok());
     for (size_t step = 0; step < kSteps; ++step) {
       const bool is_wrong = std::find(wrong.begin(), wrong.end(), step) != wrong.end();
@@ -234,6 +278,27 @@ TEST(LocalComputeTest, AStepThatCannotBeRecordedIsComputedAsUsual) {
   EXPECT_EQ(trained.losses, Train(/*on_device=*/false, 0).losses);
   EXPECT_THAT(trained.violations, IsEmpty());
   EXPECT_EQ(trained.graph_runs, 0);
+}
+
+TEST(LocalComputeTest, WhereForwardGivesABufferOtherMemoryNoGraphIsUsed) {
+  const Trained trained =
+      Train(/*on_device=*/true, 2, {}, {}, {.wanted = true, .replaces_count = true});
+  EXPECT_EQ(trained.losses, Train(/*on_device=*/false, 0).losses);
+  EXPECT_THAT(trained.violations, IsEmpty());
+  EXPECT_EQ(trained.graph_runs, 1) << "the recording that shows it";
+}
+
+TEST(LocalComputeTest, NothingIsSeededWhileItIsRecorded) {
+  const at::Tensor weight = torch::ones({3, 1}).requires_grad_();
+  const auto forward = [weight](const at::Tensor& x, bool training) {
+    return at::dropout(x.matmul(weight), 0.5, training);
+  };
+  LayeredNetwork network({{.name = "layer", .forward = forward, .tensors = {{"weight", weight}}}},
+                         /*first_layer=*/0);
+  const Trained trained =
+      Train(/*on_device=*/true, 2, {}, {}, {.wanted = true, .network = &network});
+  EXPECT_EQ(trained.graph_runs, kSteps - GraphChoice::kFirstSteps);
+  EXPECT_THAT(trained.violations, IsEmpty());
 }
 
 }  // namespace

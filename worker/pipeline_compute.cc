@@ -265,8 +265,7 @@ absl::StatusOr<Evaluation> PipelineCompute::RunEvaluation(const Session::Pending
   Evaluation evaluation;
   uint32_t fed = 0;
   for (uint32_t k = 0; k < count; ++k) {
-    // So many at a time as keep all stages at work.
-    for (; fed < std::min(count, k + 2 * parts_.links.stages()); ++fed) {
+    for (; fed < std::min(count, k + EvaluationBatchesFed(parts_.links.stages())); ++fed) {
       const Draw& draw = batches.draws()[fed];
       absl::StatusOr<std::unique_ptr<Batch>> batch = batches.Take(draw);
       if (!batch.ok()) return batch.status();

@@ -51,6 +51,10 @@ ValueTensor TensorOf(std::vector<double> numbers);
 absl::StatusOr<std::vector<int64_t>> IntegersOf(const ValueTensor& tensor);
 absl::StatusOr<std::vector<double>> DoublesOf(const ValueTensor& tensor);
 
+// Of an evaluation the worker feeds so many batches before it has the result of the first of them,
+// which keeps all stages at work; one more with each result, in order.
+constexpr uint32_t EvaluationBatchesFed(uint32_t stages) { return 2 * stages; }
+
 // What kWork brings.
 struct PipelineWork {
   enum class Kind : uint8_t { kStep, kEvaluation };

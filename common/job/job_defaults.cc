@@ -120,6 +120,7 @@ void PipelineDefaults(Pipeline& pipeline) {
   if (pipeline.schedule() == PIPELINE_SCHEDULE_UNSPECIFIED) pipeline.set_schedule(ONE_F_ONE_B);
   PARLEY_DEFAULT(pipeline, parts_per_stage, pipeline.schedule() == INTERLEAVED ? 2 : 1);
   PARLEY_DEFAULT(pipeline, recompute, false);
+  PARLEY_DEFAULT(pipeline, peer_copies, true);
 }
 
 // waits: a pipeline or node group that has lost a process waits for another one.

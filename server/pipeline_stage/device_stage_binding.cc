@@ -8,12 +8,17 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "client/torch/dtype.h"
 #include "client/torch/torch_status.h"
+#include "common/host_name.h"
 
 namespace parley {
 namespace {
+
+constexpr absl::string_view kAfterBootId = " ";
 
 const std::byte* From(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
@@ -175,7 +180,13 @@ absl::Status DeviceStageBinding::PullVersion(uint64_t version) {
 
 absl::Status DeviceStageBinding::Settle() {
   absl::Status status = device_.Record(*computed_, StreamId::kCompute);
-  return status.ok() ? device_.Await(*computed_, Deadline()) : status;
+  if (status.ok()) status = device_.Await(*computed_, Deadline());
+  if (status.ok()) reads_peers_ = false;
+  return status;
+}
+
+absl::Status DeviceStageBinding::SettlePeers() {
+  return reads_peers_ ? Settle() : absl::OkStatus();
 }
 
 absl::StatusOr<LayerFlow> DeviceStageBinding::FromHost(LayerFlow flow) {
@@ -221,7 +232,7 @@ absl::StatusOr<LayerFlow> DeviceStageBinding::ToHost(LayerFlow flow) {
 
 std::string DeviceStageBinding::peer_handle() {
   const auto place = outbox_.Take(1);
-  return place.ok() ? std::string(place->handle) : "";
+  return place.ok() ? absl::StrCat(BootId(), kAfterBootId, place->handle) : "";
 }
 
 absl::StatusOr<const std::byte*> DeviceStageBinding::Opened(const std::string& handle) {
@@ -233,12 +244,15 @@ absl::StatusOr<const std::byte*> DeviceStageBinding::Opened(const std::string& h
 }
 
 bool DeviceStageBinding::Reaches(const std::string& handle) {
-  return !handle.empty() && Opened(handle).ok();
+  // Machines can have the same name.
+  absl::string_view there = handle;
+  return absl::ConsumePrefix(&there, BootId()) && absl::ConsumePrefix(&there, kAfterBootId) &&
+         Opened(std::string(there)).ok();
 }
 
 void DeviceStageBinding::ForgetPeers() {
   // Copies from there: of a unit that was given up.
-  Settle().IgnoreError();
+  SettlePeers().IgnoreError();
   opened_.clear();
 }
 
@@ -277,8 +291,13 @@ absl::StatusOr<LayerFlow> DeviceStageBinding::FromPeer(absl::Span<const PeerTens
       const at::Tensor& to = here.back();
       if (to.nbytes() == 0) continue;
       const auto block = Opened(tensor.handle);
-      given.Update(block.status());
-      if (!given.ok()) return;
+      if (!block.ok()) {
+        given = absl::UnavailableError(absl::StrCat(
+            "a tensor of another stage's GPU cannot be reached: ", block.status().message(),
+            "; with pipeline.peer_copies: false in the job file it goes by the host"));
+        return;
+      }
+      reads_peers_ = true;
       given.Update(
           device_.CopyOnDevice(StreamId::kCompute, To(to), *block + tensor.offset, to.nbytes()));
     }

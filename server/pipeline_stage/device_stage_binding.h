@@ -49,6 +49,10 @@ class DeviceStageBinding final : public StageBinding {
   absl::StatusOr<std::vector<PeerTensor>> ToPeer(LayerFlow flow) override;
   absl::StatusOr<LayerFlow> FromPeer(absl::Span<const PeerTensor> tensors) override;
   void BeginUnit() override { outbox_.BeginUnit(); }
+  void BeginBatch(uint64_t batch, uint64_t first_read) override {
+    outbox_.BeginTurn(batch, first_read);
+  }
+  absl::Status SettlePeers() override;
   void ForgetPeers() override;
 
  private:
@@ -73,6 +77,7 @@ class DeviceStageBinding final : public StageBinding {
   PinnedPool sent_;    // what is on its way to other stages, by the host
   PeerOutbox outbox_;  // and what their devices copy
   std::map<std::string, DeviceBuffer> opened_;
+  bool reads_peers_ = false;  // since the device was waited for last
   std::unique_ptr<DeviceEvent> computed_;
   Session* session_ = nullptr;  // set by AttachPart
   bool had_backward_ = false;   // in this step

@@ -197,10 +197,50 @@ TEST(PeerStages, WhatIsSentInAUnitStaysUntilTheNextOne) {
   EXPECT_TRUE(at::equal(receiver.binding->FromPeer(other)->front(), second));
 }
 
-TEST(PeerStages, MemoryThatCannotBeReachedIsSaid) {
+TEST(PeerStages, AnEvaluationTakesNoMoreMemoryThanIsReadAtATime) {
+  PeerStage sender;
+  sender.binding->BeginUnit();
+  size_t allocations = 0;
+  for (uint64_t batch = 0; batch < 50; ++batch) {
+    sender.binding->BeginBatch(batch, batch < 4 ? 0 : batch - 3);
+    ASSERT_TRUE(sender.binding->ToPeer({at::rand({2 << 20})}).ok());  // 8 MiB
+    if (batch == 10) allocations = sender.device.allocations();
+  }
+  EXPECT_EQ(sender.device.allocations(), allocations);
+}
+
+TEST(PeerStages, WhatIsReadOfAnotherIsWaitedForBeforeAnythingIsTold) {
+  PeerStage sender;
+  PeerStage receiver;
+  const auto placed = *sender.binding->ToPeer({at::rand({1000})});
+  receiver.device.Stall(StreamId::kCompute);
+  EXPECT_TRUE(receiver.binding->SettlePeers().ok()) << "nothing is read";
+  const auto here = receiver.binding->FromPeer(placed);
+  ASSERT_TRUE(here.ok()) << here.status();
+  EXPECT_EQ(receiver.binding->SettlePeers().code(), absl::StatusCode::kDeadlineExceeded);
+  receiver.device.Resume(StreamId::kCompute);
+  EXPECT_TRUE(receiver.binding->SettlePeers().ok());
+  receiver.device.Stall(StreamId::kCompute);
+  const auto of_the_host = receiver.binding->FromHost({at::rand({1000})});
+  ASSERT_TRUE(of_the_host.ok()) << of_the_host.status();
+  EXPECT_TRUE(receiver.binding->SettlePeers().ok()) << "it was waited for";
+  receiver.device.Resume(StreamId::kCompute);
+  EXPECT_TRUE(receiver.binding->Settle().ok());
+}
+
+TEST(PeerStages, MemoryThatCannotBeReachedIsSaidAndWhatToDo) {
   PeerStage receiver;
   const auto came = receiver.binding->FromPeer({{"1 999999 4096", 4096, 0, F32, {3}}});
   EXPECT_EQ(came.status().code(), absl::StatusCode::kUnavailable) << came.status();
+  EXPECT_THAT(std::string(came.status().message()), HasSubstr("pipeline.peer_copies: false"));
+}
+
+TEST(PeerStages, MemoryOfAnotherMachineIsNotTried) {
+  PeerStage sender;
+  PeerStage receiver;
+  std::string handle = sender.binding->peer_handle();
+  handle[0] = handle[0] == '0' ? '1' : '0';
+  EXPECT_FALSE(receiver.binding->Reaches(handle));
 }
 
 TEST(SilentDevice, EndsEachWait) {

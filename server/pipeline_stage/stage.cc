@@ -55,6 +55,8 @@ absl::Status Stage::Train() {
     absl::StatusOr<PipelineWork> work = NextWork();
     status = work.ok() ? Do(*work) : work.status();
     if (absl::IsOutOfRange(status)) {
+      // Before the others' memory goes.
+      parts_.compute.binding().ForgetPeers();
       const absl::StatusOr<bool> finished = parts_.session.Finish(parts_.metrics.seconds());
       if (!finished.ok() || *finished) return finished.status();
       status = absl::OkStatus();
@@ -99,7 +101,9 @@ absl::Status Stage::MeetPeers() {
   const PipelineKey key = parts_.links.Key(PipelineKind::kOffer, stage());
   const std::pair<uint64_t, uint64_t> now(key.job_epoch, key.composition);
   // On CPUs all goes by the host; and nobody waits for what others do not say.
-  if (parts_.job.device() == CPU || met_ == now) return absl::OkStatus();
+  if (parts_.job.device() == CPU || !parts_.job.pipeline().peer_copies() || met_ == now) {
+    return absl::OkStatus();
+  }
   StageBinding& binding = parts_.compute.binding();
   binding.ForgetPeers();
   const std::vector<Member>& members = parts_.links.pipeline().members;
@@ -119,9 +123,10 @@ absl::Status Stage::MeetPeers() {
   const auto wrong = [] {
     return absl::InvalidArgumentError("another stage has not said how its device is reached");
   };
-  const std::string own = binding.peer_handle();
+  std::string own;  // takes memory, where somebody is to try it
   absl::Status status = with_each([&](uint32_t other) {
     const bool is_here = members[1 + other].host() == members[1 + stage()].host();
+    if (is_here && own.empty()) own = binding.peer_handle();
     return parts_.links.ToStage(other, key, {HandleValue(is_here ? own : "")});
   });
   if (!status.ok()) return status;
@@ -275,6 +280,7 @@ absl::Status Stage::TellWorker(PipelineKind kind, uint32_t part, uint32_t microb
 }
 
 absl::Status Stage::TellDone(uint32_t step) {
+  if (absl::Status settled = parts_.compute.binding().SettlePeers(); !settled.ok()) return settled;
   return TellWorker(PipelineKind::kDone, stage(), step,
                     {absl::ToDoubleSeconds(parts_.compute.TakeBusy())});
 }

@@ -51,7 +51,8 @@ class StageBinding {
 
   // Between stages of one machine: what others try to find this one's device by, empty where there
   // is none; whether this one's device finds another's so; tensors as they lie on this one's,
-  // whole, until the next BeginUnit; and those of another's, where the parts compute.
+  // whole, until BeginUnit or BeginBatch says otherwise; and those of another's, where the parts
+  // compute. Unavailable: they cannot be reached.
   virtual std::string peer_handle() { return ""; }
   virtual bool Reaches(const std::string& /*handle*/) { return false; }
   virtual absl::StatusOr<std::vector<PeerTensor>> ToPeer(LayerFlow /*flow*/) {
@@ -61,8 +62,13 @@ class StageBinding {
     return absl::InvalidArgumentError(
         "another stage has sent tensors on a GPU, and this one has none");
   }
-  // No other stage reads what this one has sent it.
+  // No other stage reads what this one has sent it; or in an evaluation, before this batch sends
+  // anything, what it has sent before batch `first_read`.
   virtual void BeginUnit() {}
+  virtual void BeginBatch(uint64_t /*batch*/, uint64_t /*first_read*/) {}
+  // Waits until nothing of another stage's device is read any more: before anybody is told that
+  // this one has done its part.
+  virtual absl::Status SettlePeers() { return absl::OkStatus(); }
   // The other stages are others from now on.
   virtual void ForgetPeers() {}
 };

@@ -32,6 +32,9 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
     inputs = Receive(PipelineKind::kActivation, part, batch);
   }
   if (!inputs.ok()) return inputs.status();
+  // It would not have come before the results of batches that are so old.
+  const uint32_t fed = EvaluationBatchesFed(stages);
+  parts_.compute.binding().BeginBatch(batch, batch < fed ? 0 : batch - fed + 1);
   at::Tensor y;
   if (parts_.compute.is_last(part)) {
     const absl::StatusOr<LayerFlow> target = Receive(PipelineKind::kTarget, part, batch);
@@ -42,6 +45,9 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
   absl::StatusOr<LayerFlow> outputs = parts_.compute.Evaluate(part, *inputs, y, evaluation);
   if (!outputs.ok()) return outputs.status();
   if (parts_.compute.is_last(part)) {
+    if (absl::Status settled = parts_.compute.binding().SettlePeers(); !settled.ok()) {
+      return settled;
+    }
     return TellWorker(
         PipelineKind::kResult, part, batch,
         {static_cast<double>(evaluation.samples()), evaluation.loss_sum(),

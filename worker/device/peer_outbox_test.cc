@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "worker/device/fake_device.h"
@@ -52,6 +55,31 @@ TEST(PeerOutbox, TensorsOfAUnitLieApartAndTheNextUnitsAllocateNothing) {
     if (unit == 0) allocations = device.allocations();
     EXPECT_EQ(device.allocations(), allocations);
   }
+}
+
+TEST(PeerOutbox, WhatAUnitSendsInManyTurnsTakesNoMoreThanIsReadAtATime) {
+  FakeDevice device;
+  PeerOutbox outbox(device, "activations", 4096);
+  constexpr uint64_t kReadAtATime = 3;
+  constexpr size_t kBytes = 1000;
+  std::deque<std::pair<uint64_t, std::byte*>> read;
+  outbox.BeginUnit();
+  size_t allocations = 0;
+  for (uint64_t turn = 0; turn < 100; ++turn) {
+    const uint64_t first_read = turn < kReadAtATime ? 0 : turn - kReadAtATime + 1;
+    outbox.BeginTurn(turn, first_read);
+    while (!read.empty() && read.front().first < first_read) read.pop_front();
+    for (int tensor = 0; tensor < 2; ++tensor) {
+      std::byte* const memory = outbox.Take(kBytes)->memory;
+      for (const auto& [other_turn, other] : read) {
+        EXPECT_GE(std::abs(memory - other), static_cast<std::ptrdiff_t>(kBytes))
+            << "of turn " << turn << " lies where turn " << other_turn << " is read";
+      }
+      read.emplace_back(turn, memory);
+    }
+    if (turn == 10) allocations = device.allocations();
+  }
+  EXPECT_EQ(device.allocations(), allocations);
 }
 
 TEST(PeerOutbox, WhatCannotBeReachedIsUnavailable) {
