@@ -136,6 +136,28 @@ TEST(CoordinatorGroupTest, ALostRanksPlaceWaitsAndIsTakenByAnother) {
   }
 }
 
+// What is left of twice its liveness is for the process that takes the place, to start and to join.
+TEST(CoordinatorGroupTest, AGroupThatHasLostARankIsWholeWithinTwiceItsLiveness) {
+  constexpr absl::Duration kLiveness = absl::Seconds(10);
+  for (int beat = 0; beat < 5; ++beat) {  // it dies at any time between two of its heartbeats
+    CoordinatorFixture job(NodeGroups(4, 2));
+    job.Train();
+    job.Pass(beat * absl::Milliseconds(500));
+    const absl::Time died = job.now;
+    job.workers[3]->alive = false;
+    while (job.core.view().contributors(1).attempt() == 1 && job.now < died + 2 * kLiveness) {
+      job.Pass(absl::Milliseconds(500));
+    }
+    EXPECT_LE(job.now - died, kLiveness);
+    Process& replacement = job.StartAndJoin(WORKER);
+    ASSERT_TRUE(job.Register(replacement).ok());
+    PartMembers members = AllOf(job);
+    members[1][1] = Id(&replacement);
+    EXPECT_EQ(PartMembersOf(job.core.view()), members);
+    EXPECT_LE(job.now - died, 2 * kLiveness);
+  }
+}
+
 TEST(CoordinatorGroupTest, WithoutRestartsALossEndsTheJob) {
   CoordinatorFixture job(NodeGroups(4, 2, /*max_restarts=*/0));
   job.Train();

@@ -1,12 +1,15 @@
 #include "worker/device/pinned_pool.h"
 
+#include <algorithm>
 #include <bit>
 
 namespace parley {
 
 absl::StatusOr<std::shared_ptr<std::byte>> PinnedPool::Take(size_t bytes) {
-  // Of few sizes: tensors of one place in the network are all alike, but for the last batch's.
-  const size_t size = std::bit_ceil(bytes == 0 ? size_t{1} : bytes);
+  // Of few sizes, at most a quarter more than asked for: tensors of one place in the network are
+  // all alike, but for the last batch's.
+  const size_t step = std::max<size_t>(16, std::bit_floor(bytes) / 4);
+  const size_t size = std::max(step, (bytes + step - 1) / step * step);
   auto piece = std::make_shared<DeviceBuffer>();
   {
     absl::MutexLock lock(&free_->mu);

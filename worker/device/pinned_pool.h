@@ -15,8 +15,9 @@
 namespace parley {
 
 // Pinned memory for what leaves a device and is kept by whoever sends it on: a piece comes back
-// when its last holder lets go of it, on any thread, and is used again for what has room in it. So
-// as much is pinned as is held at a time. Thread-safe. The device outlives it, and all that was
+// when its last holder lets go of it, on any thread, and is used again for what is about as large.
+// So of each size as much is pinned as was ever held at a time; none of it is given back.
+// Thread-safe. The device outlives it, and all that was
 // taken.
 class PinnedPool {
  public:

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -28,6 +30,18 @@ TEST(PinnedPool, ASteadyStateAllocatesNothing) {
     const auto other = *pool.Take(5000);
     const auto last = *pool.Take(700);  // as large as the first
     EXPECT_EQ(device.allocations(), 3);
+  }
+}
+
+TEST(PinnedPool, LittleMoreIsPinnedThanWasAskedFor) {
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{100}, size_t{4097}, size_t{65} << 20}) {
+    FakeDevice device;
+    PinnedPool pool(device, "activations");
+    const size_t before = device.memory()->free;
+    const auto piece = *pool.Take(bytes);
+    const size_t pinned = before - device.memory()->free;
+    EXPECT_GE(pinned, bytes);
+    EXPECT_LE(pinned, std::max<size_t>(16, bytes + bytes / 4));
   }
 }
 
