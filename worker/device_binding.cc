@@ -81,7 +81,7 @@ absl::Status DeviceBinding::Start() {
         *out_, options_.patience,
         [this](size_t bucket, absl::Span<const std::byte> values) { return Push(bucket, values); });
   } else {
-    together_ = std::make_unique<GroupStream>(device_);
+    together_ = std::make_unique<GroupStream>(device_, options_.patience);
     for (std::unique_ptr<DeviceEvent>& end : broadcast_) {
       auto made = device_.MakeEvent();
       if (!made.ok()) return made.status();
@@ -163,13 +163,16 @@ absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples&
                                tensor.nbytes());
   };
   const absl::Span<const std::byte> parts[] = {bytes(batch.x), bytes(batch.y)};
-  if (samples_ == nullptr || SamplePath::RoomFor(parts) > samples_->batch_bytes()) {
+  const bool no_room = samples_ == nullptr || SamplePath::RoomFor(parts) > samples_->batch_bytes();
+  // Room is made when the device has done what it was given.
+  absl::Status others = AwaitBroadcasts(no_room ? 0 : DeviceValues::kMostShared);
+  if (!others.ok()) return others;
+  if (no_room) {
     samples_.reset();
     auto path = SamplePath::Make(device_, {SamplePath::RoomFor(parts)});
     if (!path.ok()) return path.status();
     samples_ = *std::move(path);
   }
-  if (absl::Status status = AwaitBroadcasts(DeviceValues::kMostShared); !status.ok()) return status;
   Samples there;
   auto brought = batch.pinned ? samples_->BringPinned(parts) : samples_->Bring(parts, Deadline());
   if (absl::IsUnavailable(brought.status())) {
@@ -422,34 +425,63 @@ absl::Status DeviceBinding::SendWhatIsLeft() {
   return absl::OkStatus();
 }
 
+std::string DeviceBinding::MovedTensor() const {
+  const std::vector<NamedTensor> listed = network_.Tensors();
+  for (size_t i = 0; i < listed.size(); ++i) {
+    if (listed[i].tensor.const_data_ptr() != graph_tensors_[i].const_data_ptr()) {
+      return listed[i].name;
+    }
+  }
+  return "";
+}
+
+absl::Status DeviceBinding::PutBackTensors() {
+  return CatchTorch("the network's tensors", [&] {
+    const c10::NoGradGuard no_grad;
+    const std::vector<NamedTensor> listed = network_.Tensors();
+    for (size_t i = 0; i < listed.size(); ++i) {
+      at::Tensor tensor = listed[i].tensor;
+      if (tensor.const_data_ptr() == graph_tensors_[i].const_data_ptr()) continue;
+      tensor.set_data(graph_tensors_[i]);
+    }
+  });
+}
+
 absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor()> loss,
                                                    std::string& why_not) {
   if (absl::Status status = values_->BringRemaining(); !status.ok()) return status;
-  if (graph_ == nullptr) {
+  const bool records = graph_ == nullptr;
+  // A graph goes on with the tensors of its recording, whatever the network has later.
+  std::string moved;
+  absl::Status status = CatchTorch("the network's tensors", [&] {
+    if (!records) {
+      moved = MovedTensor();
+      return;
+    }
+    graph_tensors_.clear();
+    for (const NamedTensor& named : network_.Tensors()) {
+      graph_tensors_.push_back(named.tensor.detach());  // keeps the memory, too
+    }
+  });
+  if (!status.ok()) return status;
+  if (records) {
     auto graph = device_.MakeGraph();
     if (!graph.ok()) return graph.status();
     graph_ = *std::move(graph);
   }
-  {
-    absl::MutexLock lock(&mu_);
-    records_ = true;
-  }
-  // What the network has; a handle keeps its memory.
-  std::vector<at::Tensor> before;
-  absl::Status status = CatchTorch("the network's tensors", [&] {
-    for (const NamedTensor& named : network_.Tensors()) before.push_back(named.tensor.detach());
-  });
-  if (status.ok()) {
+  if (!moved.empty()) {
+    status = absl::UnavailableError(absl::StrCat("the network gives ", moved, " other memory"));
+  } else {
+    {
+      absl::MutexLock lock(&mu_);
+      records_ = true;
+    }
     const StreamWork work(&device_, StreamId::kCompute, "graph");
     status = graph_->Run([&] {
       at::Tensor computed = loss();
       computed.backward();
-      // The graph would go on with those of its recording.
-      const std::vector<NamedTensor> listed = network_.Tensors();
-      for (size_t i = 0; i < listed.size(); ++i) {
-        TORCH_CHECK(listed[i].tensor.const_data_ptr() == before[i].const_data_ptr(),
-                    "forward gives ", listed[i].name, " other memory");
-      }
+      moved = MovedTensor();
+      TORCH_CHECK(moved.empty(), "forward gives ", moved, " other memory");
       graph_loss_ = computed.detach();
       graph_gradients_.assign(tensors_.size(), at::Tensor());
       for (size_t i = 0; i < tensors_.size(); ++i) {
@@ -458,8 +490,6 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
         if (gradient.defined()) graph_gradients_[i] = gradient.contiguous();
       }
     });
-  }
-  {
     absl::MutexLock lock(&mu_);
     records_ = false;
   }
@@ -470,15 +500,8 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
     DropDeviceGradients();
     if (!absl::IsUnavailable(status)) return status;
     why_not = std::string(status.message());
-    // What was only recorded has computed nothing.
-    status = CatchTorch("the network's tensors", [&] {
-      const c10::NoGradGuard no_grad;
-      const std::vector<NamedTensor> listed = network_.Tensors();
-      for (size_t i = 0; i < listed.size(); ++i) {
-        at::Tensor tensor = listed[i].tensor;
-        if (tensor.const_data_ptr() != before[i].const_data_ptr()) tensor.set_data(before[i]);
-      }
-    });
+    status = records ? PutBackTensors() : absl::OkStatus();
+    graph_tensors_.clear();
     if (!status.ok()) return status;
     return at::Tensor();
   }
@@ -557,8 +580,9 @@ absl::Status DeviceBinding::FollowGroup() {
 }
 
 absl::Status DeviceBinding::Lose(absl::Status why) {
-  lost_ = std::move(why);
+  if (lost_.ok()) lost_ = std::move(why);
   formed_.reset();
+  to_add_up_ = false;  // no sums come any more
   // What was under way has not come, though its turn is over.
   values_->StopSharing();
   under_way_.clear();
@@ -571,6 +595,12 @@ absl::Status DeviceBinding::LoseUnlessOwn(const absl::Status& why) {
   // A GPU hears of a rank that is gone before the coordinator does. Where it is none, Abandon says
   // after a while that this was why.
   return Lose(absl::AbortedError(why.message()));
+}
+
+bool DeviceBinding::StepIsLost() {
+  if (!lost_.ok() || together_ == nullptr) return !lost_.ok();
+  const absl::Status error = together_->error();
+  return !error.ok() && LoseUnlessOwn(error).ok();
 }
 
 absl::Status DeviceBinding::AwaitGroup(const std::function<bool()>& done) {

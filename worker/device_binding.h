@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -36,8 +37,8 @@ namespace parley {
 // (DeviceValues), buffers both ways (DeviceBuffers). A bucket of gradients goes to the host as soon
 // as backward has the last one of it (GradientPath), large gradients into the session's own memory,
 // and is pushed when it is there, by a thread of its own (GradientDelivery). The training thread
-// waits for the device at the end of a step only (Settle). Samples come while the device computes
-// with those before (SamplePath).
+// waits for the device at the end of a step (Settle), and for room. Samples come while the device
+// computes with those before (SamplePath).
 //
 // In a node group with GPUs that reduce (GpuGroup) a bucket goes to the other ranks' devices first,
 // and what comes to the host are the sums that this rank owns; values that follow a step of all
@@ -84,6 +85,7 @@ class DeviceBinding final : public TrainingBinding {
   absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() override;
   absl::StatusOr<Samples> ToNetwork(const Samples& batch) override;
   absl::Status AwaitSamples() override;
+  bool StepIsLost() override;
 
  private:
   class GradientHook;
@@ -115,6 +117,10 @@ class DeviceBinding final : public TrainingBinding {
   // the session hears what becomes of those. OK where the step is lost, too.
   absl::Status AwaitBroadcasts(size_t most);
   absl::Status AwaitGroup(const std::function<bool()>& done);
+  // A tensor of the network that lies elsewhere than graph_tensors_ says; empty: none.
+  std::string MovedTensor() const;
+  // What was only recorded has computed nothing.
+  absl::Status PutBackTensors();
   // Those of a step that is given up.
   void DropDeviceGradients();
   // The step is: its group is left. Errors: this rank's own GPU's.
@@ -174,6 +180,7 @@ class DeviceBinding final : public TrainingBinding {
   std::unique_ptr<DeviceGraph> graph_;
   std::vector<at::Tensor> graph_gradients_;
   at::Tensor graph_loss_;
+  std::vector<at::Tensor> graph_tensors_;  // the network's, as it was recorded with them
 
   // In a node group.
   std::optional<std::pair<uint64_t, uint64_t>> formed_;  // job_epoch and composition of among_

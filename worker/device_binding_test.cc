@@ -671,6 +671,33 @@ TEST(GroupedDeviceBinding, AForwardThatWaitsForARankThatDoesNotComeEndsWithTheCo
   ExpectOwnValues(alone);
 }
 
+// It is heard of before the sums are waited for: they are not, and the reason stays.
+TEST(GroupedDeviceBinding, SumsOfAStepThatIsLostAreNotWaitedFor) {
+  const std::string id = FakeGroup::MakeId();
+  GroupRank alone(0, 2, id);
+  auto lost = std::make_unique<GroupRank>(1, 2, id);
+  std::thread other([&] {
+    EXPECT_TRUE(lost->Step({torch::randn({4, 3})}, 0.5).ok());
+    lost = nullptr;
+  });
+  EXPECT_TRUE(alone.Step({torch::randn({4, 3})}, 0.5).ok());
+  other.join();
+  const auto plan = alone.session.NextStep();
+  alone.heard = {};
+  alone.heard.session = &alone.session;
+  alone.sums->Open(plan->step, 0.5);
+  EXPECT_FALSE(alone.binding->StepIsLost());
+  const at::Tensor loss = alone.network.Forward(torch::randn({4, 3})).square().mean();
+  ASSERT_TRUE(alone.binding->Backward(loss, /*last=*/true).ok());
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!alone.binding->StepIsLost() && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  EXPECT_TRUE(alone.binding->Settle().ok());
+  EXPECT_EQ(alone.binding->Complete(1).status(), absl::AbortedError("rank 1 is lost"));
+  EXPECT_FALSE(alone.binding->StepIsLost());
+}
+
 TEST(GroupedDeviceBinding, BackwardWaitsForNoOtherRank) {
   const std::string id = FakeGroup::MakeId();
   GroupRank first(0, 2, id);

@@ -209,13 +209,16 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, size_t microbatch,
   at::Tensor loss;
   if (!as_graph) {
     auto computed = LossOfMicrobatch(plan, microbatch, *there, samples.size());
-    if (!computed.ok()) return computed.status();
-    loss = *std::move(computed);
+    if (computed.ok()) {
+      loss = *std::move(computed);
+    } else if (!binding_->StepIsLost()) {
+      return computed.status();
+    }
   }
   there.reset();
   const bool last = microbatch + 1 == microbatches;
   const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
-  if (!as_graph) {
+  if (loss.defined()) {
     if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
     loss = at::Tensor();  // autograd's graph goes while a device is still at it
   }

@@ -52,6 +52,9 @@ class TrainingBinding {
   virtual absl::StatusOr<Samples> ToNetwork(const Samples& batch) = 0;
   // Waits until what ToNetwork was given is not read any more.
   virtual absl::Status AwaitSamples() { return absl::OkStatus(); }
+  // Whether the open step cannot count any more, as Complete will say: what forward computes is
+  // anything then, and so are its errors.
+  virtual bool StepIsLost() { return false; }
 };
 
 }  // namespace parley

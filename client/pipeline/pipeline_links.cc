@@ -22,6 +22,7 @@ absl::Status NotThere(const Member& member, const absl::Status& why) {
 PipelineLinks::PipelineLinks(const Options& options, Session& session)
     : session_(session),
       liveness_(options.liveness),
+      lease_(4 * options.liveness + absl::Seconds(30)),
       patience_(options.patience),
       inbox_([this] { Wake(); }) {}
 
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   agent.service = options.service;
   agent.credentials = options.credentials;
   // Who is dead the coordinator says; whoever is slow is to be waited for.
-  const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
+  const absl::Duration lease = links->lease_;
   agent.lease = lease;
   agent.patience = lease;
   agent.at_once = {kDeliver};
@@ -170,7 +171,13 @@ absl::StatusOr<ValuePtr> PipelineLinks::Await(const PipelineKey& key, const std:
 
 absl::StatusOr<Verdict> PipelineLinks::GiveUp(const absl::Status& why) {
   if (!absl::IsUnavailable(why)) return session_.Abandon(why);
-  return session_.Abandon(session_.AwaitPeers(std::string(why.message()), [] { return false; }));
+  const absl::Time deadline = absl::Now() + lease_;
+  const absl::Status told = session_.AwaitPeers(std::string(why.message()),
+                                                [deadline] { return absl::Now() >= deadline; });
+  if (!told.ok()) return session_.Abandon(told);
+  return session_.Abandon(absl::InternalError(
+      absl::StrCat(why.message(), "; and the coordinator has not said within ",
+                   absl::FormatDuration(lease_), " that a process of the pipeline is gone")));
 }
 
 void PipelineLinks::EndUnit() {

@@ -70,7 +70,8 @@ class PipelineLinks {
   absl::StatusOr<ValuePtr> Await(const PipelineKey& key, const std::string& what);
 
   // After an error of any of these: follows the job, as Session::Abandon. A link can end before the
-  // session knows who is gone: then it waits for that.
+  // session knows who is gone: then it waits for that, for some time; Internal where it does not
+  // come, so that two processes that do not reach each other end the job.
   absl::StatusOr<Verdict> GiveUp(const absl::Status& why);
 
   // This unit, and all before it, are over for all processes of the pipeline: their values go.
@@ -87,6 +88,7 @@ class PipelineLinks {
 
   Session& session_;
   const absl::Duration liveness_;
+  const absl::Duration lease_;  // of links and values
   const absl::Duration patience_;
   absl::Mutex wake_mu_;
   PeerWaiter* waiter_ ABSL_GUARDED_BY(wake_mu_) = nullptr;

@@ -264,7 +264,9 @@ absl::StatusOr<std::vector<PeerTensor>> DeviceStageBinding::ToPeer(LayerFlow flo
       tensor = tensor.contiguous();
       const auto place = outbox_.Take(tensor.nbytes());
       if (!place.ok()) {
-        given = place.status();
+        // Unavailable would be a process that is gone.
+        given = absl::IsUnavailable(place.status()) ? absl::InternalError(place.status().message())
+                                                    : place.status();
         return;
       }
       placed.push_back({std::string(place->handle), place->block_bytes, place->offset,
@@ -292,7 +294,7 @@ absl::StatusOr<LayerFlow> DeviceStageBinding::FromPeer(absl::Span<const PeerTens
       if (to.nbytes() == 0) continue;
       const auto block = Opened(tensor.handle);
       if (!block.ok()) {
-        given = absl::UnavailableError(absl::StrCat(
+        given = absl::InternalError(absl::StrCat(
             "a tensor of another stage's GPU cannot be reached: ", block.status().message(),
             "; with pipeline.peer_copies: false in the job file it goes by the host"));
         return;

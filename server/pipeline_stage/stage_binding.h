@@ -52,7 +52,7 @@ class StageBinding {
   // Between stages of one machine: what others try to find this one's device by, empty where there
   // is none; whether this one's device finds another's so; tensors as they lie on this one's,
   // whole, until BeginUnit or BeginBatch says otherwise; and those of another's, where the parts
-  // compute. Unavailable: they cannot be reached.
+  // compute. Internal: they cannot be reached, though the device could be.
   virtual std::string peer_handle() { return ""; }
   virtual bool Reaches(const std::string& /*handle*/) { return false; }
   virtual absl::StatusOr<std::vector<PeerTensor>> ToPeer(LayerFlow /*flow*/) {

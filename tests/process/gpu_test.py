@@ -125,6 +125,8 @@ def a_pipeline_learns_as_on_the_cpu(where, runs):
         assert run.wait(280) == 0, device
         for stage in ("stage-0", "stage-1"):
             assert ("computes on a GPU device=" in run.logs()[stage]) == (device == "CUDA"), run.logs()[stage]
+            reaches = "copied by those of other stages" in run.logs()[stage]
+            print(f"{stage} on {device}: tensors go {'from GPU to GPU' if reaches else 'by the host'}")
         losses.append(curve(run))
         ends.append(parameters(run))
     on_cpu, on_gpu = losses
@@ -136,8 +138,9 @@ def a_pipeline_learns_as_on_the_cpu(where, runs):
 
 
 def steps_as_cuda_graphs_learn_as_others(where, runs):
-    """Dropout too: a graph has the same random numbers as its kernels one by one."""
-    for name, *settings in (("cnn",), ("transformer",), ("transformer", "model.transformer.dropout=0.1", "precision=BFLOAT16_AUTOCAST")):
+    """With dropout too, of which a graph draws other numbers: as far as two such runs are apart."""
+    dropout = ("transformer", "model.transformer.dropout=0.1", "precision=BFLOAT16_AUTOCAST")
+    for tolerance, name, *settings in ((LOSS_TOLERANCE, "cnn"), (LOSS_TOLERANCE, "transformer"), (0.05, *dropout)):
         ends = {}
         for graphs in ("false", "true"):
             ends[graphs] = trained(where, runs, name, "CUDA", "accumulate=1", f"cuda_graphs={graphs}", *settings)
@@ -147,7 +150,7 @@ def steps_as_cuda_graphs_learn_as_others(where, runs):
         assert len(expected) >= 3 and losses.keys() == expected.keys(), (losses, expected)
         worst = max(abs(losses[step] - loss) / loss for step, loss in expected.items())
         print(f"{name} {settings}: as CUDA graphs losses within {worst:.3g}")
-        assert worst <= LOSS_TOLERANCE, worst
+        assert worst <= tolerance, worst
 
 
 class Waits(torch.nn.Module):

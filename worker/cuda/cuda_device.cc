@@ -16,10 +16,13 @@
 namespace parley {
 namespace {
 
+// Of what ends: nobody else is to find its error.
+void Forget(cudaError_t error) { CudaStatus(error, "").IgnoreError(); }
+
 class CudaEvent final : public DeviceEvent {
  public:
   explicit CudaEvent(cudaEvent_t event) : event_(event) {}
-  ~CudaEvent() override { cudaEventDestroy(event_); }
+  ~CudaEvent() override { Forget(cudaEventDestroy(event_)); }
   cudaEvent_t get() const { return event_; }
 
  private:
@@ -80,7 +83,7 @@ absl::Status CudaDevice::Start() {
 CudaDevice::~CudaDevice() {
   if (silent_ || !Use().ok()) return;
   for (const cudaStream_t stream : streams_) {
-    if (stream != nullptr) cudaStreamDestroy(stream);
+    if (stream != nullptr) Forget(cudaStreamDestroy(stream));
   }
 }
 
@@ -109,7 +112,7 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Got(cudaError_t error, void* memory,
   }
   if (absl::Status status = Error(error, what); !status.ok()) return status;
   return DeviceBuffer(static_cast<std::byte*>(memory), bytes, [this, free](std::byte* freed) {
-    if (!silent_ && Use().ok()) free(freed);
+    if (!silent_ && Use().ok()) Forget(free(freed));
   });
 }
 
@@ -132,7 +135,7 @@ absl::StatusOr<ComputeDevice::Shared> CudaDevice::AllocateShared(absl::string_vi
   if (!memory.ok()) return memory.status();
   cudaIpcMemHandle_t handle = {};
   absl::Status status = Error(cudaIpcGetMemHandle(&handle, memory->data()), "naming memory");
-  if (!status.ok()) return status;
+  if (!status.ok()) return absl::UnavailableError(status.message());
   return Shared{*std::move(memory), std::string(handle.reserved, sizeof handle.reserved)};
 }
 
@@ -150,7 +153,7 @@ absl::StatusOr<DeviceBuffer> CudaDevice::OpenShared(absl::string_view handle) {
     return absl::UnavailableError(Error(error, "memory of another GPU").message());
   }
   return DeviceBuffer(static_cast<std::byte*>(memory), 0, [this](std::byte* closed) {
-    if (!silent_ && Use().ok()) cudaIpcCloseMemHandle(closed);
+    if (!silent_ && Use().ok()) Forget(cudaIpcCloseMemHandle(closed));
   });
 }
 
@@ -180,7 +183,7 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Pin(absl::string_view what,
         absl::StrCat(name_, ": pinning ", what, ": ", cudaGetErrorString(error)));
   }
   return DeviceBuffer(begin, memory.size(), [this](std::byte* pinned) {
-    if (!silent_ && Use().ok()) cudaHostUnregister(pinned);
+    if (!silent_ && Use().ok()) Forget(cudaHostUnregister(pinned));
   });
 }
 

@@ -1,5 +1,6 @@
 #include "worker/cuda/cuda_graph.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/cuda/CUDAGeneratorImpl.h>
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAGuard.h>
@@ -25,42 +26,57 @@ std::string TextOf(const std::exception& error) {
 
 void CudaGraph::Undo() noexcept {
   const auto index = static_cast<c10::DeviceIndex>(index_);
-  try {
-    graph_.capture_end();
-    return;
-  } catch (const std::exception&) {
-    // It leaves off where CUDA has ended the recording by itself.
-    cudaGetLastError();
-  }
-  try {
+  // Each where the one before it has failed, too: how far the recording had come is not known.
+  const auto attempt = [](absl::FunctionRef<void()> undo) {
+    try {
+      undo();
+      return true;
+    } catch (const std::exception&) {
+      cudaGetLastError();
+      return false;
+    }
+  };
+  // Where CUDA has ended the recording by itself this leaves off at once.
+  if (attempt([&] { graph_.capture_end(); })) return;
+  // Who says here that nothing was being recorded has ended it already, and gives back the memory
+  // when graph_ goes.
+  attempt([&] {
     c10::cuda::CUDACachingAllocator::endAllocateToPool(index, pool_);
     c10::cuda::CUDACachingAllocator::releasePool(index, pool_);
-    // The default generator's state believes for good that it is recorded: it gets another one.
+  });
+  attempt([&] {
+    at::HostAllocator* const pinned = at::getHostAllocator(at::kCUDA);
+    pinned->end_allocate_to_pool(pool_);
+    pinned->release_pool(pool_);
+  });
+  // The default generator's state believes for good that it is recorded: it gets another one.
+  attempt([&] {
     at::Generator generator = at::cuda::detail::getDefaultCUDAGenerator(index);
     const at::Generator fresh = at::cuda::detail::createCUDAGenerator(index);
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.graphsafe_set_state(fresh.graphsafe_get_state());
-  } catch (const std::exception&) {
-    cudaGetLastError();
-  }
+  });
 }
 
 void CudaGraph::Record(absl::FunctionRef<void()> compute) {
-  // Nothing runs there: what is recorded comes behind what the compute stream has been given when
-  // it runs on that one.
-  const c10::cuda::CUDAStreamGuard guard(c10::cuda::getStreamFromPool(
-      /*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index_)));
+  // What is recorded comes behind what the compute stream has been given when it runs on that one.
+  const c10::cuda::CUDAStream stream = c10::cuda::getStreamFromPool(
+      /*isHighPriority=*/false, static_cast<c10::DeviceIndex>(index_));
+  const c10::cuda::CUDAStreamGuard guard(stream);
   // The graph's memory comes on top of what steps before it have left in the allocator.
   c10::cuda::CUDACachingAllocator::emptyCache();
-  // Other threads may ask for events meanwhile.
-  graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
   try {
+    // Other threads may ask for events meanwhile.
+    graph_.capture_begin(pool_, cudaStreamCaptureModeThreadLocal);
     compute();
     graph_.capture_end();
   } catch (...) {
     Undo();
     throw;
   }
+  // Of the generator's numbers, which are written there before it records: each run writes them,
+  // too.
+  stream.synchronize();
 }
 
 absl::Status CudaGraph::Run(absl::FunctionRef<void()> compute) {
@@ -74,6 +90,12 @@ absl::Status CudaGraph::Run(absl::FunctionRef<void()> compute) {
     }
   } catch (const std::exception& error) {
     cudaGetLastError();  // it is not to be found again behind the next launch
+    // A fault of the device is no matter of graphs.
+    const cudaError_t compute_stream = cudaStreamQuery(nullptr);
+    if (compute_stream != cudaSuccess && compute_stream != cudaErrorNotReady) {
+      return CudaStatus(compute_stream, absl::StrCat(name_, ": recording a graph"));
+    }
+    cudaGetLastError();
     return absl::UnavailableError(TextOf(error));
   }
   try {

@@ -9,9 +9,11 @@
 
 namespace parley {
 
-// "WHAT: what CUDA says (its name)"; Internal.
+// "WHAT: what CUDA says (its name)"; Internal. CUDA keeps an error of the thread's until it is
+// asked for it, and who gives the next kernel would find this one; those that stay come back.
 inline absl::Status CudaStatus(cudaError_t error, absl::string_view what) {
   if (error == cudaSuccess) return absl::OkStatus();
+  cudaGetLastError();
   return absl::InternalError(
       absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")"));
 }

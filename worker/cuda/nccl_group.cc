@@ -95,25 +95,26 @@ absl::Status NcclGroup::Until(const char* what, absl::Time deadline,
                               const std::function<absl::StatusOr<bool>(ncclResult_t)>& done) {
   const absl::Time began = clock_.now();
   while (true) {
+    ncclResult_t state = ncclSuccess;
     {
       absl::MutexLock lock(&mu_);
       if (!failed_.ok()) return failed_;
       if (options_.cancelled && options_.cancelled()) {
         return Failed(absl::CancelledError(absl::StrCat(Who(), ": ", what, ": given up")));
       }
-      ncclResult_t state = ncclSuccess;
       const ncclResult_t asked = api_.async_error(communicator_, &state);
       if (asked != ncclSuccess) return Failed(Result(what, asked));
       if (state != ncclSuccess && state != ncclInProgress) return Failed(Result(what, state));
-      const absl::StatusOr<bool> is_done = done(state);
+    }
+    const absl::StatusOr<bool> is_done = done(state);
+    if (is_done.ok() && *is_done) return absl::OkStatus();
+    const absl::Time now = clock_.now();
+    if (!is_done.ok() || now > deadline) {
+      absl::MutexLock lock(&mu_);
       if (!is_done.ok()) return Failed(is_done.status());
-      if (*is_done) return absl::OkStatus();
-      const absl::Time now = clock_.now();
-      if (now > deadline) {
-        return Failed(absl::DeadlineExceededError(
-            absl::StrCat(Who(), ": ", what, ": the other GPUs have not answered within ",
-                         absl::FormatDuration(now - began))));
-      }
+      return Failed(absl::DeadlineExceededError(
+          absl::StrCat(Who(), ": ", what, ": the other GPUs have not answered within ",
+                       absl::FormatDuration(now - began))));
     }
     clock_.pause();
   }

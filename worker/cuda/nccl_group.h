@@ -17,8 +17,10 @@ namespace parley {
 
 // A DeviceGroup by NCCL. Its communicator does not block: each call returns at once, and what has
 // become of it is asked until a deadline, so that a lost rank ends in an error and an abort, never
-// in a hang. It owns the communicator; the stream is its device's. The thread that trains calls it,
-// Abort comes from whichever thread has heard of a lost rank.
+// in a hang. (Not so the abort itself, and leaving: NCCL waits for its own work on the GPU in them,
+// which has heard of the abort; with a GPU that does nothing any more they do not return.) It owns
+// the communicator; the stream is its device's. GroupStream's thread calls it, Abort comes from
+// whichever thread has heard of a lost rank.
 class NcclGroup final : public DeviceGroup {
  public:
   // The time, injected; sleeps for a moment between two looks.
@@ -57,7 +59,8 @@ class NcclGroup final : public DeviceGroup {
   absl::Status CallForEach(
       const char* what, absl::Span<const Part> parts, absl::Time deadline,
       const std::function<ncclResult_t(const Part& part, ncclComm_t communicator)>& call);
-  // Until done() says so, or the communicator has an error. `done` is called with the lock.
+  // Until done() says so, or the communicator has an error. `done` is called without the lock: it
+  // may hang in the driver, and Abort would end what it hangs behind.
   absl::Status Until(const char* what, absl::Time deadline,
                      const std::function<absl::StatusOr<bool>(ncclResult_t state)>& done);
   // The first error counts; aborts.

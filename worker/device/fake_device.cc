@@ -20,7 +20,7 @@ namespace parley {
 namespace {
 
 // Then a wait of the host for other devices counts as one that does not end.
-constexpr absl::Duration kNobodyListens = absl::Seconds(20);
+constexpr absl::Duration kNobodyListens = absl::Seconds(60);
 
 Range Bytes(const void* begin, size_t bytes) {
   return {static_cast<const std::byte*>(begin), bytes};
@@ -361,6 +361,12 @@ absl::StatusOr<bool> FakeDevice::HasPassed(const DeviceEvent& event) {
   if (DoUntil(own.stream, own.until) != Come::kThere) return false;
   order_.Join(OrderCheck::kHost, own.clock);
   return true;
+}
+
+bool FakeDevice::HasCome(const DeviceEvent& event) {
+  const auto& own = static_cast<const Event&>(event);
+  absl::MutexLock lock(&mu_);
+  return DoUntil(own.stream, own.until) == Come::kThere;
 }
 
 absl::StatusOr<std::unique_ptr<DeviceEvent>> FakeDevice::MakeTimedEvent() {

@@ -86,6 +86,9 @@ class FakeDevice : public ComputeDevice {
                     const std::vector<Range>& writes, std::function<bool()> ready,
                     std::function<void()> run);
 
+  // As HasPassed, for such other devices: nothing that the host does is behind it.
+  bool HasCome(const DeviceEvent& event);
+
   // What nothing has put in an order, and other misuse; one line each.
   std::vector<std::string> violations() const;
   // How often the host has waited, and memory was allocated.

@@ -8,8 +8,7 @@
 namespace parley {
 namespace {
 
-// What an aborted group's device may take to end its copies; then it is lost.
-constexpr absl::Duration kEnd = absl::Seconds(30);
+constexpr absl::Duration kListen = absl::Milliseconds(10);
 
 }  // namespace
 
@@ -17,6 +16,7 @@ absl::Status GroupStream::Form(Group group) {
   if (absl::Status status = Abort(); !status.ok()) return status;
   group_ = std::move(group);
   thread_ = std::thread([this] { Run(); });
+  if (group_.stands) listener_ = std::thread([this] { Listen(); });
   return absl::OkStatus();
 }
 
@@ -46,6 +46,20 @@ bool GroupStream::HasMore() const {
   return !given_.empty();
 }
 
+void GroupStream::Listen() {
+  while (group_.stands()) {
+    absl::MutexLock lock(&mu_);
+    if (mu_.AwaitWithTimeout(absl::Condition(&is_left_), kListen)) return;
+  }
+  std::shared_ptr<DeviceGroup> among;
+  {
+    absl::MutexLock lock(&mu_);
+    among = among_;
+  }
+  // Where it has not been found yet whoever finds it asks, too.
+  if (among != nullptr) among->Abort();
+}
+
 void GroupStream::Run() {
   const auto cancelled = [this] { return stopping_.load() || (group_.stands && !group_.stands()); };
   auto joined = group_.join(cancelled);
@@ -59,7 +73,7 @@ void GroupStream::Run() {
     among_ = among;
   }
   // Abort may have come before there was anything to abort.
-  if (stopping_) among->Abort();
+  if (cancelled()) among->Abort();
   if (absl::Status status = Serve(*among); !status.ok()) Fail(status);
   absl::MutexLock lock(&mu_);
   among_.reset();
@@ -137,21 +151,24 @@ absl::Status GroupStream::Abort() {
   {
     absl::MutexLock lock(&mu_);
     stopping_ = true;
+    is_left_ = true;
     among = among_;
   }
   if (among != nullptr) among->Abort();
   thread_.join();
+  if (listener_.joinable()) listener_.join();
   among.reset();
   stopping_ = false;
   {
     absl::MutexLock lock(&mu_);
     given_.clear();
     launched_.clear();
+    is_left_ = false;
     last_given_ = last_launched_ = last_ended_ = 0;
     failed_ = absl::OkStatus();
   }
   // What streams were given may still use the memory of works: it is used again when they are done.
-  const absl::Time deadline = absl::Now() + kEnd;
+  const absl::Time deadline = absl::Now() + device_patience_;
   for (const StreamId stream :
        {StreamId::kCommunication, StreamId::kToHost, StreamId::kToDevice, StreamId::kCompute}) {
     const auto event = device_.MakeEvent();
@@ -160,7 +177,7 @@ absl::Status GroupStream::Abort() {
     if (status.ok()) status = device_.Await(**event, deadline);
     if (absl::IsDeadlineExceeded(status)) {
       return absl::InternalError(absl::StrCat(device_.name(), " has not come to an end within ",
-                                              absl::FormatDuration(kEnd),
+                                              absl::FormatDuration(device_patience_),
                                               " of leaving its node group: ", status.message()));
     }
     if (!status.ok()) return status;

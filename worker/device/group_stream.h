@@ -21,7 +21,7 @@ namespace parley {
 // What the devices of a node group do together: all ranks must ask for the same in the same order,
 // and one of them that is lost must be noticed while the others' streams wait for it. A thread,
 // from Form to Abort, finds the other ranks, asks for one work after the other, and looks until
-// each has ended.
+// each has ended; another one listens whether the group still stands.
 //
 // Form and Abort: the training thread. All else: any thread. The device outlives it.
 class GroupStream {
@@ -34,9 +34,10 @@ class GroupStream {
         join;
     // A work was launched or has ended, or there is an error; on the thread.
     std::function<void()> wake;
-    // Whether its ranks are still those that reduce together. Where they are not it ends by itself,
-    // with Cancelled: the thread that calls Abort may be waiting for the device, and the device for
-    // a rank that does not come. Any thread; empty: they are.
+    // Whether its ranks are still those that reduce together. Where they are not what is under way
+    // ends by itself, with Cancelled: the thread that calls Abort may be waiting for the device,
+    // and the device for a rank that does not come. Asked by a thread that has nothing to do with
+    // the device, since the other one, too, may hang in its driver then. Empty: they are.
     std::function<bool()> stands;
     absl::Duration patience = absl::Minutes(10);  // with the others; infinite: until Abort
   };
@@ -49,7 +50,9 @@ class GroupStream {
     std::function<void()> ended;
   };
 
-  explicit GroupStream(ComputeDevice& device) : device_(device) {}
+  // patience: with the device, when a group is left.
+  explicit GroupStream(ComputeDevice& device, absl::Duration patience = absl::Minutes(10))
+      : device_(device), device_patience_(patience) {}
   ~GroupStream() { Abort().IgnoreError(); }
   GroupStream(const GroupStream&) = delete;
   GroupStream& operator=(const GroupStream&) = delete;
@@ -73,7 +76,8 @@ class GroupStream {
   absl::Status Abort();
 
  private:
-  void Run();  // the thread
+  void Run();     // the thread
+  void Listen();  // the other one
   absl::Status Serve(DeviceGroup& group);
   // Until the oldest launched work has ended, or there is another one to launch.
   absl::Status AwaitOldest(DeviceGroup& group);
@@ -81,10 +85,12 @@ class GroupStream {
   void Fail(const absl::Status& why);
 
   ComputeDevice& device_;
+  const absl::Duration device_patience_;
 
   // Constant from Form to Abort.
   Group group_;
   std::thread thread_;
+  std::thread listener_;
 
   std::atomic<bool> stopping_ = false;
   mutable absl::Mutex mu_;
@@ -95,6 +101,7 @@ class GroupStream {
   uint64_t last_launched_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t last_ended_ ABSL_GUARDED_BY(mu_) = 0;
   absl::Status failed_ ABSL_GUARDED_BY(mu_);
+  bool is_left_ ABSL_GUARDED_BY(mu_) = false;  // for the listener
 };
 
 }  // namespace parley

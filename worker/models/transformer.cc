@@ -10,6 +10,7 @@
 #include <ATen/ops/stack.h>
 
 #include <cmath>
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -45,11 +46,16 @@ at::Tensor Positions(int64_t length, int64_t width) {
 LayerForward MakeEncoder(const Shape& shape, LayerSet& tensors) {
   const at::Tensor embedding =
       tensors.AddWeight(kEmbedding, {shape.tokens, shape.width}, Initial::kTenth);
-  return [embedding, positions = Positions(shape.length, shape.width),
+  // Where and as what they are added; a copy in each forward would have the host wait for a device.
+  const auto there = std::make_shared<at::Tensor>();
+  return [embedding, there, positions = Positions(shape.length, shape.width),
           scale = std::sqrt(static_cast<double>(shape.width)),
           dropout = shape.dropout](const at::Tensor& x, bool training) {
     const at::Tensor h = at::embedding(embedding, x) * scale;
-    return at::dropout(h + positions.to(h.options()), dropout, training);
+    if (!there->defined() || there->device() != h.device() || there->dtype() != h.dtype()) {
+      *there = positions.to(h.options());
+    }
+    return at::dropout(h + *there, dropout, training);
   };
 }
 

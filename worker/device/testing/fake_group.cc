@@ -80,10 +80,7 @@ void FakeGroup::Run() {
 }
 
 absl::Status FakeGroup::Do(Exchange& exchange) {
-  while (true) {
-    const auto passed = device_.HasPassed(*exchange.before);
-    if (!passed.ok()) return passed.status();
-    if (*passed) break;
+  while (!device_.HasCome(*exchange.before)) {
     if (aborted_) return absl::CancelledError("the fake group was given up");
     absl::SleepFor(absl::Microseconds(50));
   }
