@@ -580,7 +580,7 @@ absl::Status DeviceBinding::FollowGroup() {
 }
 
 absl::Status DeviceBinding::Lose(absl::Status why) {
-  if (lost_.ok()) lost_ = std::move(why);
+  lost_ = std::move(why);
   formed_.reset();
   to_add_up_ = false;  // no sums come any more
   // What was under way has not come, though its turn is over.

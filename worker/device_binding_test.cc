@@ -356,9 +356,10 @@ struct GroupRank {
           options.rank = number;
           options.ranks = ranks;
           options.cancelled = cancelled;
-          auto joined = FakeGroup::Join(device, options, deadline);
-          if (!joined.ok()) return joined.status();
-          return *std::move(joined);
+          auto made = FakeGroup::Join(device, options, deadline);
+          if (!made.ok()) return made.status();
+          joined = true;
+          return *std::move(made);
         }) {
     sums = group.ReduceBy(std::make_unique<NoValues>());
     DeviceBinding::Options options;
@@ -414,6 +415,7 @@ struct GroupRank {
   const uint32_t rank;
   const uint32_t ranks;
   std::atomic<int> joins = 0;
+  std::atomic<bool> joined = false;
   std::atomic<bool> stands = true;
   absl::Status join_status;
   FakeDevice device;
@@ -676,23 +678,26 @@ TEST(GroupedDeviceBinding, SumsOfAStepThatIsLostAreNotWaitedFor) {
   const std::string id = FakeGroup::MakeId();
   GroupRank alone(0, 2, id);
   auto lost = std::make_unique<GroupRank>(1, 2, id);
-  std::thread other([&] {
-    EXPECT_TRUE(lost->Step({torch::randn({4, 3})}, 0.5).ok());
-    lost = nullptr;
-  });
-  EXPECT_TRUE(alone.Step({torch::randn({4, 3})}, 0.5).ok());
-  other.join();
-  const auto plan = alone.session.NextStep();
-  alone.heard = {};
-  alone.heard.session = &alone.session;
-  alone.sums->Open(plan->step, 0.5);
+  const auto backward = [](GroupRank& rank, bool last) {
+    const auto plan = rank.session.NextStep();
+    rank.heard = {};
+    rank.heard.session = &rank.session;
+    rank.sums->Open(plan->step, 0.5);
+    const at::Tensor loss = rank.network.Forward(torch::randn({4, 3})).square().mean();
+    EXPECT_TRUE(rank.binding->Backward(loss, last).ok());
+  };
+  const auto until = [](const std::function<bool()>& done) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(20);
+    while (!done() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(done());
+  };
+  backward(alone, true);
   EXPECT_FALSE(alone.binding->StepIsLost());
-  const at::Tensor loss = alone.network.Forward(torch::randn({4, 3})).square().mean();
-  ASSERT_TRUE(alone.binding->Backward(loss, /*last=*/true).ok());
-  const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  while (!alone.binding->StepIsLost() && absl::Now() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
+  // It joins the group, and sends nothing.
+  backward(*lost, false);
+  until([&] { return lost->joined.load(); });
+  lost = nullptr;
+  until([&] { return alone.binding->StepIsLost(); });
   EXPECT_TRUE(alone.binding->Settle().ok());
   EXPECT_EQ(alone.binding->Complete(1).status(), absl::AbortedError("rank 1 is lost"));
   EXPECT_FALSE(alone.binding->StepIsLost());

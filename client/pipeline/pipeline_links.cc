@@ -22,7 +22,8 @@ absl::Status NotThere(const Member& member, const absl::Status& why) {
 PipelineLinks::PipelineLinks(const Options& options, Session& session)
     : session_(session),
       liveness_(options.liveness),
-      lease_(4 * options.liveness + absl::Seconds(30)),
+      lease_(options.lease > absl::ZeroDuration() ? options.lease
+                                                  : 4 * options.liveness + absl::Seconds(30)),
       patience_(options.patience),
       inbox_([this] { Wake(); }) {}
 
@@ -49,7 +50,6 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   agent.advertise = options.address;
   agent.service = options.service;
   agent.credentials = options.credentials;
-  // Who is dead the coordinator says; whoever is slow is to be waited for.
   const absl::Duration lease = links->lease_;
   agent.lease = lease;
   agent.patience = lease;

@@ -83,6 +83,8 @@ TEST_F(GroupStreamTest, AGroupThatStandsNoMoreIsAbortedWhereverItHangs) {
   EXPECT_TRUE(stream_.error().ok());
   EXPECT_FALSE(stream_.IsLaunched(1));
   Give();
+  stands_ = false;
+  Until([&] { return absl::IsCancelled(stream_.error()); });
 }
 
 TEST_F(GroupStreamTest, ADeviceThatDoesNotComeToAnEndIsSaid) {
