@@ -36,10 +36,10 @@ class PipelineLinks {
     ReferenceService* service = nullptr;          // outlives the links
     absl::Duration liveness = absl::Seconds(10);  // of the job
     absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet
+    SharedCredentials credentials;                // the job's
     // Of links and values. Who is dead the coordinator says; whoever is slow is to be waited for.
     // Zero: 4 times `liveness`, and 30 s.
     absl::Duration lease = absl::ZeroDuration();
-    SharedCredentials credentials;  // the job's
   };
 
   // The codes of RemoteAgent::Start.

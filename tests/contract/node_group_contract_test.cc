@@ -4,15 +4,20 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "client/reduce/given_sums.h"
 #include "tests/contract/contract_test.h"
 
 namespace parley {
@@ -220,6 +225,39 @@ TEST_P(NodeGroupContract, ARankThatIsLostAnywhereInAStepIsReplacedAndSumsAreExac
   for (std::thread& process : processes) process.join();
   for (const auto& each : lost) EXPECT_TRUE(each);
   for (const uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
+}
+
+// The training thread may be waiting for a device then, and that for the lost rank.
+TEST_P(NodeGroupContract, ThatARankIsLostIsKnownBeforeAnyVerbSaysSo) {
+  auto cluster = MakeGroups(2, 2, "max_restarts: 9 steps: 5");
+  const auto join = [&](int worker, GivenSums** sums) {
+    Session::Options options;
+    options.job = cluster->job();
+    options.coordinator = cluster->coordinator_address();
+    options.address = absl::StrCat("127.0.0.1:", 60000 + worker);
+    options.reduce_by = [sums](std::unique_ptr<Reducer> values) -> std::unique_ptr<Reducer> {
+      auto given = std::make_unique<GivenSums>(std::move(values));
+      *sums = given.get();
+      return given;
+    };
+    return Session::Join(options, cluster->transport().connector());
+  };
+  GivenSums* sums[2] = {};
+  auto lost = join(1, &sums[1]);
+  ASSERT_TRUE(lost.ok()) << lost.status();
+  auto stays = join(2, &sums[0]);
+  ASSERT_TRUE(stays.ok()) << stays.status();
+  std::thread other([&] { StartTraining(**lost, 4000); });
+  StartTraining(**stays, 4000);
+  other.join();
+  const std::function<bool()> stands = sums[0]->group()->stands;
+  EXPECT_TRUE(stands());
+  lost->reset();
+  const absl::Time deadline = absl::Now() + absl::Seconds(60);
+  while (stands() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_FALSE(stands());
+  stays->reset();
+  EXPECT_FALSE(stands()) << "also when the session has gone";
 }
 
 }  // namespace
