@@ -388,6 +388,22 @@ def a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host(where, runs
     assert "ON_GPUS" in said and "a GPU for each worker" in said, said
 
 
+def what_float16_cannot_hold_is_skipped_by_all_whose_gpus_add_up(where, runs):
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    data.write_idx(where / "data", train=120)  # 12 steps; float16 takes a CPU long
+    scale = "precision: FLOAT16_AUTOCAST\nloss_scale { initial: 2097152 growth_interval: 3 }\n"
+    ends, skipped = {}, {}
+    for reduction in ("ON_HOST", "ON_GPUS"):
+        run = Run(group_job(where, reduction, epochs=1, extra=scale, batch=5))
+        runs.append(run)
+        assert run.wait(240) == 0, reduction
+        ends[reduction] = exported(run.out)
+        skipped[reduction] = int(re.search(r"of which skipped (\d+)", run.stdout_path.read_text() + run.stderr()).group(1))
+    print(f"{skipped} of 12 steps")
+    assert skipped["ON_GPUS"] == skipped["ON_HOST"] and 2 <= skipped["ON_GPUS"] < 12, skipped
+    assert_same_bits(ends["ON_GPUS"], ends["ON_HOST"], "added up on GPUs and on the host, with skipped steps")
+
+
 def a_rank_that_is_killed_changes_nothing(where, runs):
     machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
     ends = []
@@ -416,6 +432,7 @@ main(
     a_stages_trace_has_its_gpus_work,
     a_node_group_adds_up_on_its_gpus_to_the_same_bits_as_on_the_host,
     a_rank_that_is_killed_changes_nothing,
+    *([what_float16_cannot_hold_is_skipped_by_all_whose_gpus_add_up] if WHOLE else []),
     trains_through_a_device_to_the_same_bits_as_on_the_cpu,
     steps_as_cuda_graphs_come_to_the_same_bits,
     workers_share_out_the_gpus_of_their_machine,
