@@ -598,6 +598,9 @@ absl::Status DeviceBinding::LoseUnlessOwn(const absl::Status& why) {
 }
 
 bool DeviceBinding::StepIsLost() {
+  // What was computed with broadcasts that did not come to their end is heard of later than it is
+  // seen.
+  if (!AwaitBroadcasts(0).ok()) return false;
   if (!lost_.ok() || together_ == nullptr) return !lost_.ok();
   const absl::Status error = together_->error();
   return !error.ok() && LoseUnlessOwn(error).ok();

@@ -37,7 +37,8 @@ void GraphChoice::Computed(uint64_t step) {
 }
 
 void GraphChoice::CannotRecord(const std::string& why) {
-  never_ = absl::StrCat("it cannot be recorded: ", why);
+  never_ = absl::StrCat(computed_ ? "the graph is of no use any more: " : "it cannot be recorded: ",
+                        why);
 }
 
 bool GraphChoice::No(uint64_t step, const std::string& why) {

@@ -219,7 +219,8 @@ absl::Status LocalCompute::Microbatch(const StepPlan& plan, size_t microbatch,
   const bool last = microbatch + 1 == microbatches;
   const PhaseTimer timer(parts_.metrics, StepPhase::kBackward);
   if (loss.defined()) {
-    if (absl::Status status = binding_->Backward(loss, last); !status.ok()) return status;
+    absl::Status status = binding_->Backward(loss, last);
+    if (!status.ok() && !binding_->StepIsLost()) return status;
     loss = at::Tensor();  // autograd's graph goes while a device is still at it
   }
   // Long ago, by now.

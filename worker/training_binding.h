@@ -28,8 +28,8 @@ class TrainingBinding {
   virtual absl::Status Backward(const at::Tensor& loss, bool last) = 0;
   // In place of forward and Backward of a step of one microbatch, as DeviceGraph::Run: `loss` is
   // called the first time, and must compute from the same memory as later ones. Gives the loss,
-  // which the next run overwrites; an undefined tensor where it cannot be recorded, and why_not:
-  // nothing was done then.
+  // which the next run overwrites; an undefined tensor where it cannot be recorded, or the network
+  // has other memory since, and why_not: nothing was done then.
   virtual absl::StatusOr<at::Tensor> RunGraph(absl::FunctionRef<at::Tensor()> /*loss*/,
                                               std::string& /*why_not*/) {
     return absl::UnimplementedError("graphs are of devices");
@@ -52,8 +52,8 @@ class TrainingBinding {
   virtual absl::StatusOr<Samples> ToNetwork(const Samples& batch) = 0;
   // Waits until what ToNetwork was given is not read any more.
   virtual absl::Status AwaitSamples() { return absl::OkStatus(); }
-  // Whether the open step cannot count any more, as Complete will say: what forward computes is
-  // anything then, and so are its errors.
+  // After an error of forward or backward: whether the step had been lost, as Complete will say.
+  // Then they have computed with anything.
   virtual bool StepIsLost() { return false; }
 };
 

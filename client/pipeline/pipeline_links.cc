@@ -22,8 +22,6 @@ absl::Status NotThere(const Member& member, const absl::Status& why) {
 PipelineLinks::PipelineLinks(const Options& options, Session& session)
     : session_(session),
       liveness_(options.liveness),
-      lease_(options.lease > absl::ZeroDuration() ? options.lease
-                                                  : 4 * options.liveness + absl::Seconds(30)),
       patience_(options.patience),
       inbox_([this] { Wake(); }) {}
 
@@ -50,7 +48,8 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   agent.advertise = options.address;
   agent.service = options.service;
   agent.credentials = options.credentials;
-  const absl::Duration lease = links->lease_;
+  // Who is dead the coordinator says; whoever is slow is to be waited for.
+  const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
   agent.lease = lease;
   agent.patience = lease;
   agent.at_once = {kDeliver};
@@ -170,14 +169,9 @@ absl::StatusOr<ValuePtr> PipelineLinks::Await(const PipelineKey& key, const std:
 }
 
 absl::StatusOr<Verdict> PipelineLinks::GiveUp(const absl::Status& why) {
-  if (!absl::IsUnavailable(why)) return session_.Abandon(why);
-  const absl::Time deadline = absl::Now() + lease_;
-  const absl::Status told = session_.AwaitPeers(std::string(why.message()),
-                                                [deadline] { return absl::Now() >= deadline; });
-  if (!told.ok()) return session_.Abandon(told);
-  return session_.Abandon(absl::InternalError(
-      absl::StrCat(why.message(), "; and the coordinator has not said within ",
-                   absl::FormatDuration(lease_), " that a process of the pipeline is gone")));
+  // Somebody may be gone, of whom the session has not heard yet: of what is Aborted it waits for
+  // the coordinator's word, and where that does not come says this error.
+  return session_.Abandon(absl::IsUnavailable(why) ? absl::AbortedError(why.message()) : why);
 }
 
 void PipelineLinks::EndUnit() {

@@ -37,9 +37,6 @@ class PipelineLinks {
     absl::Duration liveness = absl::Seconds(10);  // of the job
     absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet
     SharedCredentials credentials;                // the job's
-    // Of links and values. Who is dead the coordinator says; whoever is slow is to be waited for.
-    // Zero: 4 times `liveness`, and 30 s.
-    absl::Duration lease = absl::ZeroDuration();
   };
 
   // The codes of RemoteAgent::Start.
@@ -73,7 +70,7 @@ class PipelineLinks {
   absl::StatusOr<ValuePtr> Await(const PipelineKey& key, const std::string& what);
 
   // After an error of any of these: follows the job, as Session::Abandon. A link can end before the
-  // session knows who is gone: then it waits for that, for some time; Internal where it does not
+  // session knows who is gone: then it waits for that, for some time; Aborted where it does not
   // come, so that two processes that do not reach each other end the job.
   absl::StatusOr<Verdict> GiveUp(const absl::Status& why);
 
@@ -91,7 +88,6 @@ class PipelineLinks {
 
   Session& session_;
   const absl::Duration liveness_;
-  const absl::Duration lease_;  // of links and values
   const absl::Duration patience_;
   absl::Mutex wake_mu_;
   PeerWaiter* waiter_ ABSL_GUARDED_BY(wake_mu_) = nullptr;

@@ -55,7 +55,7 @@ absl::Status Stage::Train() {
     absl::StatusOr<PipelineWork> work = NextWork();
     status = work.ok() ? Do(*work) : work.status();
     if (absl::IsOutOfRange(status)) {
-      // Before the others' memory goes.
+      // Nobody reads it any more.
       parts_.compute.binding().ForgetPeers();
       const absl::StatusOr<bool> finished = parts_.session.Finish(parts_.metrics.seconds());
       if (!finished.ok() || *finished) return finished.status();

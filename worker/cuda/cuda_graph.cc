@@ -38,8 +38,8 @@ void CudaGraph::Undo() noexcept {
   };
   // Where CUDA has ended the recording by itself this leaves off at once.
   if (attempt([&] { graph_.capture_end(); })) return;
-  // Who says here that nothing was being recorded has ended it already, and gives back the memory
-  // when graph_ goes.
+  // Who says here that nothing was being recorded has ended it already; the memory goes with graph_
+  // then, or stays with LibTorch.
   attempt([&] {
     c10::cuda::CUDACachingAllocator::endAllocateToPool(index, pool_);
     c10::cuda::CUDACachingAllocator::releasePool(index, pool_);

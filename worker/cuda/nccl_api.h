@@ -24,6 +24,8 @@ struct NcclApi {
   ncclResult_t (*destroy)(ncclComm_t) = nullptr;
   ncclResult_t (*abort)(ncclComm_t) = nullptr;
   const char* (*error_text)(ncclResult_t) = nullptr;
+  cudaError_t (*get_device)(int*) = nullptr;
+  cudaError_t (*set_device)(int) = nullptr;
 };
 
 }  // namespace parley

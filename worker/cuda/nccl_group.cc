@@ -39,6 +39,9 @@ absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Join(const NcclApi& api, c
   }
   std::memcpy(id.internal, options.id.data(), sizeof id.internal);
   auto group = absl::WrapUnique(new NcclGroup(api, stream, options, std::move(clock)));
+  if (api.get_device(&group->gpu_) != cudaSuccess) {
+    return absl::InternalError("a group of GPUs: this thread has chosen none");
+  }
 
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
@@ -81,6 +84,9 @@ absl::Status NcclGroup::Result(const char* what, ncclResult_t result) const {
 absl::Status NcclGroup::Failed(const absl::Status& why) {
   if (failed_.ok()) failed_ = why;
   if (ncclComm_t communicator = std::exchange(communicator_, nullptr); communicator != nullptr) {
+    // NCCL chooses the thread's GPU anew behind it, and on one that has chosen none that is the
+    // first one, in which CUDA would make room for this process then.
+    api_.set_device(gpu_);
     api_.abort(communicator);
   }
   return failed_;
@@ -107,7 +113,11 @@ absl::Status NcclGroup::Until(const char* what, absl::Time deadline,
       if (state != ncclSuccess && state != ncclInProgress) return Failed(Result(what, state));
     }
     const absl::StatusOr<bool> is_done = done(state);
-    if (is_done.ok() && *is_done) return absl::OkStatus();
+    if (is_done.ok() && *is_done) {
+      // What an abort has ended is not done.
+      absl::MutexLock lock(&mu_);
+      return failed_;
+    }
     const absl::Time now = clock_.now();
     if (!is_done.ok() || now > deadline) {
       absl::MutexLock lock(&mu_);

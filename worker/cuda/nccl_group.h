@@ -69,6 +69,7 @@ class NcclGroup final : public DeviceGroup {
   std::string Who() const;
 
   const NcclApi api_;
+  int gpu_ = 0;  // of the thread that has joined
   const cudaStream_t stream_;
   const Options options_;
   const Clock clock_;

@@ -28,6 +28,8 @@ struct Script {
   std::vector<ncclResult_t> states = {ncclSuccess};  // one after the other; the last one stays
   std::vector<std::string> called;
   int blocking = -1;
+  int gpu = 3;  // of this thread
+  int aborted_on = -1;
 
   ncclResult_t NextState() {
     const ncclResult_t state = states.front();
@@ -65,7 +67,16 @@ ncclResult_t Destroy(ncclComm_t) {
   script->called.push_back("destroy");
   return ncclSuccess;
 }
+cudaError_t GetDevice(int* device) {
+  *device = script->gpu;
+  return cudaSuccess;
+}
+cudaError_t SetDevice(int device) {
+  script->gpu = device;
+  return cudaSuccess;
+}
 ncclResult_t Abort(ncclComm_t) {
+  script->aborted_on = script->gpu;
   script->called.push_back("abort");
   return ncclSuccess;
 }
@@ -95,9 +106,9 @@ ncclResult_t BroadcastOf(const void* send, void* receive, size_t count, ncclData
   return script->part;
 }
 
-constexpr NcclApi kApi = {&Init,     &AsyncError,  &GroupStart,    &GroupEnd,
-                          &ReduceTo, &BroadcastOf, &ReduceScatter, &AllGather,
-                          &Finalize, &Destroy,     &Abort,         &ErrorText};
+constexpr NcclApi kApi = {&Init,        &AsyncError,    &GroupStart, &GroupEnd, &ReduceTo,
+                          &BroadcastOf, &ReduceScatter, &AllGather,  &Finalize, &Destroy,
+                          &Abort,       &ErrorText,     &GetDevice,  &SetDevice};
 
 class NcclGroupTest : public ::testing::Test {
  protected:
@@ -196,6 +207,22 @@ TEST_F(NcclGroupTest, AnAbortFromAnotherThreadEndsAWait) {
   pause_ = [&] { group->Abort(); };
   EXPECT_EQ(group->Await(NotDone, Soon()).code(), absl::StatusCode::kCancelled);
   EXPECT_THAT(script_.called, ElementsAre("abort"));
+}
+
+TEST_F(NcclGroupTest, WhatAnAbortHasEndedIsNotDone) {
+  const auto group = *Join();
+  const auto ended_by_abort = [&]() -> absl::StatusOr<bool> {
+    group->Abort();  // by another thread
+    return true;
+  };
+  EXPECT_EQ(group->Await(ended_by_abort, Soon()).code(), absl::StatusCode::kCancelled);
+}
+
+TEST_F(NcclGroupTest, AThreadThatHasChosenNoGpuAbortsOnTheGroups) {
+  const auto group = *Join();
+  script_.gpu = 0;
+  group->Abort();
+  EXPECT_EQ(script_.aborted_on, 3);
 }
 
 TEST_F(NcclGroupTest, SumsOfManyPartsAreOneGroupOfCalls) {

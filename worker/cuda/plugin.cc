@@ -62,6 +62,8 @@ absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& device,
       &ncclCommDestroy,
       &ncclCommAbort,
       &ncclGetErrorString,
+      &cudaGetDevice,
+      &cudaSetDevice,
   };
   auto& own = static_cast<CudaDevice&>(device);
   if (absl::Status status = own.Use(); !status.ok()) return status;

@@ -18,7 +18,7 @@ namespace parley {
 
 // A Session of one worker, or of a stage, without a service, for tests: SGD on float32 and float64
 // parameters, buffers as pushed, and a record of what was asked of it.
-class FakeSession : public Session {
+class FakeSession final : public Session {
  public:
   FakeSession(std::vector<StepPlan> plans, double rate) : plans_(std::move(plans)), rate_(rate) {}
 

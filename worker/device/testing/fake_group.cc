@@ -354,7 +354,7 @@ absl::Status FakeGroup::Await(const std::function<absl::StatusOr<bool>()>& done,
     }
     const absl::StatusOr<bool> is_done = done();
     if (!is_done.ok()) return Failed(is_done.status());
-    if (*is_done) return absl::OkStatus();
+    if (*is_done) return failed();
     if (absl::Now() > deadline) {
       return Failed(absl::DeadlineExceededError("the fake device has not ended its work"));
     }
