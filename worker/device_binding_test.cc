@@ -638,13 +638,14 @@ TEST(GroupedDeviceBinding, AStepThatLacksARankInItsSecondMicrobatchIsGivenUp) {
   std::vector<std::unique_ptr<GroupRank>> ranks;
   for (uint32_t i = 0; i < 2; ++i) ranks.push_back(std::make_unique<GroupRank>(i, 2, id));
   OnAll(ranks, [&](GroupRank& rank) { ASSERT_TRUE(rank.Step({torch::randn({4, 3})}, 0.5).ok()); });
-  for (const auto& rank : ranks) ASSERT_TRUE(rank->binding->Pull(/*ahead=*/true).ok());
   std::thread other([&] {
+    EXPECT_TRUE(ranks[1]->binding->Pull(/*ahead=*/true).ok());
     ranks[1]->network.Forward(torch::randn({2, 3}));
     ranks[1] = nullptr;
   });
   // What so few samples do not use, the second one has to wait for.
   GroupRank& alone = *ranks[0];
+  ASSERT_TRUE(alone.binding->Pull(/*ahead=*/true).ok());
   const absl::Status status = alone.Step({torch::randn({2, 3}), torch::randn({4, 3})}, 0.5);
   other.join();
   EXPECT_EQ(status, absl::AbortedError("rank 1 is lost"));
