@@ -178,6 +178,23 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+// As with updates ahead: each place is pinned once.
+TEST_F(DeviceBindingTest, ParametersThatAShardShowsInTwoPlacesInTurnArePinnedInBoth) {
+  TestNetwork on_host;
+  FakeSession host_session(Plans(6), 0.1);
+  const Microbatches microbatches = {torch::randn({4, 3})};
+  Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);
+  FakeSession session(Plans(6), 0.1);
+  session.shows = session.moves = true;
+  {
+    const auto binding = *Bind(network_);
+    Train(*binding, network_, session, microbatches);
+    EXPECT_EQ(device_.pinned(), 1 + 2 * 2 * 5);
+  }
+  EXPECT_EQ(AllParameters(session), AllParameters(host_session));
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST_F(DeviceBindingTest, GradientsThatTheSessionRoundsAreRoundedOnTheDevice) {
   FakeSession exact(Plans(1), 0.1);
   TestNetwork on_host;

@@ -127,7 +127,7 @@ absl::Status DeviceValues::BringBucket(size_t bucket) {
 }
 
 bool DeviceValues::FindSources(size_t tensor) {
-  std::vector<Source>& sources = sources_[tensor];
+  Sources& sources = sources_[tensor];
   std::vector<Session::ShownPart> parts = session_->ShownParts(tensor);
   size_t end = 0;
   for (const Session::ShownPart& part : parts) {
@@ -135,39 +135,56 @@ bool DeviceValues::FindSources(size_t tensor) {
     end += part.bytes.size();
   }
   if (end != session_->parameter(tensor).size()) parts.clear();
-  const auto is_same = [](const Source& source, const Session::ShownPart& part) {
-    return source.part.begin == part.begin && source.part.bytes.data() == part.bytes.data() &&
-           source.part.bytes.size() == part.bytes.size() && source.part.owner == part.owner;
+  const auto is_same = [](const Session::ShownPart& one, const Session::ShownPart& other) {
+    return one.begin == other.begin && one.bytes.data() == other.bytes.data() &&
+           one.bytes.size() == other.bytes.size() && one.owner == other.owner;
   };
-  if (std::equal(sources.begin(), sources.end(), parts.begin(), parts.end(), is_same)) {
-    return !sources.empty();
+  if (!parts.empty() &&
+      std::equal(sources.shown.begin(), sources.shown.end(), parts.begin(), parts.end(), is_same)) {
+    return true;
   }
-  if (!sources.empty()) {
-    // Its copies from there. (An error of the device shows with what it is given next.)
-    if (sharing_.has_value()) sharing_->await(0).IgnoreError();
-    AwaitDevice(Deadline()).IgnoreError();
-    sources.clear();
+  sources.shown.clear();
+  const bool crowded = sources.pinned.size() >= kMostMemories * parts.size();
+  for (const Session::ShownPart& part : parts) {
+    const auto it = sources.pinned.find(part.bytes.data());
+    if (it == sources.pinned.end() ? crowded : !is_same(it->second.part, part)) {
+      LetGo(sources);
+      break;
+    }
   }
   constexpr uint32_t kTries = 10;
-  if (parts.empty() || failed_pins_[tensor] >= kTries) return false;
-  for (Session::ShownPart& part : parts) {
+  if (parts.empty() || failed_pins_[tensor] >= kTries) {
+    LetGo(sources);
+    return false;
+  }
+  for (const Session::ShownPart& part : parts) {
+    if (sources.pinned.count(part.bytes.data()) != 0) continue;
     auto pin = device_.Pin(names_[tensor], part.bytes, /*read_only=*/true);
     if (!pin.ok()) {
       ++failed_pins_[tensor];
-      sources.clear();
+      LetGo(sources);
       return false;
     }
-    sources.push_back({std::move(part), *std::move(pin)});
+    sources.pinned.emplace(part.bytes.data(), Pinned{part, *std::move(pin)});
   }
+  sources.shown = std::move(parts);
   return true;
+}
+
+void DeviceValues::LetGo(Sources& sources) {
+  if (sources.pinned.empty()) return;
+  // Its copies from there. (An error of the device shows with what it is given next.)
+  if (sharing_.has_value()) sharing_->await(0).IgnoreError();
+  AwaitDevice(Deadline()).IgnoreError();
+  sources.pinned.clear();
 }
 
 absl::Status DeviceValues::BringLarge(size_t tensor) {
   session_->AwaitParameter(tensor).IgnoreError();  // as in BringBucket
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
   if (FindSources(tensor)) {
-    for (const Source& source : sources_[tensor]) {
-      absl::Status status = path_->BringDirect(to + source.part.begin, source.part.bytes);
+    for (const Session::ShownPart& part : sources_[tensor].shown) {
+      absl::Status status = path_->BringDirect(to + part.begin, part.bytes);
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
@@ -320,12 +337,12 @@ absl::Status DeviceValues::BringOwn(size_t tensor, const ParameterPath::Part& pa
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
   const size_t end = part.begin + part.bytes;
   if (shown) {
-    for (const Source& source : sources_[tensor]) {
-      const size_t from = std::max(part.begin, source.part.begin);
-      const size_t until = std::min(end, source.part.begin + source.part.bytes.size());
+    for (const Session::ShownPart& source : sources_[tensor].shown) {
+      const size_t from = std::max(part.begin, source.begin);
+      const size_t until = std::min(end, source.begin + source.bytes.size());
       if (from >= until) continue;
-      absl::Status status = path_->BringDirect(
-          to + from, source.part.bytes.subspan(from - source.part.begin, until - from));
+      absl::Status status =
+          path_->BringDirect(to + from, source.bytes.subspan(from - source.begin, until - from));
       if (!status.ok()) return status;
     }
     return absl::OkStatus();

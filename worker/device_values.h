@@ -3,8 +3,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -118,7 +120,7 @@ class DeviceValues {
   // A large one: from where a shard shows it, or by pinned blocks.
   absl::Status BringLarge(size_t tensor);
   absl::Status BringStaged(absl::Span<const BucketPlan::Part> parts);
-  // Whether all of the tensor is in pinned memory of a shard: sources_ are what it is.
+  // Whether all of the tensor is in pinned memory of a shard: what sources_ has as shown.
   bool FindSources(size_t tensor);
 
   ComputeDevice& device_;
@@ -139,12 +141,20 @@ class DeviceValues {
   bool share_next_ = false;  // not all units have been shared
   bool shared_ = false;      // what is brought as used is shared
 
-  // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be.
-  struct Source {
+  // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be. A
+  // shard that updates ahead (sync.update_ahead) has it in two places in turn, and in a third one
+  // where an evaluation holds one of them: what is shown no more stays pinned.
+  static constexpr size_t kMostMemories = 3;
+  struct Pinned {
     Session::ShownPart part;
     DeviceBuffer pin;
   };
-  std::vector<std::vector<Source>> sources_;
+  struct Sources {
+    std::vector<Session::ShownPart> shown;
+    std::map<const std::byte*, Pinned> pinned;  // by where it lies
+  };
+  void LetGo(Sources& sources);
+  std::vector<Sources> sources_;
   std::vector<uint32_t> failed_pins_;
   std::optional<UseWatch> watch_;  // of BringAsUsed
   absl::Status error_;             // in it

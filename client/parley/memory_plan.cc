@@ -31,6 +31,7 @@ struct Keeps {
   bool evaluation;
   bool checkpoints;
   bool compensation;  // what each worker has pulled, until it has pushed
+  bool ahead;         // what the open step makes of values and state, beside them
 };
 
 Keeps KeptIn(const JobConfig& job, const ModelDescription& model) {
@@ -43,6 +44,7 @@ Keeps KeptIn(const JobConfig& job, const ModelDescription& model) {
   keeps.reduces = job.optimizer().clip_norm() > 0 || job.optimizer().skip_nonfinite();
   keeps.evaluation = model.test_samples > 0;
   keeps.checkpoints = CheckpointsWhileTraining(job);
+  keeps.ahead = sync.update_ahead();
   keeps.compensation = job.consistency().async().delay_compensation() > 0;
   return keeps;
 }
@@ -64,6 +66,7 @@ void Add(const JobConfig& job, const Keeps& keeps, const TensorSpec& tensor, uin
   const uint64_t state = OptimizerStateNames(SettingsFor(job, tensor.name())).size() * bytes;
   shard.state += state;
   if (keeps.checkpoints) shard.checkpoint += state;
+  if (keeps.ahead) shard.ahead += bytes + state;
   const uint64_t sum = elements * sizeof(float);
   // Of a pipeline each stage that has the tensor gives a gradient.
   const uint64_t gradients = keeps.contributors * std::max(1, tensor.stages_size());
@@ -78,7 +81,7 @@ std::string Parts(const ShardMemory& shard) {
   for (const auto& [name, bytes] :
        {std::pair("evaluation", shard.evaluation), std::pair("what workers read", shard.readers),
         std::pair("optimizer", shard.state), std::pair("checkpoint", shard.checkpoint),
-        std::pair("open step", shard.step_here)}) {
+        std::pair("updates ahead", shard.ahead), std::pair("open step", shard.step_here)}) {
     if (bytes != 0) absl::StrAppend(&text, ", ", name, " ", BytesText(bytes));
   }
   return text;

@@ -21,12 +21,15 @@ struct ShardMemory {
   uint64_t readers = 0;     // versions that workers read while others are applied
   uint64_t state = 0;       // of the optimizer
   uint64_t checkpoint = 0;  // values and state of the version that is being written
+  uint64_t ahead = 0;       // values and state of the open step, before it is decided
   // Gradients of the open step: of workers that lend theirs through shared memory, and of workers
   // on other machines.
   uint64_t step_here = 0;
   uint64_t step_remote = 0;
 
-  uint64_t without_step() const { return values + evaluation + readers + state + checkpoint; }
+  uint64_t without_step() const {
+    return values + evaluation + readers + state + checkpoint + ahead;
+  }
   uint64_t here() const { return without_step() + step_here; }
   uint64_t remote() const { return without_step() + step_remote; }
 };

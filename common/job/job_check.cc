@@ -338,6 +338,7 @@ class Checker {
     Pipelines();
     NodeGroups();
     BackupIsRight();
+    UpdateAheadIsRight();
     const Sync& sync = job_.consistency().sync();
     Require(!sync.deterministic() || sync.lost_worker() != GO_ON ||
                 cluster.min_workers() == cluster.workers(),
@@ -448,6 +449,20 @@ class Checker {
     Require(sync.lost_worker() != WAIT, "consistency.sync.backup",
             "lets steps go on without a worker, but consistency.sync.lost_worker is WAIT: one of "
             "the two must be left out");
+  }
+
+  void UpdateAheadIsRight() {
+    if (!job_.consistency().sync().update_ahead()) return;
+    const std::string path = "consistency.sync.update_ahead";
+    Require(job_.consistency().sync().backup() == 0, path,
+            "computes a step with all workers' gradients before it is decided, but with "
+            "consistency.sync.backup it is decided with fewer: one of the two must be left out");
+    Require(job_.optimizer().clip_norm() == 0, path,
+            "computes a step before all of its gradients are there, but optimizer.clip_norm scales "
+            "it by their norm: one of the two must be left out");
+    Require(!job_.optimizer().skip_nonfinite(), path,
+            "computes a step before all of its gradients are there, but optimizer.skip_nonfinite "
+            "(which float16 needs) looks at them first: one of the two must be left out");
   }
 
   void Length() {

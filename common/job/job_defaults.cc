@@ -139,6 +139,7 @@ void ConsistencyDefaults(Consistency& consistency, bool waits) {
   Sync& sync = *consistency.mutable_sync();
   PARLEY_DEFAULT(sync, deterministic, false);
   PARLEY_DEFAULT(sync, backup, 0);
+  PARLEY_DEFAULT(sync, update_ahead, false);
   if (sync.reduction() == REDUCTION_UNSPECIFIED) sync.set_reduction(MEAN);
   if (sync.buffers() == BUFFER_REDUCTION_UNSPECIFIED) sync.set_buffers(LOWEST_ORDINAL);
   // Other sums than those of all workers would be other bits.

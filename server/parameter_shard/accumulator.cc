@@ -3,11 +3,8 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
-#include <tuple>
 #include <utility>
 
-#include "absl/container/inlined_vector.h"
-#include "absl/strings/str_cat.h"
 #include "common/tensor.h"
 #include "server/parameter_shard/sum_kernels.h"
 
@@ -94,11 +91,6 @@ bool Contains(const std::vector<PartIdentity>& identities, uint32_t contributor,
 
 }  // namespace
 
-absl::Status LentIsWritten(uint32_t contributor) {
-  return absl::AbortedError(absl::StrCat("contributor ", contributor,
-                                         " has written again what it had lent for this step"));
-}
-
 bool GradientAccumulator::Has(uint32_t contributor, uint32_t part) const {
   return Contains(identities_, contributor, part);
 }
@@ -106,12 +98,13 @@ bool GradientAccumulator::Has(uint32_t contributor, uint32_t part) const {
 absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice& data,
                                       double scale) {
   const uint64_t count = range.end - range.begin;
+  GatheredGradient& all = Own(/*as_it_is=*/true);
   if (scale == 1 && IsLentAsFloats(data)) {
     identities_.emplace_back(range.contributor, range.part);
     const auto* const values = reinterpret_cast<const float*>(data.bytes.pieces().front().data());
-    contributions_.push_back({range, values, data.owner, *data.loan});
-    ++lent_;
-    sorted_ = false;
+    all.contributions_.push_back({range, values, data.owner, *data.loan});
+    ++all.lent_;
+    all.sorted_ = false;
     return absl::OkStatus();
   }
   // What is lent is in no sum before it has been looked at.
@@ -122,133 +115,85 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
     if (data.loan.has_value() && !data.loan->Stands()) return LentIsWritten(range.contributor);
     identities_.emplace_back(range.contributor, range.part);
     if (apart_) {
-      contributions_.push_back({range, copy, std::move(values), {}});
-      sorted_ = false;
-    } else if (!started_ && count == elements_) {
-      sum_ = std::move(values);
-      started_ = true;
+      all.contributions_.push_back({range, copy, std::move(values), {}});
+      all.sorted_ = false;
+    } else if (!all.started_ && count == elements_) {
+      all.sum_ = std::move(values);
+      all.started_ = true;
     } else {
-      AddInOrder({copy}, /*fresh=*/false, {Cleared() + range.begin, count});
+      AddInOrder({copy}, /*fresh=*/false, {Cleared(all) + range.begin, count});
     }
     return absl::OkStatus();
   }
   identities_.emplace_back(range.contributor, range.part);
-  if (!started_ && count == elements_) {
-    if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
-    started_ = true;
-    Transfer(data.dtype, data.bytes, scale, /*add=*/false, sum_->as<float>().data());
+  if (!all.started_ && count == elements_) {
+    if (all.sum_ == nullptr) all.sum_ = pool_->Take(elements_ * sizeof(float));
+    all.started_ = true;
+    Transfer(data.dtype, data.bytes, scale, /*add=*/false, all.sum_->as<float>().data());
   } else {
-    Transfer(data.dtype, data.bytes, scale, /*add=*/true, Cleared() + range.begin);
+    Transfer(data.dtype, data.bytes, scale, /*add=*/true, Cleared(all) + range.begin);
   }
   return absl::OkStatus();
-}
-
-void GradientAccumulator::Sort() {
-  if (std::exchange(sorted_, true)) return;
-  std::sort(contributions_.begin(), contributions_.end(),
-            [](const Contribution& a, const Contribution& b) {
-              return std::tie(a.range.contributor, a.range.part) <
-                     std::tie(b.range.contributor, b.range.part);
-            });
-}
-
-bool GradientAccumulator::Counts(const Contribution& contribution,
-                                 absl::Span<const uint32_t> contributors) const {
-  return !apart_ || std::binary_search(contributors.begin(), contributors.end(),
-                                       contribution.range.contributor);
 }
 
 absl::StatusOr<absl::Span<float>> GradientAccumulator::Sum(
     absl::Span<const uint32_t> contributors) {
-  Sort();
-  if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
-  const absl::Span<float> sum(sum_->as<float>().data(), elements_);
-  const bool fresh = !std::exchange(started_, true);
-  if (absl::Status added = AddTo(contributors, 0, fresh, sum); !added.ok()) return added;
-  contributions_.clear();
-  lent_ = 0;
+  GatheredGradient& all = Own(/*as_it_is=*/true);
+  all.Sort();
+  if (all.sum_ == nullptr) all.sum_ = pool_->Take(elements_ * sizeof(float));
+  const absl::Span<float> sum(all.sum_->as<float>().data(), elements_);
+  const bool fresh = !std::exchange(all.started_, true);
+  if (absl::Status added = all.AddTo(contributors, 0, fresh, sum); !added.ok()) return added;
+  all.contributions_.clear();
+  all.lent_ = 0;
   return sum;
-}
-
-absl::Status GradientAccumulator::AddTo(absl::Span<const uint32_t> contributors, uint64_t begin,
-                                        bool fresh, absl::Span<float> out) const {
-  const uint64_t end = begin + out.size();
-  absl::InlinedVector<const float*, 16> addends;  // in order, that cover all of `out`
-  const auto add = [&] {
-    if (addends.empty()) return;
-    AddInOrder(addends, std::exchange(fresh, false), out);
-    addends.clear();
-  };
-  for (const Contribution& contribution : contributions_) {
-    const PartRange& range = contribution.range;
-    if (!Counts(contribution, contributors) || range.begin >= end || range.end <= begin) continue;
-    if (range.begin <= begin && range.end >= end) {
-      addends.push_back(contribution.values + (begin - range.begin));
-      continue;
-    }
-    add();
-    if (std::exchange(fresh, false)) AddInOrder({}, /*fresh=*/true, out);
-    const uint64_t from = std::max(begin, range.begin);
-    const float* const values = contribution.values + (from - range.begin);
-    AddInOrder({values}, /*fresh=*/false,
-               out.subspan(from - begin, std::min(end, range.end) - from));
-  }
-  add();
-  if (fresh) AddInOrder({}, /*fresh=*/true, out);
-  return LentStands(contributors);
-}
-
-const GradientAccumulator::Contribution* GradientAccumulator::OnlyOne(
-    absl::Span<const uint32_t> contributors, uint64_t from, uint64_t to) const {
-  const Contribution* only = nullptr;
-  for (const Contribution& contribution : contributions_) {
-    const PartRange& range = contribution.range;
-    if (!Counts(contribution, contributors) || range.begin >= to || range.end <= from) continue;
-    if (started_ || only != nullptr || range.begin > from || range.end < to) return nullptr;
-    only = &contribution;
-  }
-  return only;
-}
-
-absl::Status GradientAccumulator::LentStands(absl::Span<const uint32_t> contributors) const {
-  for (const Contribution& contribution : contributions_) {
-    if (Counts(contribution, contributors) && !contribution.loan.Stands()) {
-      return LentIsWritten(contribution.range.contributor);
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<absl::Span<const float>> GradientAccumulator::SumOf(
     absl::Span<const uint32_t> contributors, uint64_t begin, absl::Span<float> out) {
-  Sort();
-  const uint64_t end = begin + out.size();
-  if (const Contribution* const only = OnlyOne(contributors, begin, end)) {
-    if (!only->loan.Stands()) return LentIsWritten(only->range.contributor);
-    return absl::Span<const float>(only->values + (begin - only->range.begin), out.size());
-  }
-  if (started_) {
-    std::memcpy(out.data(), sum_->as<float>().data() + begin, out.size() * sizeof(float));
-  }
-  if (absl::Status added = AddTo(contributors, begin, !started_, out); !added.ok()) return added;
-  return out;
+  if (!gathered_->sorted_) Own(/*as_it_is=*/true).Sort();
+  return gathered_->SumOf(contributors, begin, out);
+}
+
+std::shared_ptr<const GatheredGradient> GradientAccumulator::Share() {
+  Own(/*as_it_is=*/true).Sort();
+  shared_ = true;
+  return gathered_;
 }
 
 void GradientAccumulator::Drop() {
   identities_.clear();
-  contributions_.clear();
-  lent_ = 0;
-  sorted_ = true;
-  started_ = false;
+  GatheredGradient& all = Own(/*as_it_is=*/false);
+  all.contributions_.clear();
+  all.lent_ = 0;
+  all.sorted_ = true;
+  all.started_ = false;
 }
 
-float* GradientAccumulator::Cleared() {
-  if (sum_ == nullptr) sum_ = pool_->Take(elements_ * sizeof(float));
-  float* const sum = sum_->as<float>().data();
+GatheredGradient& GradientAccumulator::Own(bool as_it_is) {
+  if (!std::exchange(shared_, false)) return *gathered_;
+  auto own = std::make_shared<GatheredGradient>(elements_, apart_);
+  if (as_it_is) {
+    own->contributions_ = gathered_->contributions_;
+    own->lent_ = gathered_->lent_;
+    own->sorted_ = gathered_->sorted_;
+    own->started_ = gathered_->started_;
+    if (own->started_) {
+      own->sum_ = pool_->Take(elements_ * sizeof(float));
+      std::memcpy(own->sum_->data(), gathered_->sum_->data(), elements_ * sizeof(float));
+    }
+  }
+  gathered_ = std::move(own);
+  return *gathered_;
+}
+
+float* GradientAccumulator::Cleared(GatheredGradient& all) {
+  if (all.sum_ == nullptr) all.sum_ = pool_->Take(elements_ * sizeof(float));
+  float* const sum = all.sum_->as<float>().data();
   // -0 is what changes no bit of anything added to it, so the first contribution arrives as it is,
   // whether it is copied or added.
-  if (!started_) std::fill_n(sum, elements_, -0.0f);
-  started_ = true;
+  if (!all.started_) std::fill_n(sum, elements_, -0.0f);
+  all.started_ = true;
   return sum;
 }
 

@@ -22,37 +22,38 @@ struct Scalars {
 
 // What varies inside is known when compiling, or the loop would not be vectorised.
 template <bool kMaximum, class T>
-void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
-          T* __restrict parameter, T* __restrict exp_avg, T* __restrict exp_avg_sq,
-          T* __restrict max_exp_avg_sq) {
-  Run([=]() PARLEY_KERNEL {
+void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient, Array<T> parameter,
+          Array<T> exp_avg, Array<T> exp_avg_sq, Array<T> max_exp_avg_sq) {
+  const auto loop = [s](size_t count, const float* gradient, Array<T> parameter, Array<T> exp_avg,
+                        Array<T> exp_avg_sq, Array<T> max_exp_avg_sq) PARLEY_KERNEL {
     PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
       T g = gradient[i];
-      const T p = parameter[i] * s.shrink;
+      const T p = parameter.from[i] * s.shrink;
       if (s.coupled_decay) g = Fma(s.decay, p, g);
-      const T mean = Fma(s.weight1, g, exp_avg[i] * s.beta1);
-      T square = Fma(s.weight2 * g, g, exp_avg_sq[i] * s.beta2);
-      exp_avg[i] = mean;
-      exp_avg_sq[i] = square;
+      const T mean = Fma(s.weight1, g, exp_avg.from[i] * s.beta1);
+      T square = Fma(s.weight2 * g, g, exp_avg_sq.from[i] * s.beta2);
+      exp_avg.to[i] = mean;
+      exp_avg_sq.to[i] = square;
       if constexpr (kMaximum) {
         // As torch.maximum, a NaN on either side stays.
-        const T largest = max_exp_avg_sq[i];
+        const T largest = max_exp_avg_sq.from[i];
         square = square >= largest || square != square ? square : largest;
-        max_exp_avg_sq[i] = square;
+        max_exp_avg_sq.to[i] = square;
       }
       const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
-      parameter[i] = p + s.minus_step * mean / denominator;
+      parameter.to[i] = p + s.minus_step * mean / denominator;
     }
-  });
+  };
+  RunOver<T>(count, gradient, loop, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 
 }  // namespace
 
 template <class T>
 void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
-          const float* __restrict gradient, T* __restrict parameter, T* __restrict exp_avg,
-          T* __restrict exp_avg_sq, T* __restrict max_exp_avg_sq) {
+          const float* __restrict gradient, Array<T> parameter, Array<T> exp_avg,
+          Array<T> exp_avg_sq, Array<T> max_exp_avg_sq) {
   const double steps = static_cast<double>(step_count);
   const double correction1 = 1 - std::pow(settings.beta1, steps);
   const double correction2 = 1 - std::pow(settings.beta2, steps);
@@ -69,13 +70,13 @@ void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, s
   s.shrink = static_cast<T>(decoupled ? 1 - rate * settings.weight_decay : 1);
   s.coupled_decay = !decoupled && settings.weight_decay != 0;
 
-  const auto loop = max_exp_avg_sq != nullptr ? Loop<true, T> : Loop<false, T>;
+  const auto loop = max_exp_avg_sq.from != nullptr ? Loop<true, T> : Loop<false, T>;
   loop(s, count, gradient, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 
-template void Adam<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*, float*,
-                          float*, float*, float*);
+template void Adam<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*,
+                          Array<float>, Array<float>, Array<float>, Array<float>);
 template void Adam<double>(const OptimizerSettings&, double, uint64_t, size_t, const float*,
-                           double*, double*, double*, double*);
+                           Array<double>, Array<double>, Array<double>, Array<double>);
 
 }  // namespace parley::kernels

@@ -1,6 +1,9 @@
 #include "server/parameter_shard/locked_shard.h"
 
+#include <memory>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 #include "absl/time/clock.h"
 
@@ -46,6 +49,7 @@ void LockedShard::With(Call call, When when) {
   {
     Replies replies;  // run first of all: workers wait for them
     std::shared_ptr<StepWork> work;
+    std::vector<std::shared_ptr<AheadUpdate>> ahead;
     {
       absl::MutexLock lock(&mu_);
       if (when == When::kIdle) mu_.Await(absl::Condition(this, &LockedShard::IsIdle));
@@ -65,7 +69,11 @@ void LockedShard::With(Call call, When when) {
         news = urgent || before != Mark(*shard_) || shard_->has_outgoing();
         work = shard_->TakeWork();
         works_ = works_ || work != nullptr;
+        ahead = shard_->TakeAhead();
       }
+    }
+    for (std::shared_ptr<AheadUpdate>& update : ahead) {
+      resources_.ahead([update = std::move(update)] { update->Run(); });
     }
     if (work != nullptr) {
       decided = false;  // not yet

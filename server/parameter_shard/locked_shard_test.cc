@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <string>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/loop_threads.h"
@@ -88,6 +90,60 @@ class LockedShardTest : public ::testing::Test {
 
   const ClusterView view_;
 };
+
+// Values of each step, while updates ahead of it are computed, begin, or come too late.
+TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
+  LoopThreads threads(1);
+  WorkerThreads later(1);
+  WorkerThreads ahead(2);
+  JobConfig job = SummingJob();
+  job.mutable_consistency()->mutable_sync()->set_update_ahead(true);
+  ShardResources resources;
+  resources.parallel = [&](size_t count, const std::function<void(size_t)>& body) {
+    threads.Run(count, body);
+  };
+  resources.later = [&](std::function<void()> task) { later.Run(std::move(task)); };
+  resources.later_from = 1;
+  absl::Mutex mu;
+  int open = 0;
+  resources.ahead = [&](std::function<void()> task) {
+    {
+      absl::MutexLock lock(&mu);
+      ++open;
+    }
+    ahead.Run([&, task = std::move(task)] {
+      task();
+      absl::MutexLock lock(&mu);
+      --open;
+    });
+  };
+  constexpr uint64_t kSteps = 30;
+  uint64_t ahead_taken = 0;
+  {
+    LockedShard shard(job, {}, resources);
+    Start(shard);
+    for (uint64_t step = 1; step <= kSteps; ++step) {
+      Push(shard, step);
+      if (step % 2 == 0) {
+        absl::MutexLock lock(&mu);
+        mu.Await(absl::Condition(
+            +[](int* count) { return *count == 0; }, &open));
+      }
+      ASSERT_TRUE(Complete(shard, step, /*at_once=*/true).ok());
+      if (const auto reservation = shard.TakeNews().reservation) reservation();
+      for (uint32_t slice = 0; slice < 3; ++slice) {
+        const auto pulled = Wait<PulledVersion>(
+            [&](auto done) { shard.Pull(MakePull(slice, step), Now(), std::move(done)); });
+        ASSERT_EQ(pulled.status(), absl::OkStatus());
+        const absl::Span<const float> values = pulled->slices[0].values->as<float>();
+        ASSERT_EQ(std::count(values.begin(), values.end(), -static_cast<float>(step)),
+                  static_cast<int64_t>(kPiece));
+      }
+    }
+    ahead_taken = shard.TakeNews().counts.ahead_taken;
+  }
+  EXPECT_GE(ahead_taken, kSteps / 2 * 3);
+}
 
 TEST_F(LockedShardTest, WhileAStepIsCarriedOutOnlyPullsGetIn) {
   std::function<void()> task;

@@ -87,6 +87,8 @@ int main(int argc, char** argv) {
   // touched: large segments cost nothing.
   SegmentHeap values(kSegmentBytes);
   WorkerThreads later(1);
+  const bool ahead = daemon.job().consistency().sync().update_ahead();
+  WorkerThreads ahead_threads(ahead ? std::min(cores, kMostThreads) : 0);
   ShardProcess::End end;
   {
     ShardProcess process(
@@ -97,7 +99,9 @@ int main(int argc, char** argv) {
          files.get(),
          RealRuntime(),
          {[&](size_t count, const std::function<void(size_t)>& body) { threads.Run(count, body); },
-          &values, [&](std::function<void()> task) { later.Run(std::move(task)); }}});
+          &values, [&](std::function<void()> task) { later.Run(std::move(task)); },
+          ShardResources().later_from,
+          [&](std::function<void()> task) { ahead_threads.Run(std::move(task)); }}});
     const auto observe = [&](const std::string& method, int code, absl::Duration duration) {
       daemon.metrics().ObserveRpc(method, code, duration);
     };

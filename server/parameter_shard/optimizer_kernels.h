@@ -2,34 +2,50 @@
 #define PARLEY_SERVER_PARAMETER_SHARD_OPTIMIZER_KERNELS_H_
 
 // The loops behind ApplyUpdate (optimizers.h), one file for each optimizer; only optimizers.cc
-// calls them. Lengths have been checked; arrays do not overlap. T: float or double.
+// calls them. Lengths have been checked; arrays do not overlap, but for an array's `from` and `to`,
+// which may be the same. T: float or double.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <utility>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 #include "common/job/optimizer_settings.h"
 
 namespace parley::kernels {
 
+// Of a parameter or of state: what is read, and where what becomes of it is written. Null where the
+// optimizer has none.
+template <class T>
+struct Array {
+  const T* from = nullptr;
+  T* to = nullptr;
+};
+
 template <class T>
 void Sgd(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
-         const float* __restrict gradient, T* __restrict parameter, T* __restrict momentum_buffer);
+         const float* __restrict gradient, Array<T> parameter, Array<T> momentum_buffer);
 
 // Adam and AdamW. max_exp_avg_sq: null unless amsgrad.
 template <class T>
 void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
-          const float* __restrict gradient, T* __restrict parameter, T* __restrict exp_avg,
-          T* __restrict exp_avg_sq, T* __restrict max_exp_avg_sq);
+          const float* __restrict gradient, Array<T> parameter, Array<T> exp_avg,
+          Array<T> exp_avg_sq, Array<T> max_exp_avg_sq);
 
 template <class T>
 void Adagrad(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
-             const float* __restrict gradient, T* __restrict parameter, T* __restrict sum);
+             const float* __restrict gradient, Array<T> parameter, Array<T> sum);
 
 // momentum_buffer: null without momentum; grad_avg: null unless centered.
 template <class T>
 void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
-             const float* __restrict gradient, T* __restrict parameter, T* __restrict square_avg,
-             T* __restrict grad_avg, T* __restrict momentum_buffer);
+             const float* __restrict gradient, Array<T> parameter, Array<T> square_avg,
+             Array<T> grad_avg, Array<T> momentum_buffer);
 
 // a * b + c with one rounding, as LibTorch's kernels compute add(alpha), addcmul and their like.
 template <class T>
@@ -70,6 +86,65 @@ void Run(const Loop loop) {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return RunWithAvx2(loop);
 #endif
   loop();
+}
+
+// How many elements RunOver writes past the caches at a time: few enough that the processor is at
+// the next ones while these leave.
+inline constexpr size_t kStreamed = 64;
+
+template <class T>
+PARLEY_KERNEL inline Array<T> At(Array<T> array, size_t begin) {
+  return array.from == nullptr ? array : Array<T>{array.from + begin, array.to + begin};
+}
+
+// Whether all that is written goes to memory of its own that can be written past the caches.
+template <class T>
+PARLEY_KERNEL inline bool Streams(Array<T> array) {
+  return array.from == nullptr ||
+         (array.from != array.to && reinterpret_cast<uintptr_t>(array.to) % 16 == 0);
+}
+
+template <class T>
+PARLEY_KERNEL inline void Stream(const T* written, T* to) {
+  if (to == nullptr) return;
+#ifdef __SSE2__
+  const auto* const from = reinterpret_cast<const __m128i*>(written);
+  for (size_t i = 0; i < kStreamed * sizeof(T) / sizeof(__m128i); ++i) {
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_load_si128(from + i));
+  }
+#else
+  std::memcpy(to, written, kStreamed * sizeof(T));
+#endif
+}
+
+template <class T, class Loop, size_t... kIndex>
+PARLEY_KERNEL inline void Pass(size_t count, const float* gradient, const Loop& loop,
+                               const Array<T>* arrays, std::index_sequence<kIndex...>) {
+  size_t done = 0;
+  if ((Streams(arrays[kIndex]) && ...)) {
+    alignas(64) T written[sizeof...(kIndex)][kStreamed] = {};
+    for (; done + kStreamed <= count; done += kStreamed) {
+      loop(kStreamed, gradient + done, Array<T>{At(arrays[kIndex], done).from, written[kIndex]}...);
+      (Stream(written[kIndex], At(arrays[kIndex], done).to), ...);
+    }
+#ifdef __SSE2__
+    _mm_sfence();
+#endif
+  }
+  if (done < count) loop(count - done, gradient + done, At(arrays[kIndex], done)...);
+}
+
+// Runs loop(count, gradient, arrays...), a lambda marked PARLEY_KERNEL that takes one element after
+// the other, as Run does. What it writes apart from what it reads goes past the caches: nobody
+// reads it soon, and else it would be loaded first, which takes as long again.
+template <class T, class Loop, class... Arrays>
+void RunOver(size_t count, const float* gradient, const Loop loop, Array<T> first,
+             Arrays... others) {
+  const std::array<Array<T>, 1 + sizeof...(Arrays)> arrays = {first, others...};
+  Run([=]() PARLEY_KERNEL {
+    Pass<T>(count, gradient, loop, arrays.data(),
+            std::make_index_sequence<1 + sizeof...(Arrays)>());
+  });
 }
 
 }  // namespace parley::kernels

@@ -9,28 +9,38 @@ namespace parley {
 namespace {
 
 template <class T>
-T* Find(absl::Span<const StateTensor<T>> state, std::string_view name) {
+kernels::Array<T> ArrayOf(const FromTo<T>& values) {
+  return {values.from.data(), values.to.data()};
+}
+
+template <class T>
+kernels::Array<T> Find(absl::Span<const StateTensor<T>> state, std::string_view name) {
   for (const StateTensor<T>& tensor : state) {
-    if (tensor.name == name) return tensor.values.data();
+    if (tensor.name == name) return ArrayOf(tensor.values);
   }
-  return nullptr;
+  return {};
+}
+
+template <class T>
+bool Fits(const FromTo<T>& values, size_t count) {
+  return values.from.size() == count && values.to.size() == count;
 }
 
 }  // namespace
 
 template <class T>
 absl::Status ApplyUpdate(const OptimizerSettings& settings, double rate, uint64_t step_count,
-                         absl::Span<const float> gradient, absl::Span<T> parameter,
+                         absl::Span<const float> gradient, FromTo<T> parameter,
                          absl::Span<const StateTensor<T>> state) {
-  const size_t count = parameter.size();
-  if (gradient.size() != count) {
+  const size_t count = parameter.from.size();
+  if (gradient.size() != count || parameter.to.size() != count) {
     return absl::InvalidArgumentError(
         absl::StrCat("gradient of ", gradient.size(), " elements for a parameter of ", count));
   }
   for (const StateTensor<T>& tensor : state) {
-    if (tensor.values.size() != count) {
+    if (!Fits(tensor.values, count)) {
       return absl::InvalidArgumentError(absl::StrCat("optimizer state ", std::string(tensor.name),
-                                                     " has ", tensor.values.size(),
+                                                     " has ", tensor.values.from.size(),
                                                      " elements, its parameter ", count));
     }
   }
@@ -38,8 +48,8 @@ absl::Status ApplyUpdate(const OptimizerSettings& settings, double rate, uint64_
 
   std::string missing;
   const auto need = [&](std::string_view name) {
-    T* values = Find(state, name);
-    if (values == nullptr) missing = std::string(name);
+    const kernels::Array<T> values = Find(state, name);
+    if (values.from == nullptr) missing = std::string(name);
     return values;
   };
   const auto missing_state = [&] {
@@ -49,34 +59,35 @@ absl::Status ApplyUpdate(const OptimizerSettings& settings, double rate, uint64_
   using Kind = OptimizerSettings::Kind;
   switch (settings.kind) {
     case Kind::kSgd: {
-      T* buffer = settings.momentum != 0 ? need("momentum_buffer") : nullptr;
+      const auto buffer = settings.momentum != 0 ? need("momentum_buffer") : kernels::Array<T>();
       if (!missing.empty()) return missing_state();
-      kernels::Sgd<T>(settings, rate, step_count, count, gradient.data(), parameter.data(), buffer);
+      kernels::Sgd<T>(settings, rate, step_count, count, gradient.data(), ArrayOf(parameter),
+                      buffer);
       return absl::OkStatus();
     }
     case Kind::kAdam:
     case Kind::kAdamW: {
-      T* mean = need("exp_avg");
-      T* square = need("exp_avg_sq");
-      T* largest = settings.amsgrad ? need("max_exp_avg_sq") : nullptr;
+      const auto mean = need("exp_avg");
+      const auto square = need("exp_avg_sq");
+      const auto largest = settings.amsgrad ? need("max_exp_avg_sq") : kernels::Array<T>();
       if (!missing.empty()) return missing_state();
-      kernels::Adam<T>(settings, rate, step_count, count, gradient.data(), parameter.data(), mean,
+      kernels::Adam<T>(settings, rate, step_count, count, gradient.data(), ArrayOf(parameter), mean,
                        square, largest);
       return absl::OkStatus();
     }
     case Kind::kAdagrad: {
-      T* sum = need("sum");
+      const auto sum = need("sum");
       if (!missing.empty()) return missing_state();
-      kernels::Adagrad<T>(settings, rate, step_count, count, gradient.data(), parameter.data(),
+      kernels::Adagrad<T>(settings, rate, step_count, count, gradient.data(), ArrayOf(parameter),
                           sum);
       return absl::OkStatus();
     }
     case Kind::kRmsProp: {
-      T* square = need("square_avg");
-      T* mean = settings.centered ? need("grad_avg") : nullptr;
-      T* buffer = settings.momentum > 0 ? need("momentum_buffer") : nullptr;
+      const auto square = need("square_avg");
+      const auto mean = settings.centered ? need("grad_avg") : kernels::Array<T>();
+      const auto buffer = settings.momentum > 0 ? need("momentum_buffer") : kernels::Array<T>();
       if (!missing.empty()) return missing_state();
-      kernels::RmsProp<T>(settings, rate, count, gradient.data(), parameter.data(), square, mean,
+      kernels::RmsProp<T>(settings, rate, count, gradient.data(), ArrayOf(parameter), square, mean,
                           buffer);
       return absl::OkStatus();
     }
@@ -85,10 +96,10 @@ absl::Status ApplyUpdate(const OptimizerSettings& settings, double rate, uint64_
 }
 
 template absl::Status ApplyUpdate<float>(const OptimizerSettings&, double, uint64_t,
-                                         absl::Span<const float>, absl::Span<float>,
+                                         absl::Span<const float>, FromTo<float>,
                                          absl::Span<const StateTensor<float>>);
 template absl::Status ApplyUpdate<double>(const OptimizerSettings&, double, uint64_t,
-                                          absl::Span<const float>, absl::Span<double>,
+                                          absl::Span<const float>, FromTo<double>,
                                           absl::Span<const StateTensor<double>>);
 
 double InitialStateValue(const OptimizerSettings& settings, std::string_view name) {

@@ -10,20 +10,30 @@
 
 namespace parley {
 
+// Elements before a step, and where those after it are written: in their place, or in memory of
+// their own, of as many elements.
+template <class T>
+struct FromTo {
+  FromTo(absl::Span<T> in_place) : from(in_place), to(in_place) {}
+  FromTo(absl::Span<const T> from, absl::Span<T> to) : from(from), to(to) {}
+  absl::Span<const T> from;
+  absl::Span<T> to;
+};
+
 // One tensor of optimizer state beside a range of a parameter; its name is one of
 // OptimizerStateNames(settings).
 template <class T>
 struct StateTensor {
   std::string_view name;
-  absl::Span<T> values;
+  FromTo<T> values;
 };
 
-// One optimizer step over a range of a parameter, in place, as torch.optim (single tensor, no
+// One optimizer step over a range of a parameter, as torch.optim (single tensor, no
 // foreach) of LibTorch defines it: the same operations in the same order in T, scalars computed in
 // double and rounded to T where LibTorch does, and one rounding (fused) where LibTorch's kernels
 // multiply and add at once. So SGD is LibTorch's bit for bit, the others but for the last bit of a
 // square root (tests/parity). Every operation is elementwise: the result does not depend on how a
-// tensor is cut, nor on the machine.
+// tensor is cut, nor where it is written, nor on the machine.
 //
 //   rate        of this step, schedule and overrides applied; settings.rate is not read
 //   step_count  the optimizer's own count of steps of this parameter, this one included: from 1
@@ -36,14 +46,14 @@ struct StateTensor {
 // length differs or a state tensor is missing.
 template <class T>
 absl::Status ApplyUpdate(const OptimizerSettings& settings, double rate, uint64_t step_count,
-                         absl::Span<const float> gradient, absl::Span<T> parameter,
+                         absl::Span<const float> gradient, FromTo<T> parameter,
                          absl::Span<const StateTensor<T>> state);
 
 extern template absl::Status ApplyUpdate<float>(const OptimizerSettings&, double, uint64_t,
-                                                absl::Span<const float>, absl::Span<float>,
+                                                absl::Span<const float>, FromTo<float>,
                                                 absl::Span<const StateTensor<float>>);
 extern template absl::Status ApplyUpdate<double>(const OptimizerSettings&, double, uint64_t,
-                                                 absl::Span<const float>, absl::Span<double>,
+                                                 absl::Span<const float>, FromTo<double>,
                                                  absl::Span<const StateTensor<double>>);
 
 // What a state tensor holds before the first step: 0, except Adagrad's `sum`.

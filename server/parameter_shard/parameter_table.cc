@@ -77,6 +77,10 @@ ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing,
     : apart_(job.consistency().sync().deterministic() || job.consistency().sync().backup() > 0),
       sum_(SumsContributions(job)),
       checkpoints_(CheckpointsWhileTraining(job)),
+      ahead_from_(job.consistency().sync().update_ahead() && resources.ahead != nullptr
+                      ? std::max<uint64_t>(resources.ahead_from, 1)
+                      : 0),
+      has_room_ahead_(std::make_shared<std::atomic<bool>>(false)),
       parallel_(std::move(resources.parallel)),
       value_pool_(resources.memory) {
   const TableSlice::Reduction reduction{.apart = apart_,
@@ -101,19 +105,28 @@ bool ParameterTable::ready() const {
   return ready_;
 }
 
-std::function<void()> ParameterTable::ReservationForCheckpoints() const {
-  if (!checkpoints_) return nullptr;
+std::function<void()> ParameterTable::Reservation() const {
+  if (!checkpoints_ && ahead_from_ == 0) return nullptr;
   std::map<size_t, size_t> values;
   std::map<size_t, size_t> states;
-  for (const auto& [id, slice] : slices_) {
+  const auto reserve = [&](const TableSlice& slice) {
     ++values[slice.value_bytes()];
     if (slice.state_bytes() != 0) ++states[slice.state_bytes()];
+  };
+  for (const auto& [id, slice] : slices_) {
+    if (checkpoints_) reserve(slice);
+    if (MayBeAhead(slice)) reserve(slice);
   }
   return [values = value_pool_.Reservation(std::move(values)),
-          states = pool_.Reservation(std::move(states))] {
+          states = pool_.Reservation(std::move(states)), has_room = has_room_ahead_] {
     values();
     states();
+    *has_room = true;
   };
+}
+
+bool ParameterTable::MayBeAhead(const TableSlice& slice) const {
+  return ahead_from_ != 0 && !slice.buffer() && slice.elements() >= ahead_from_;
 }
 
 std::vector<uint32_t> ParameterTable::NotSet() const {
@@ -219,6 +232,7 @@ StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
   update.divisor = Divisor(counted);
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
+  if (verdict.outcome() == Verdict::APPLY) expected_ = {update.divisor, verdict.rate_scale()};
   StepWork work(update, counted.contributors, counted.weights);
   for (const PullTurn turn : kPullTurns) {
     for (auto& [id, slice] : slices_) {
@@ -229,6 +243,7 @@ StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
         slice.Raise(verdict.step());
         continue;
       }
+      slice.CallOffAhead();
       work.Add(turn, id, slice);
     }
   }
@@ -241,8 +256,28 @@ absl::Status ParameterTable::CarryOut(StepWork& work) const {
   return FirstError(results);
 }
 
-void ParameterTable::Drop() {
-  for (auto& [id, slice] : slices_) slice.Drop();
+std::shared_ptr<AheadUpdate> ParameterTable::UpdateAhead(uint32_t id, uint64_t step,
+                                                         absl::Span<const uint32_t> contributors,
+                                                         double rate_factor) {
+  TableSlice* const slice = Find(id);
+  if (slice == nullptr || !MayBeAhead(*slice) || slice->FrozenAt(step)) return nullptr;
+  if (!*has_room_ahead_ || !expected_.has_value() || !(expected_->divisor > 0)) return nullptr;
+  SliceUpdate update;
+  update.step = step;
+  update.contributors = contributors;
+  update.divisor = expected_->divisor;
+  update.rate_factor = rate_factor * expected_->rate_scale;
+  return slice->UpdateAhead(update);
+}
+
+ParameterTable::AheadCounts ParameterTable::Drop() {
+  AheadCounts counts;
+  for (auto& [id, slice] : slices_) {
+    const TableSlice::Ahead ahead = slice.Drop();
+    counts.taken += ahead == TableSlice::Ahead::kTaken ? 1 : 0;
+    counts.dropped += ahead == TableSlice::Ahead::kDropped ? 1 : 0;
+  }
+  return counts;
 }
 
 }  // namespace parley

@@ -1,9 +1,12 @@
 #ifndef PARLEY_SERVER_PARAMETER_SHARD_PARAMETER_TABLE_H_
 #define PARLEY_SERVER_PARAMETER_SHARD_PARAMETER_TABLE_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +19,7 @@
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
+#include "server/parameter_shard/ahead_update.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/routing.h"
 #include "server/parameter_shard/step_work.h"
@@ -45,6 +49,11 @@ struct ShardResources {
   std::function<void(std::function<void()> task)> later = nullptr;
   // From so many elements on (16 MiB of float32), which take longer than to wake another thread.
   uint64_t later_from = 4 << 20;
+  // Runs a task soon, several of them at the same time, on other threads than the parallel ones.
+  // Where it is there, and the job asks for it (sync.update_ahead), updates are computed ahead of
+  // their verdict, of slices of so many elements: below, it takes longer to hand them over.
+  std::function<void(std::function<void()> task)> ahead = nullptr;
+  uint64_t ahead_from = 1 << 14;
 };
 
 // Views that say which parts the contributors of the open step send. The first that has a
@@ -66,10 +75,11 @@ class ParameterTable {
   // All slices have their start values. Once true it does not look at them again.
   bool ready() const;
   std::vector<uint32_t> NotSet() const;
-  // What gives a job that writes checkpoints while it trains the memory for what they keep
-  // (BufferPool::Reservation), beside that of an open step; null where it writes none. When a step
-  // has been decided: the sums have their memory then.
-  std::function<void()> ReservationForCheckpoints() const;
+  // What gives a job that writes checkpoints while it trains the memory for what they keep, and one
+  // that updates ahead that for what it computes (BufferPool::Reservation), beside that of an open
+  // step; null where it does neither. When a step has been decided: the sums have their memory
+  // then. Nothing is updated ahead before it has been called.
+  std::function<void()> Reservation() const;
 
   // That every part that counts is there, or was declared `none`, and nothing is in a sum that does
   // not count: else the result would silently miss or hold something. Internal, naming who and
@@ -87,8 +97,20 @@ class ParameterTable {
   // All of it, here and now.
   absl::Status CarryOut(StepWork& work) const;
 
-  // Drops what has come for the open attempt.
-  void Drop();
+  // What a verdict would do to a trained slice that says the same as the last one but for its step:
+  // to be computed ahead (TableSlice::UpdateAhead), since all has come that these contributors
+  // send. nullptr where it would do nothing, or nobody can know, or does not pay.
+  std::shared_ptr<AheadUpdate> UpdateAhead(uint32_t id, uint64_t step,
+                                           absl::Span<const uint32_t> contributors,
+                                           double rate_factor);
+
+  // Drops what has come for the open attempt. Of slices that were updated ahead, how many were
+  // taken, and how many not.
+  struct AheadCounts {
+    uint64_t taken = 0;
+    uint64_t dropped = 0;
+  };
+  AheadCounts Drop();
 
   bool kept_apart() const { return apart_; }
 
@@ -100,17 +122,27 @@ class ParameterTable {
   bool Untouched(uint32_t id, const TableSlice& slice, uint64_t step, const Counted& counted,
                  OpenRoutings routings) const;
   float Divisor(const Counted& counted) const;
+  bool MayBeAhead(const TableSlice& slice) const;
   // Runs body(i) for each of so many parts of a task; all at once where that pays.
   void ForEach(uint64_t elements, size_t parts, const std::function<void(size_t)>& body) const;
 
   const bool apart_;
   const bool sum_;  // reduction: SUM
   const bool checkpoints_;
+  const uint64_t ahead_from_;  // elements; 0: nothing is updated ahead
+  const std::shared_ptr<std::atomic<bool>> has_room_ahead_;
   const ParallelFor parallel_;
   BufferPool value_pool_;  // before slices_, which use it
   BufferPool pool_;        // this one too
   std::map<uint32_t, TableSlice> slices_;
   mutable bool ready_ = false;
+
+  // Of the last verdict that was applied: what is expected of the next one.
+  struct Expected {
+    float divisor = 1;
+    double rate_scale = 1;
+  };
+  std::optional<Expected> expected_;
 };
 
 }  // namespace parley

@@ -19,40 +19,42 @@ struct Scalars {
 
 // What varies inside is known when compiling, or the loop would not be vectorised.
 template <bool kCentered, bool kMomentum, class T>
-void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient,
-          T* __restrict parameter, T* __restrict square_avg, T* __restrict grad_avg,
-          T* __restrict momentum_buffer) {
-  Run([=]() PARLEY_KERNEL {
-    PARLEY_APART
-    for (size_t i = 0; i < count; ++i) {
-      const T p = parameter[i];
-      T g = gradient[i];
-      if (s.decays) g = Fma(s.decay, p, g);
-      T square = Fma(s.fresh * g, g, square_avg[i] * s.alpha);
-      square_avg[i] = square;
-      if constexpr (kCentered) {
-        const T mean = Fma(s.fresh, g, grad_avg[i] * s.alpha);
-        grad_avg[i] = mean;
-        square = Fma(-mean, mean, square);
-      }
-      const T root = std::sqrt(square) + s.epsilon;
-      if constexpr (kMomentum) {
-        const T buffer = momentum_buffer[i] * s.momentum + g / root;
-        momentum_buffer[i] = buffer;
-        parameter[i] = Fma(-s.step, buffer, p);
-      } else {
-        parameter[i] = p + -s.step * g / root;
-      }
-    }
-  });
+void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient, Array<T> parameter,
+          Array<T> square_avg, Array<T> grad_avg, Array<T> momentum_buffer) {
+  const auto loop = [s](size_t count, const float* gradient, Array<T> parameter,
+                        Array<T> square_avg, Array<T> grad_avg, Array<T> momentum_buffer)
+                        PARLEY_KERNEL {
+                          PARLEY_APART
+                          for (size_t i = 0; i < count; ++i) {
+                            const T p = parameter.from[i];
+                            T g = gradient[i];
+                            if (s.decays) g = Fma(s.decay, p, g);
+                            T square = Fma(s.fresh * g, g, square_avg.from[i] * s.alpha);
+                            square_avg.to[i] = square;
+                            if constexpr (kCentered) {
+                              const T mean = Fma(s.fresh, g, grad_avg.from[i] * s.alpha);
+                              grad_avg.to[i] = mean;
+                              square = Fma(-mean, mean, square);
+                            }
+                            const T root = std::sqrt(square) + s.epsilon;
+                            if constexpr (kMomentum) {
+                              const T buffer = momentum_buffer.from[i] * s.momentum + g / root;
+                              momentum_buffer.to[i] = buffer;
+                              parameter.to[i] = Fma(-s.step, buffer, p);
+                            } else {
+                              parameter.to[i] = p + -s.step * g / root;
+                            }
+                          }
+                        };
+  RunOver<T>(count, gradient, loop, parameter, square_avg, grad_avg, momentum_buffer);
 }
 
 }  // namespace
 
 template <class T>
 void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
-             const float* __restrict gradient, T* __restrict parameter, T* __restrict square_avg,
-             T* __restrict grad_avg, T* __restrict momentum_buffer) {
+             const float* __restrict gradient, Array<T> parameter, Array<T> square_avg,
+             Array<T> grad_avg, Array<T> momentum_buffer) {
   Scalars<T> s;
   s.step = static_cast<T>(rate);
   s.alpha = static_cast<T>(settings.alpha);
@@ -62,15 +64,16 @@ void RmsProp(const OptimizerSettings& settings, double rate, size_t count,
   s.momentum = static_cast<T>(settings.momentum);
   s.decays = settings.weight_decay != 0;
 
-  const bool momentum = momentum_buffer != nullptr;
-  const auto loop = grad_avg != nullptr ? (momentum ? Loop<true, true, T> : Loop<true, false, T>)
-                                        : (momentum ? Loop<false, true, T> : Loop<false, false, T>);
+  const bool momentum = momentum_buffer.from != nullptr;
+  const auto loop = grad_avg.from != nullptr
+                        ? (momentum ? Loop<true, true, T> : Loop<true, false, T>)
+                        : (momentum ? Loop<false, true, T> : Loop<false, false, T>);
   loop(s, count, gradient, parameter, square_avg, grad_avg, momentum_buffer);
 }
 
-template void RmsProp<float>(const OptimizerSettings&, double, size_t, const float*, float*, float*,
-                             float*, float*);
-template void RmsProp<double>(const OptimizerSettings&, double, size_t, const float*, double*,
-                              double*, double*, double*);
+template void RmsProp<float>(const OptimizerSettings&, double, size_t, const float*, Array<float>,
+                             Array<float>, Array<float>, Array<float>);
+template void RmsProp<double>(const OptimizerSettings&, double, size_t, const float*, Array<double>,
+                              Array<double>, Array<double>, Array<double>);
 
 }  // namespace parley::kernels

@@ -8,7 +8,10 @@
 namespace parley {
 
 Shard::Shard(JobConfig job, uint32_t ordinal, ShardResources resources)
-    : job_(std::move(job)), resources_(std::move(resources)), ordinal_(ordinal) {}
+    : job_(std::move(job)),
+      resources_(std::move(resources)),
+      ordinal_(ordinal),
+      updates_ahead_(job_.consistency().sync().update_ahead()) {}
 
 absl::Status Shard::StartSlice(uint32_t slice, const SliceStart& start, absl::Time now,
                                Replies& replies) {
@@ -69,7 +72,7 @@ std::function<void()> Shard::TakeReservation() {
   if (reserved_ || !ready() || work_ != nullptr) return nullptr;
   if (clocked_ == nullptr && version_ == routing_->view().start_version()) return nullptr;
   reserved_ = true;
-  return table_->ReservationForCheckpoints();
+  return table_->Reservation();
 }
 
 std::vector<uint32_t> Shard::slices_not_set() const {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
 #include "proto/waits.pb.h"
+#include "server/parameter_shard/ahead_update.h"
 #include "server/parameter_shard/checkpoint_marks.h"
 #include "server/parameter_shard/clock_gate.h"
 #include "server/parameter_shard/clocked_table.h"
@@ -55,6 +57,9 @@ struct ShardCounts {
   uint64_t verdicts_skip = 0;
   uint64_t verdicts_retry = 0;
   uint64_t copied_bytes = 0;  // before updates, of what a checkpoint or a reader still held
+  // Slices whose update was to be computed ahead of the verdict.
+  uint64_t ahead_taken = 0;
+  uint64_t ahead_dropped = 0;
   // In bounded and async; the last four on the step leader alone.
   uint64_t updates = 0;  // of slices
   StalenessCounts staleness;
@@ -147,6 +152,10 @@ class Shard {
   std::shared_ptr<StepWork> TakeWork();
   void OnUpdated(size_t piece, const absl::Status& status, Replies& replies);
 
+  // Updates to be computed ahead of the verdict, since the last time: where the resources can. To
+  // be run soon, in this order, at any time and also never, without the shard's lock.
+  std::vector<std::shared_ptr<AheadUpdate>> TakeAhead() { return std::exchange(ahead_, {}); }
+
   // What this shard waits for, for `parley why-stuck` (shard_waits.cc).
   std::vector<Wait> Waits(absl::Time now) const;
 
@@ -179,9 +188,9 @@ class Shard {
   std::shared_ptr<const Routing> shared_routing() const { return routing_; }
   bool ready() const { return table_ != nullptr && table_->ready(); }
   std::vector<uint32_t> slices_not_set() const;
-  // What makes memory for the checkpoints of this job_epoch (ParameterTable), once there is time
-  // for it; null where there is none to make. To be called without the shard's lock: a shard of
-  // many GiB that made no answer for so long would pass for dead.
+  // What makes memory for this job_epoch's checkpoints and updates ahead (ParameterTable), once
+  // there is time for it; null where there is none to make. To be called without the shard's lock:
+  // a shard of many GiB that made no answer for so long would pass for dead.
   std::function<void()> TakeReservation();
   // The last decided step; in bounded and async the last named version.
   uint64_t version() const { return version_; }
@@ -287,6 +296,9 @@ class Shard {
   // shard_push.cc, shard_pull.cc
   const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
   absl::Status CheckPush(const PushRequest& request, absl::Span<const TensorSlice> slices) const;
+  // Something has come for the slice.
+  void UpdateAhead(uint32_t id, const TableSlice& slice);
+  void DropAttempt();
   // Of which slices it asks.
   absl::Status CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const;
   // Whether these slices have got there; all of the shard, where they are none.
@@ -342,6 +354,7 @@ class Shard {
   const JobConfig job_;
   const ShardResources resources_;
   const uint32_t ordinal_;
+  const bool updates_ahead_;
 
   std::shared_ptr<const Routing> routing_;  // the newest view: fences calls
   // From the one by which the open step was divided, through all its attempts, to the newest. Those
@@ -362,7 +375,8 @@ class Shard {
   std::shared_ptr<StepWork> work_;
   bool work_taken_ = false;
   Verdict at_work_;
-  bool closed_ = false;        // the open attempt's contributors are fixed
+  std::vector<std::shared_ptr<AheadUpdate>> ahead_;  // made, and not taken yet
+  bool closed_ = false;                              // the open attempt's contributors are fixed
   std::string close_request_;  // what was closed, and its answer: for repetitions
   CloseReply close_reply_;
   absl::Time opened_;  // when the open step or attempt began

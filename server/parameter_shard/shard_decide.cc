@@ -256,8 +256,14 @@ void Shard::OnUpdated(size_t piece, const absl::Status& status, Replies& replies
   AnswerPulls(replies);
 }
 
+void Shard::DropAttempt() {
+  const ParameterTable::AheadCounts ahead = table_->Drop();
+  counts_.ahead_taken += ahead.taken;
+  counts_.ahead_dropped += ahead.dropped;
+}
+
 void Shard::EndStep(const Verdict& verdict) {
-  table_->Drop();
+  DropAttempt();
   if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());
   if (verdict.checkpoint()) KeepForCheckpoint();
 }
@@ -367,7 +373,7 @@ absl::StatusOr<DecideReply> Shard::Decide(const DecideRequest& request, absl::Ti
 absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& replies) {
   switch (verdict.outcome()) {
     case Verdict::RETRY:
-      table_->Drop();
+      DropAttempt();
       ++attempt_;
       ++counts_.verdicts_retry;
       closed_ = false;

@@ -9,6 +9,10 @@ constexpr char kPushes[] = "parley_pushes_total";
 constexpr char kPushesHelp[] = "Slices pushed to this shard, by what became of them.";
 constexpr char kVerdicts[] = "parley_verdicts_total";
 constexpr char kVerdictsHelp[] = "Verdicts carried out, by outcome.";
+constexpr char kAhead[] = "parley_updates_ahead_total";
+constexpr char kAheadHelp[] =
+    "Slices whose update was to be computed before the step was decided (sync.update_ahead), by "
+    "whether the verdict took it: dropped where it came first, or was another one.";
 constexpr char kPhase[] = "parley_step_phase_duration_seconds";
 constexpr char kPhaseHelp[] =
     "Time spent in a phase: reduce is adding one push, apply one verdict, apply_copying one before "
@@ -52,6 +56,8 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
   follow(kVerdicts, kVerdictsHelp, {{"outcome", "apply"}}, &ShardCounts::verdicts_apply);
   follow(kVerdicts, kVerdictsHelp, {{"outcome", "skip"}}, &ShardCounts::verdicts_skip);
   follow(kVerdicts, kVerdictsHelp, {{"outcome", "retry"}}, &ShardCounts::verdicts_retry);
+  follow(kAhead, kAheadHelp, {{"outcome", "taken"}}, &ShardCounts::ahead_taken);
+  follow(kAhead, kAheadHelp, {{"outcome", "dropped"}}, &ShardCounts::ahead_dropped);
   follow("parley_ranges_cut_total",
          "Ranges of samples handed out again of which a push may have been applied; on the step "
          "leader (bounded and async).",

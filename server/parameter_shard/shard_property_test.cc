@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <functional>
 #include <map>
+#include <memory>
 #include <random>
 #include <string>
 #include <vector>
@@ -24,13 +26,14 @@ uint64_t Below(Random& random, uint64_t bound) { return random() % bound; }
 // removed half-way. Gradients are integers, so that any order of sums is exact.
 class Storm {
  public:
-  Storm(uint64_t seed, bool deterministic)
+  Storm(uint64_t seed, bool deterministic, bool ahead = false)
       : random_(seed),
         options_{.tensors = {{"a", 5}, {"b", 3}, {"c", 2}, {"d", 1}},
                  .shards = 1 + static_cast<uint32_t>(Below(random_, 3)),
                  .workers = 2 + static_cast<uint32_t>(Below(random_, 3)),
                  .placement_seed = 1 + seed},
-        cluster_(Job(random_, deterministic), MakeView(options_)),
+        cluster_(Job(random_, deterministic, ahead), MakeView(options_), /*start=*/true,
+                 Resources()),
         views_(cluster_.size(), 1),
         outbox_(cluster_.size()),
         workers_(options_.workers) {
@@ -48,6 +51,7 @@ class Storm {
         view_.mutable_members()->RemoveLast();
       }
       const uint64_t kind = Below(random_, 10);
+      AheadEvent();
       if (kind < 5) {
         WorkerEvent(static_cast<uint32_t>(Below(random_, options_.workers)));
       } else if (kind < 8) {
@@ -73,9 +77,18 @@ class Storm {
     ShardCluster::CompleteResult verdict;
   };
 
-  static JobConfig Job(Random& random, bool deterministic) {
+  static ShardResources Resources() {
+    ShardResources resources;
+    resources.ahead = [](const std::function<void()>&) {};
+    resources.ahead_from = 1;
+    return resources;
+  }
+
+  static JobConfig Job(Random& random, bool deterministic, bool ahead) {
     JobConfig job = SummingJob();
     job.mutable_consistency()->mutable_sync()->set_deterministic(deterministic);
+    job.mutable_consistency()->mutable_sync()->set_update_ahead(ahead);
+    if (ahead) return job;
     // The long way too, with norms; never clipping.
     if (Below(random, 2) == 0) job.mutable_optimizer()->set_clip_norm(1e30);
     return job;
@@ -167,6 +180,18 @@ class Storm {
     if (Below(random_, 4) != 0) queue.pop_front();
   }
 
+  // What can be computed ahead is, sooner or later.
+  void AheadEvent() {
+    for (uint32_t shard = 0; shard < cluster_.size(); ++shard) {
+      if (const auto reservation = cluster_.shard(shard).TakeReservation()) reservation();
+      for (auto& update : cluster_.shard(shard).TakeAhead()) ahead_.push_back(std::move(update));
+    }
+    if (ahead_.empty() || Below(random_, 2) == 0) return;
+    std::swap(ahead_[Below(random_, ahead_.size())], ahead_.back());
+    ahead_.back()->Run();
+    ahead_.pop_back();
+  }
+
   void ViewEvent(uint32_t shard) {
     if (views_[shard] == 2) return;
     views_[shard] = 2;
@@ -215,6 +240,7 @@ class Storm {
   std::vector<std::deque<ToShard>> outbox_;
   std::vector<Worker> workers_;
   std::vector<PushRequest> sent_;
+  std::vector<std::shared_ptr<AheadUpdate>> ahead_;
 };
 
 TEST(ShardPropertyTest, WhateverTheInterleavingEachCountedGradientIsInEverySliceOnce) {
@@ -229,6 +255,14 @@ TEST(ShardPropertyTest, TheSameWhereContributionsAreKeptApart) {
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     SCOPED_TRACE(absl::StrCat("seed ", seed));
     Storm(seed, /*deterministic=*/true).Run();
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(ShardPropertyTest, TheSameWhereUpdatesAreComputedAhead) {
+  for (uint64_t seed = 1; seed <= 300; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Storm(seed, /*deterministic=*/seed % 2 == 0, /*ahead=*/true).Run();
     if (HasFatalFailure()) return;
   }
 }

@@ -1,7 +1,10 @@
 // Shard: what contributors send.
 #include <cmath>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/learning_rate.h"
 #include "server/parameter_shard/shard.h"
 
 namespace parley {
@@ -59,9 +62,22 @@ absl::StatusOr<PushReply> Shard::Push(const PushRequest& request,
       ++counts_.pushes_added;
       counts_.push_bytes += data.bytes.size();
       reply.add_outcomes(ADDED);
+      if (updates_ahead_) UpdateAhead(data.slice, slice);
     }
   }
   return reply;
+}
+
+void Shard::UpdateAhead(uint32_t id, const TableSlice& slice) {
+  // Who takes part in the step has to be known, and all of them to have sent their parts.
+  if (!opened_as_named_ || slice.identities().size() != open_view().PartsOf(id).size()) {
+    return;
+  }
+  const uint64_t step = version_ + 1;
+  std::shared_ptr<AheadUpdate> update =
+      table_->UpdateAhead(id, step, open_view().Contributors(),
+                          LearningRateFactor(job_, step, routing_->view().total_steps()));
+  if (update != nullptr) ahead_.push_back(std::move(update));
 }
 
 const PartRange* Shard::FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const {

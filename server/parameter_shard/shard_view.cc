@@ -69,6 +69,7 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   views_ = {routing_};
   outbox_.clear();
   to_report_.clear();
+  ahead_.clear();
   verdicts_.clear();
   evaluation_.reset();
   kept_.clear();

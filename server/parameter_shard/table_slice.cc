@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
 #include "common/tensor.h"
 #include "server/parameter_shard/gradient_norm.h"
@@ -12,29 +14,10 @@
 namespace parley {
 namespace {
 
-constexpr size_t kAlignment = 64;
-
 // Elements that are divided, clipped and applied while they are in the cache.
 constexpr uint64_t kTile = 8192;
 // The same where they are added up first, into memory that stays in the nearest cache.
 constexpr uint64_t kLentTile = 1024;
-
-void Scale(absl::Span<float> values, float factor) {
-  if (factor == 1) return;
-  for (float& value : values) value *= factor;
-}
-
-// The gradient divided, then scaled: itself where there is nothing to do, else in `scratch`, which
-// may be where it is.
-absl::Span<const float> Finish(absl::Span<const float> gradient, float divisor, float factor,
-                               absl::Span<float> scratch) {
-  if (divisor == 1 && factor == 1) return gradient;
-  if (divisor != 1 || gradient.data() != scratch.data()) {
-    DivideBy(divisor, gradient.data(), scratch);
-  }
-  Scale(scratch, factor);
-  return scratch;
-}
 
 template <class T>
 void Fill(Buffer& buffer, size_t offset, uint64_t count, double value) {
@@ -47,57 +30,56 @@ TableSlice::TableSlice(const Slice& slice, const TensorSpec& tensor,
                        const OptimizerSettings& settings, Reduction reduction, BufferPool* values,
                        BufferPool* pool)
     : id_(slice.id()),
-      name_(absl::StrCat(tensor.name(), "@", slice.begin(), ":", slice.end())),
-      dtype_(tensor.dtype()),
       buffer_(tensor.buffer()),
       average_(reduction.average && IsFloat(tensor.dtype())),
-      elements_(slice.end() - slice.begin()),
-      settings_(settings),
-      state_names_(buffer_ ? std::vector<std::string>() : OptimizerStateNames(settings)),
-      state_stride_((elements_ * ElementBytes(dtype_) + kAlignment - 1) / kAlignment * kAlignment),
+      training_(std::make_shared<SliceTraining>(
+          absl::StrCat(tensor.name(), "@", slice.begin(), ":", slice.end()), tensor,
+          slice.end() - slice.begin(), settings)),
       value_pool_(values),
       pool_(pool),
       values_(values),
-      gradient_(elements_, reduction.apart, pool),
-      candidates_(dtype_) {}
+      gradient_(elements(), reduction.apart, pool),
+      candidates_(tensor.dtype()) {}
 
 absl::Status TableSlice::Start(uint64_t version, const SliceStart& start) {
-  const size_t bytes = elements_ * ElementBytes(dtype_);
+  const size_t bytes = value_bytes();
+  const std::vector<std::string>& state_names = training_->state_names();
+  const size_t stride = training_->state_stride();
   if (start.values.size() != bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat(name_, " has ", bytes, " bytes, but ", start.values.size(), " were given"));
+        absl::StrCat(name(), " has ", bytes, " bytes, but ", start.values.size(), " were given"));
   }
   std::shared_ptr<Buffer> state;
-  if (!state_names_.empty()) state = pool_->Take(state_stride_ * state_names_.size());
-  for (size_t i = 0; i < state_names_.size(); ++i) {
+  if (!state_names.empty()) state = pool_->Take(training_->state_bytes());
+  for (size_t i = 0; i < state_names.size(); ++i) {
     const auto given =
         std::find_if(start.state.begin(), start.state.end(),
-                     [&](const SliceStart::State& s) { return s.name == state_names_[i]; });
+                     [&](const SliceStart::State& s) { return s.name == state_names[i]; });
     if (given == start.state.end()) {
       if (!start.state.empty()) {
         return absl::InvalidArgumentError(
-            absl::StrCat("optimizer state ", state_names_[i], " of ", name_,
+            absl::StrCat("optimizer state ", state_names[i], " of ", name(),
                          " is missing: was the checkpoint made with another optimizer?"));
       }
-      const double value = InitialStateValue(settings_, state_names_[i]);
-      if (dtype_ == F64) {
-        Fill<double>(*state, i * state_stride_, elements_, value);
+      const double value = InitialStateValue(training_->settings(), state_names[i]);
+      if (training_->dtype() == F64) {
+        Fill<double>(*state, i * stride, elements(), value);
       } else {
-        Fill<float>(*state, i * state_stride_, elements_, value);
+        Fill<float>(*state, i * stride, elements(), value);
       }
       continue;
     }
     if (given->bytes.size() != bytes) {
-      return absl::InvalidArgumentError(absl::StrCat("optimizer state ", state_names_[i], " of ",
-                                                     name_, " has ", given->bytes.size(),
+      return absl::InvalidArgumentError(absl::StrCat("optimizer state ", state_names[i], " of ",
+                                                     name(), " has ", given->bytes.size(),
                                                      " bytes; ", bytes, " are right"));
     }
-    if (bytes != 0) std::memcpy(state->data() + i * state_stride_, given->bytes.data(), bytes);
+    if (bytes != 0) std::memcpy(state->data() + i * stride, given->bytes.data(), bytes);
   }
   values_.Set(version, start.values);
   state_ = std::move(state);
   // Without its state a step count would mean nothing (the job has another optimizer now).
-  const bool anew = !state_names_.empty() && start.state.empty();
+  const bool anew = !state_names.empty() && start.state.empty();
   optimizer_steps_ = anew ? 0 : start.optimizer_steps;
   return absl::OkStatus();
 }
@@ -111,14 +93,14 @@ const std::vector<PartIdentity>& TableSlice::identities() const {
 }
 
 absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) const {
-  if (buffer_ ? data.dtype != dtype_ : !IsFloat(data.dtype)) {
+  if (buffer_ ? data.dtype != training_->dtype() : !IsFloat(data.dtype)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("a push of ", name_, " cannot be ", std::string(DataTypeName(data.dtype))));
+        absl::StrCat("a push of ", name(), " cannot be ", std::string(DataTypeName(data.dtype))));
   }
   const uint64_t bytes = (range.end - range.begin) * ElementBytes(data.dtype);
   if (data.bytes.size() != bytes) {
     return absl::InvalidArgumentError(absl::StrCat("part ", range.part, " of contributor ",
-                                                   range.contributor, " for ", name_, " has ",
+                                                   range.contributor, " for ", name(), " has ",
                                                    range.end - range.begin, " elements (", bytes,
                                                    " bytes); ", data.bytes.size(), " bytes came"));
   }
@@ -126,17 +108,19 @@ absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) 
 }
 
 absl::Status TableSlice::Add(const PartRange& range, const TensorSlice& data, double scale) {
+  DropAhead();  // not all that was to come had come
   absl::Status status = buffer_ ? candidates_.Add(range, data) : gradient_.Add(range, data, scale);
-  return status.ok() ? status : InSlice(status);
+  return status.ok() ? status : training_->In(status);
 }
 
 absl::Status TableSlice::Reduce(absl::Span<const uint32_t> contributors, float divisor,
                                 SliceNorms& norms, bool& finite) {
+  DropAhead();
   const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(contributors);
-  if (!sum.ok()) return InSlice(sum.status());
+  if (!sum.ok()) return training_->In(sum.status());
   norms.set_slice(id_);
-  for (uint64_t begin = 0; begin < elements_; begin += kBlockElements) {
-    absl::Span<float> block = sum->subspan(begin, std::min(kBlockElements, elements_ - begin));
+  for (uint64_t begin = 0; begin < elements(); begin += kBlockElements) {
+    absl::Span<float> block = sum->subspan(begin, std::min(kBlockElements, elements() - begin));
     if (!reduced_ && divisor != 1) DivideBy(divisor, block.data(), block);
     norms.add_blocks(SumOfSquares(block));
     finite = AllFinite(block) && finite;
@@ -145,13 +129,10 @@ absl::Status TableSlice::Reduce(absl::Span<const uint32_t> contributors, float d
   return absl::OkStatus();
 }
 
-absl::Status TableSlice::InSlice(const absl::Status& status) const {
-  return absl::Status(status.code(), absl::StrCat("slice ", name_, ": ", status.message()));
-}
-
 absl::Status TableSlice::Update(const SliceUpdate& update) {
   if (!buffer_) {
-    return dtype_ == F64 ? Train<double>(update) : Train<float>(update);
+    if (TakeAhead(update)) return absl::OkStatus();
+    return training_->dtype() == F64 ? Train<double>(update) : Train<float>(update);
   }
   UpdateBuffer(update);
   return absl::OkStatus();
@@ -177,49 +158,49 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
   absl::Span<float> whole;
   if (!lent) {
     const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(update.contributors);
-    if (!sum.ok()) return InSlice(sum.status());
+    if (!sum.ok()) return training_->In(sum.status());
     whole = *sum;
   }
   const absl::Span<T> parameter = values_.Update(update.step).as<T>();
   std::byte* const state_bytes = state_ == nullptr ? nullptr : Unshare(state_, *pool_).data();
-  const uint64_t step_count = ++optimizer_steps_;
-  const double rate = settings_.rate * update.rate_factor;
+  ++optimizer_steps_;
+  SliceUpdate step = update;
+  if (reduced_) step.divisor = 1;
+  const size_t states = training_->state_names().size();
   const uint64_t tile_elements = lent ? kLentTile : kTile;
-  for (uint64_t begin = 0; begin < elements_; begin += tile_elements) {
-    const uint64_t count = std::min(tile_elements, elements_ - begin);
+  for (uint64_t begin = 0; begin < elements(); begin += tile_elements) {
+    const uint64_t count = std::min(tile_elements, elements() - begin);
     const absl::Span<float> tile =
         lent ? absl::Span<float>(scratch, count) : whole.subspan(begin, count);
     absl::Span<const float> sum = tile;
     if (lent) {
       const absl::StatusOr<absl::Span<const float>> added =
           gradient_.SumOf(update.contributors, begin, tile);
-      if (!added.ok()) return InSlice(added.status());
+      if (!added.ok()) return training_->In(added.status());
       sum = *added;
     }
-    const absl::Span<const float> gradient =
-        Finish(sum, reduced_ ? 1 : update.divisor, update.clip_scale, tile);
-    StateTensor<T> state[4];
-    size_t states = 0;
-    for (const std::string& name : state_names_) {
-      if (states == std::size(state)) return absl::InternalError("too many state tensors");
-      T* const values = reinterpret_cast<T*>(state_bytes + states * state_stride_);
-      state[states++] = {name, absl::Span<T>(values + begin, count)};
+    absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
+    for (size_t i = 0; i < states; ++i) {
+      T* const values = reinterpret_cast<T*>(state_bytes + i * training_->state_stride());
+      state.emplace_back(absl::Span<T>(values + begin, count));
     }
     absl::Status status =
-        ApplyUpdate<T>(settings_, rate, step_count, gradient, parameter.subspan(begin, count),
-                       absl::Span<const StateTensor<T>>(state, states));
+        training_->Apply<T>(step, optimizer_steps_, sum, tile, parameter.subspan(begin, count),
+                            absl::MakeConstSpan(state));
     if (!status.ok()) return status;
   }
   absl::Status stands = gradient_.LentStands(update.contributors);
-  return stands.ok() ? stands : InSlice(stands);
+  return stands.ok() ? stands : training_->In(stands);
 }
 
 void TableSlice::Raise(uint64_t step) { values_.Raise(step); }
 
-void TableSlice::Drop() {
+TableSlice::Ahead TableSlice::Drop() {
+  DropAhead();
   gradient_.Drop();
   candidates_.Drop();
   reduced_ = false;
+  return std::exchange(became_of_ahead_, Ahead::kNone);
 }
 
 SliceSnapshot TableSlice::Snapshot() const {
@@ -227,8 +208,8 @@ SliceSnapshot TableSlice::Snapshot() const {
   snapshot.slice = id_;
   snapshot.values = values_.PinVersion(values_.newest());
   if (state_ != nullptr) snapshot.state_buffer = Pin(state_);
-  for (size_t i = 0; i < state_names_.size(); ++i) {
-    snapshot.state.push_back({state_names_[i], i * state_stride_});
+  for (size_t i = 0; i < training_->state_names().size(); ++i) {
+    snapshot.state.push_back({training_->state_names()[i], i * training_->state_stride()});
   }
   snapshot.optimizer_steps = optimizer_steps_;
   return snapshot;

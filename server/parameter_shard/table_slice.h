@@ -15,8 +15,10 @@
 #include "proto/parameter_shard.pb.h"
 #include "proto/types.pb.h"
 #include "server/parameter_shard/accumulator.h"
+#include "server/parameter_shard/ahead_update.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/buffer_candidates.h"
+#include "server/parameter_shard/slice_training.h"
 #include "server/parameter_shard/versioned_values.h"
 
 namespace parley {
@@ -45,16 +47,6 @@ struct SliceSnapshot {
   uint64_t optimizer_steps = 0;
 };
 
-// What a verdict does to a slice's values.
-struct SliceUpdate {
-  uint64_t step = 0;                        // becomes the version
-  absl::Span<const uint32_t> contributors;  // whose contributions count, ascending
-  absl::Span<const double> weights;         // theirs; of a buffer, above 0
-  float divisor = 1;                        // of their sum
-  float clip_scale = 1;
-  double rate_factor = 1;  // on settings.rate
-};
-
 // What a push does to a slice's values where it is applied by itself.
 struct LoneUpdate {
   double scale = 1;               // of a gradient's elements
@@ -81,9 +73,9 @@ class TableSlice {
   bool set() const { return values_.set(); }
   uint64_t version() const { return values_.newest(); }
   bool buffer() const { return buffer_; }
-  const std::string& name() const { return name_; }  // "fc1.weight@0:65536", for messages
-  uint64_t elements() const { return elements_; }
-  bool FrozenAt(uint64_t step) const { return step <= settings_.frozen_until_step; }
+  const std::string& name() const { return training_->name(); }
+  uint64_t elements() const { return training_->elements(); }
+  bool FrozenAt(uint64_t step) const { return step <= training_->settings().frozen_until_step; }
 
   // Start values. InvalidArgument where sizes or names do not fit.
   absl::Status Start(uint64_t version, const SliceStart& start);
@@ -102,39 +94,44 @@ class TableSlice {
   absl::Status Reduce(absl::Span<const uint32_t> contributors, float divisor, SliceNorms& norms,
                       bool& finite);
 
+  // Has `update` computed beside what there is, before it is decided: all of its contributions are
+  // here (trained slices, not after Reduce). To be run on another thread. Until the attempt is over
+  // an Update that it expects takes what comes of it.
+  std::shared_ptr<AheadUpdate> UpdateAhead(const SliceUpdate& update);
+  // It is not to be begun any more.
+  void CallOffAhead();
+
   // A decided step with something for this slice: the optimizer's step, or a buffer's new value, of
-  // those of `contributors` that offer one. After an error the slice is of no use.
+  // those of `contributors` that offer one. Waits for one that was begun ahead. After an error the
+  // slice is of no use.
   absl::Status Update(const SliceUpdate& update);
   // Instead of Add and Update: one push, after Check, as the next version. What is lent is copied.
   absl::Status ApplyAlone(const PartRange& range, const TensorSlice& data, LoneUpdate update);
   // A decided step that leaves the values as they are.
   void Raise(uint64_t step);
-  // The attempt is over.
-  void Drop();
+  // The attempt is over. What has become of the update that was to be computed ahead in it.
+  enum class Ahead { kNone, kTaken, kDropped };
+  Ahead Drop();
 
   PinnedBuffer PinVersion(uint64_t version) const { return values_.PinVersion(version); }
   // Of the newest version.
   SliceSnapshot Snapshot() const;
   // What a copy of all that a snapshot holds takes of the pools.
-  size_t value_bytes() const { return elements_ * ElementBytes(dtype_); }
+  size_t value_bytes() const { return elements() * ElementBytes(training_->dtype()); }
   size_t state_bytes() const { return state_ == nullptr ? 0 : state_->size(); }
 
  private:
   template <class T>
   absl::Status Train(const SliceUpdate& update);
   void UpdateBuffer(const SliceUpdate& update);
-  absl::Status InSlice(const absl::Status& status) const;  // an error, which has happened in it
+  bool TakeAhead(const SliceUpdate& update);
+  void DropAhead();
 
   // Constant after construction.
   const uint32_t id_;
-  const std::string name_;
-  const DataType dtype_;
   const bool buffer_;
   const bool average_;
-  const uint64_t elements_;
-  const OptimizerSettings settings_;
-  const std::vector<std::string> state_names_;
-  const size_t state_stride_;  // bytes from one state tensor to the next in state_
+  const std::shared_ptr<const SliceTraining> training_;
   BufferPool* const value_pool_;
   BufferPool* const pool_;
 
@@ -144,6 +141,14 @@ class TableSlice {
   GradientAccumulator gradient_;
   BufferCandidates candidates_;
   bool reduced_ = false;  // gradient_ holds the sum divided already
+
+  std::shared_ptr<AheadUpdate> ahead_;
+  Ahead became_of_ahead_ = Ahead::kNone;
+  // What it writes, and between steps keeps: the memory of a slice that is always updated ahead is
+  // one of two, which those who are shown it can know by now. Where others still read the former
+  // one, or one that was left alone writes there, another one is taken.
+  std::shared_ptr<Buffer> other_values_;
+  std::shared_ptr<Buffer> other_state_;
 };
 
 }  // namespace parley

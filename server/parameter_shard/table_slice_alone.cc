@@ -30,10 +30,10 @@ absl::Status TableSlice::ApplyAlone(const PartRange& range, const TensorSlice& d
   const absl::Span<const uint32_t> contributors(&contributor, 1);
   if (!buffer_ && update.delay_compensation != 0 && update.seen != nullptr) {
     const absl::StatusOr<absl::Span<float>> sum = gradient_.Sum(contributors);
-    if (!sum.ok()) return InSlice(sum.status());
+    if (!sum.ok()) return training_->In(sum.status());
     const absl::Span<float> gradient = *sum;
     const PinnedBuffer here = values_.PinVersion(values_.newest());
-    if (dtype_ == F64) {
+    if (training_->dtype() == F64) {
       Compensate<double>(gradient, here->as<double>(), update.seen->as<double>(),
                          update.delay_compensation);
     } else {

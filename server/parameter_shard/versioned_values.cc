@@ -28,15 +28,27 @@ Buffer& VersionedValues::Update(uint64_t version) {
   return values;
 }
 
+std::shared_ptr<Buffer> VersionedValues::Put(uint64_t version, std::shared_ptr<Buffer> values) {
+  versions_.push_back({version, version, std::move(values)});
+  return DropUnpinned();
+}
+
 void VersionedValues::Raise(uint64_t version) {
   versions_.back().last = version;
   DropUnpinned();
 }
 
-void VersionedValues::DropUnpinned() {
+std::shared_ptr<Buffer> VersionedValues::DropUnpinned() {
+  std::shared_ptr<Buffer> dropped;
   for (auto it = versions_.begin(); std::next(it) != versions_.end();) {
-    it = it->values->pinned() ? std::next(it) : versions_.erase(it);
+    if (it->values->pinned()) {
+      ++it;
+      continue;
+    }
+    dropped = std::move(it->values);
+    it = versions_.erase(it);
   }
+  return dropped;
 }
 
 Buffer& Unshare(std::shared_ptr<Buffer>& buffer, BufferPool& pool) {

@@ -34,6 +34,10 @@ class VersionedValues {
   // newest's, in the same memory if nobody else holds that one, else copied into a recycled buffer.
   Buffer& Update(uint64_t version);
 
+  // Makes `version` the newest with these values. Returns memory of one that nobody needs any more,
+  // or nullptr.
+  std::shared_ptr<Buffer> Put(uint64_t version, std::shared_ptr<Buffer> values);
+
   // Makes `version` the newest with the values as they are.
   void Raise(uint64_t version);
 
@@ -45,7 +49,8 @@ class VersionedValues {
     std::shared_ptr<Buffer> values;
   };
 
-  void DropUnpinned();
+  // Returns the last one's memory.
+  std::shared_ptr<Buffer> DropUnpinned();
 
   BufferPool* const pool_;
   std::deque<Version> versions_;  // ascending; the last is the newest

@@ -176,6 +176,10 @@ void JobSimulation::StartShard(const std::string& name, int port) {
     surroundings.connector = shard.connector.get();
     surroundings.files = &files_;
     surroundings.runtime = runtime;
+    surroundings.resources.ahead = [this, &shard](std::function<void()> task) {
+      ComputeAhead(shard.process, std::move(task));
+    };
+    surroundings.resources.ahead_from = 1;
     ShardProcess process(std::move(surroundings));
     std::shared_ptr<ShardClient> service =
         MakeInProcessShardClient(&process.shard(), [&shard] { return shard.process->LocalNow(); });
@@ -202,10 +206,23 @@ void JobSimulation::StartShard(const std::string& name, int port) {
       member.runtime = runtime;
       return Membership::Join(std::move(member), *shard.connector, std::move(listener));
     });
+    shard.core->Read([this](const auto* core) {
+      if (core == nullptr || core->counts().ahead_taken == 0) return;
+      happened_["update ahead taken"] += static_cast<int>(core->counts().ahead_taken);
+      happened_["update ahead dropped"] += static_cast<int>(core->counts().ahead_dropped);
+    });
     shard.core = nullptr;
     process.Stop();
     network_.Unserve(shard.process->address());
   });
+}
+
+void JobSimulation::ComputeAhead(const std::shared_ptr<Process>& process,
+                                 std::function<void()> task) {
+  // Some before the call that asks for it is answered, some when it is of no use any more.
+  if (world_.Chance(0.5)) return task();
+  world_.At(world_.now() + world_.Between(absl::ZeroDuration(), absl::Milliseconds(300)),
+            [process, task = std::move(task)]() mutable { process->Run(std::move(task)); });
 }
 
 Network::Transport JobSimulation::TransportOf(int worker) const {

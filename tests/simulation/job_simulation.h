@@ -141,6 +141,7 @@ class JobSimulation {
   bool NeedsCoordinator();
   absl::StatusOr<std::string> CoordinatorAddress();
   void StartShard(const std::string& name, int port);
+  void ComputeAhead(const std::shared_ptr<Process>& process, std::function<void()> task);
   void PlanShardFaults();
   void PlanScaling();
   // While nobody rules yet, a moment later.

@@ -36,11 +36,13 @@ TEST(SimulationTest, WithoutFaultsAJobRunsToItsEnd) {
 
 TEST(SimulationTest, NoFaultOfTheNetworkChangesASum) {
   const JobConfig job = Job("steps: 50");
-  RunSeeds([&](uint64_t) {
-    JobSimulation::Options options = WithNetworkFaults(job);
-    options.all_evaluations_whole = true;
-    return options;
-  });
+  RunSeeds(
+      [&](uint64_t) {
+        JobSimulation::Options options = WithNetworkFaults(job);
+        options.all_evaluations_whole = true;
+        return options;
+      },
+      {"update ahead taken", "update ahead dropped"});
 }
 
 void LoseWorkers(JobSimulation::Options& options) {

@@ -67,6 +67,16 @@ std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
   // In two parts.
   const absl::Span<std::byte> whole = (*parameters_)[tensor].span();
   const size_t half = whole.size() / 2;
+  if (moves) {
+    std::shared_ptr<std::vector<std::byte>>& copy = moved_[{tensor, version() % 2}];
+    if (copy == nullptr) copy = std::make_shared<std::vector<std::byte>>(whole.size());
+    // Others may read it where it is this version already.
+    if (!std::equal(whole.begin(), whole.end(), copy->begin())) {
+      std::copy(whole.begin(), whole.end(), copy->begin());
+    }
+    const absl::Span<const std::byte> there(*copy);
+    return {{0, there.first(half), copy}, {half, there.subspan(half), copy}};
+  }
   return {{0, whole.first(half), parameters_}, {half, whole.subspan(half), parameters_}};
 }
 

@@ -1,0 +1,92 @@
+#include "server/parameter_shard/ahead_update.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/types/span.h"
+
+namespace parley {
+namespace {
+
+// Elements of the sum at a time, which stays in the nearest cache.
+constexpr size_t kTile = 1024;
+
+}  // namespace
+
+AheadUpdate::AheadUpdate(const SliceUpdate& update, Before before, After after)
+    : contributors_(update.contributors.begin(), update.contributors.end()),
+      update_(update),
+      before_(std::move(before)),
+      after_(std::move(after)) {
+  update_.contributors = contributors_;
+  update_.weights = {};
+}
+
+bool AheadUpdate::Expects(const SliceUpdate& verdict) const {
+  return update_.step == verdict.step && update_.contributors == verdict.contributors &&
+         update_.divisor == verdict.divisor && update_.clip_scale == verdict.clip_scale &&
+         update_.rate_factor == verdict.rate_factor;
+}
+
+void AheadUpdate::Run() {
+  State expected = State::kWaiting;
+  if (!state_.compare_exchange_strong(expected, State::kBegun)) return;
+  status_ = before_.training->dtype() == F64 ? Compute<double>() : Compute<float>();
+  before_ = Before();
+  after_ = After();
+  ended_.Notify();
+}
+
+bool AheadUpdate::CallOff() {
+  State expected = State::kWaiting;
+  if (state_.compare_exchange_strong(expected, State::kCalledOff)) {
+    before_ = Before();
+    after_ = After();
+    return true;
+  }
+  return expected == State::kCalledOff;
+}
+
+absl::Status AheadUpdate::Await() const {
+  ended_.WaitForNotification();
+  return status_;
+}
+
+template <class T>
+absl::Status AheadUpdate::Compute() {
+  const SliceTraining& training = *before_.training;
+  const size_t states = training.state_names().size();
+  if (states > SliceTraining::kMostStates) return absl::InternalError("too many state tensors");
+  after_.values->Recall();
+  if (after_.state != nullptr) after_.state->Recall();
+  const absl::Span<const T> values = before_.values->as<T>();
+  const absl::Span<T> new_values = after_.values->as<T>();
+
+  float scratch[kTile];
+  for (uint64_t begin = 0; begin < training.elements(); begin += kTile) {
+    const size_t count = std::min<uint64_t>(kTile, training.elements() - begin);
+    const absl::Span<float> tile(scratch, count);
+    const absl::StatusOr<absl::Span<const float>> sum =
+        before_.gradient->SumOf(contributors_, begin, tile);
+    if (!sum.ok()) return training.In(sum.status());
+    absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
+    for (size_t i = 0; i < states; ++i) {
+      const size_t at = i * training.state_stride();
+      state.emplace_back(
+          absl::MakeConstSpan(reinterpret_cast<const T*>(before_.state->data() + at) + begin,
+                              count),
+          absl::MakeSpan(reinterpret_cast<T*>(after_.state->data() + at) + begin, count));
+    }
+    absl::Status status =
+        training.Apply<T>(update_, before_.step_count, *sum, tile,
+                          FromTo<T>(values.subspan(begin, count), new_values.subspan(begin, count)),
+                          absl::MakeConstSpan(state));
+    if (!status.ok()) return status;
+  }
+  absl::Status stands = before_.gradient->LentStands(contributors_);
+  return stands.ok() ? stands : training.In(stands);
+}
+
+}  // namespace parley

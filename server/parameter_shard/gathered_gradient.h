@@ -1,0 +1,71 @@
+#ifndef PARLEY_SERVER_PARAMETER_SHARD_GATHERED_GRADIENT_H_
+#define PARLEY_SERVER_PARAMETER_SHARD_GATHERED_GRADIENT_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/tensor_slice.h"
+#include "server/parameter_shard/buffer.h"
+#include "server/parameter_shard/routing.h"
+
+namespace parley {
+
+// Aborted: the contributor has written again what it had lent.
+absl::Status LentIsWritten(uint32_t contributor);
+
+// What has come for one trained slice in one attempt: the sum of what was copied and added at once,
+// and what is lent or kept apart, where it lies. Plain data of a GradientAccumulator, which alone
+// changes it; while it does not, any thread may read it.
+class GatheredGradient {
+ public:
+  GatheredGradient(uint64_t elements, bool apart) : elements_(elements), apart_(apart) {}
+
+  // Contributions, of which some are lent, so that SumOf pays: it reads them once, and writes
+  // little.
+  bool HasLent() const { return lent_ > 0; }
+
+  // Elements begin .. begin + out.size() of the sum of these contributors (ascending); elements
+  // that no part covers are 0. In `out`, or where they are all of one that was lent, and then of
+  // use only if LentStands says so when they have been read. Aborted where one of them was lent and
+  // has been written again. After Sort.
+  absl::StatusOr<absl::Span<const float>> SumOf(absl::Span<const uint32_t> contributors,
+                                                uint64_t begin, absl::Span<float> out) const;
+  // Aborted where one of these contributors has written again what it lent.
+  absl::Status LentStands(absl::Span<const uint32_t> contributors) const;
+
+ private:
+  friend class GradientAccumulator;
+
+  struct Contribution {
+    PartRange range;
+    const float* values = nullptr;  // of the range
+    std::shared_ptr<const void> owner;
+    Loan loan;  // without a count where they are the accumulator's own
+  };
+
+  void Sort();
+  bool Counts(const Contribution& contribution, absl::Span<const uint32_t> contributors) const;
+  // What these contributors gave of elements begin .. begin + out.size(), added to `out`, or put
+  // there where `fresh`. Aborted as SumOf.
+  absl::Status AddTo(absl::Span<const uint32_t> contributors, uint64_t begin, bool fresh,
+                     absl::Span<float> out) const;
+  // The one whose elements from..to are the sum's; nullptr where several are, or some of none.
+  const Contribution* OnlyOne(absl::Span<const uint32_t> contributors, uint64_t from,
+                              uint64_t to) const;
+
+  const uint64_t elements_;
+  const bool apart_;
+  std::vector<Contribution> contributions_;  // kept apart, or lent
+  size_t lent_ = 0;                          // of them
+  bool sorted_ = true;
+  std::shared_ptr<Buffer> sum_;  // float32; kept between steps
+  bool started_ = false;         // sum_ holds something of this attempt
+};
+
+}  // namespace parley
+
+#endif  // PARLEY_SERVER_PARAMETER_SHARD_GATHERED_GRADIENT_H_
