@@ -282,6 +282,19 @@ TEST(ShardAheadTest, NothingIsComputedAheadWhereTheJobDoesNotAskForIt) {
   }
 }
 
+std::string BytesOf(const std::vector<SliceSnapshot>& snapshot) {
+  std::string all;
+  for (const SliceSnapshot& slice : snapshot) {
+    absl::StrAppend(&all, slice.optimizer_steps, ":");
+    all.append(reinterpret_cast<const char*>(slice.values->data()), slice.values->size());
+    for (const SliceSnapshot::State& state : slice.state) {
+      all.append(reinterpret_cast<const char*>(slice.state_buffer->data() + state.offset),
+                 slice.values->size());
+    }
+  }
+  return all;
+}
+
 // Values and state of all steps, with Adam, of random gradients and weights; some of what can be
 // computed ahead is, before the verdict, or after it, while versions and snapshots are held.
 std::vector<std::string> Train(bool ahead, bool deterministic, uint32_t seed) {
@@ -294,7 +307,7 @@ std::vector<std::string> Train(bool ahead, bool deterministic, uint32_t seed) {
   std::mt19937 order(seed + 1);
   std::vector<std::string> trained;
   std::vector<std::shared_ptr<AheadUpdate>> open;
-  std::vector<std::vector<SliceSnapshot>> held;
+  std::vector<std::pair<std::vector<SliceSnapshot>, std::string>> held;  // and what they had
   const auto run_some = [&] {
     for (uint32_t shard = 0; shard < 2; ++shard) {
       for (auto& update : cluster.shard(shard).TakeAhead()) open.push_back(std::move(update));
@@ -329,16 +342,15 @@ std::vector<std::string> Train(bool ahead, bool deterministic, uint32_t seed) {
       auto snapshot = cluster.shard(shard).Snapshot(step);
       EXPECT_EQ(snapshot.status(), absl::OkStatus());
       if (!snapshot.ok()) return trained;
-      for (const SliceSnapshot& slice : *snapshot) {
-        absl::StrAppend(&all, slice.optimizer_steps, ":");
-        for (const PinnedBuffer& buffer : {slice.values, slice.state_buffer}) {
-          all.append(reinterpret_cast<const char*>(buffer->data()),
-                     slice.values->size() / sizeof(float) * sizeof(float));
-        }
-      }
-      if (order() % 2 == 0) held.push_back(*std::move(snapshot));
+      const std::string bytes = BytesOf(*snapshot);
+      all += bytes;
+      if (order() % 2 == 0) held.emplace_back(*std::move(snapshot), bytes);
     }
-    while (held.size() > 2) held.erase(held.begin());
+    while (held.size() > 4) {
+      EXPECT_TRUE(BytesOf(held.front().first) == held.front().second)
+          << "as it was, in step " << step;
+      held.erase(held.begin());
+    }
     taken = cluster.shard(0).counts().ahead_taken + cluster.shard(1).counts().ahead_taken;
   }
   EXPECT_EQ(taken > 0, ahead);

@@ -127,16 +127,18 @@ def trains_through_a_device_to_the_same_bits_as_on_the_cpu(where, runs):
     torch.manual_seed(1)
     network = torch.nn.Sequential(
         torch.nn.Conv2d(1, 8, 5), torch.nn.BatchNorm2d(8), torch.nn.ReLU(), torch.nn.MaxPool2d(4), torch.nn.Flatten(), torch.nn.Dropout(0.1),
-        torch.nn.Linear(288, 10),
+        torch.nn.Linear(288, 64), torch.nn.Linear(64, 10),
     )
     torch.jit.script(network).save(model)
     # One worker: the sum of two workers' gradients depends on who comes first.
     settings = ["--set", f"model.torchscript={model}", "--set", "accumulate=2", "--set", "cluster.workers=1"]
     machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
     outcomes = {}
-    devices = ("CPU", "CUDA", "AUTO") if WHOLE else ("CPU", "CUDA")
+    # The last one has its values in two places in turn (of the first linear layer, which is large enough).
+    devices = ("CPU", "CUDA", "AUTO", "CUDA, ahead") if WHOLE else ("CPU", "CUDA", "CUDA, ahead")
     for device in devices:
-        run = Run(small_job(where, epochs=2, extra=f"device: {device}\n"), *settings)
+        ahead = "consistency { sync { update_ahead: true } }" if device.endswith("ahead") else ""
+        run = Run(small_job(where, epochs=2, extra=f"device: {device.split(',')[0]}\n{ahead}\n"), *settings)
         runs.append(run)
         assert run.wait(120) == 0, device
         log = run.logs()["worker-0"]

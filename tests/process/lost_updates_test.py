@@ -111,7 +111,8 @@ def sums_are_exact(seed):
     def test(where, runs):
         print(f"seed {seed}")
         job = IntegerJob(where, workers=WORKERS, shards=2, min_workers=1, epochs=15, liveness="2s", pause="20ms",
-                         elements="70000,1000,7", transport=TRANSPORTS[seed % 3], extra='autonomy: "30s"')
+                         elements="70000,1000,7", transport=TRANSPORTS[seed % 3], extra='autonomy: "30s"',
+                         consistency=f"sync {{ reduction: SUM update_ahead: {str(seed % 2 == 0).lower()} }}")
         runs.append(job)
         round_ = Round(job, random.Random(seed))
         round_.disturb()
@@ -142,8 +143,21 @@ def each_transport_is_taken(where, runs):
         job.wait_for_end(list(job.processes))
 
 
+def shards_compute_updates_ahead(where, runs):
+    """By each transport, and what they are decided with is as exact."""
+    for transport in TRANSPORTS:
+        job = IntegerJob(where / transport, workers=2, shards=1, epochs=10, pause="20ms", transport=transport,
+                         consistency="sync { reduction: SUM update_ahead: true }")
+        runs.append(job)
+        taken = 'parley_updates_ahead_total{outcome="taken"'
+        wait_for("updates ahead that are taken", lambda job=job: job.metric("shard-0", taken) > 0, 60)
+        ends = job.wait_for_end(list(job.processes))
+        assert set(ends.values()) == {0}, ends
+        job.check_sums()
+
+
 parser = argparse.ArgumentParser()
 parser.add_argument("--rounds", type=int, default=10)
 parser.add_argument("--seed", type=int, default=20261121)
 options = parser.parse_args()
-main(each_transport_is_taken, *[sums_are_exact(options.seed + i) for i in range(options.rounds)], at_once=AT_ONCE)
+main(each_transport_is_taken, shards_compute_updates_ahead, *[sums_are_exact(options.seed + i) for i in range(options.rounds)], at_once=AT_ONCE)

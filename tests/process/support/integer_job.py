@@ -111,12 +111,12 @@ class IntegerJob:
         return self.metric(name or self.ruler, "parley_step")
 
     def metric(self, name, metric):
-        """A process's whole number; -1 where it does not answer."""
+        """A process's whole number, of a name or of a name and its first labels; -1 where it does not answer."""
         try:
             text = scrape(self.serving(name)["metrics"])
         except (OSError, KeyError):
             return -1
-        found = re.search(rf"^{metric}\{{[^}}]*\}} (\d+)", text, re.M)
+        found = re.search(rf"^{re.escape(metric)}[{{,][^}}]*\}} (\d+)", text, re.M)
         return int(found.group(1)) if found else -1
 
     def wait_for_step(self, step, seconds=120):
