@@ -130,7 +130,6 @@ TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
             +[](int* count) { return *count == 0; }, &open));
       }
       ASSERT_TRUE(Complete(shard, step, /*at_once=*/true).ok());
-      if (const auto reservation = shard.TakeNews().reservation) reservation();
       for (uint32_t slice = 0; slice < 3; ++slice) {
         const auto pulled = Wait<PulledVersion>(
             [&](auto done) { shard.Pull(MakePull(slice, step), Now(), std::move(done)); });
@@ -139,6 +138,8 @@ TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
         ASSERT_EQ(std::count(values.begin(), values.end(), -static_cast<float>(step)),
                   static_cast<int64_t>(kPiece));
       }
+      // The step has been carried out.
+      if (const auto reservation = shard.TakeNews().reservation) reservation();
     }
     ahead_taken = shard.TakeNews().counts.ahead_taken;
   }
