@@ -92,7 +92,10 @@ absl::StatusOr<bool> ParameterArena::Show(size_t tensor, size_t begin, const Ten
     found->second.loan = *slice.loan;
     return true;
   }
-  if (!slice.segment->ShowAt(where, offset, RoundUp(bytes, kPage)).ok()) {
+  // What stands there for good has all its pages at once. What moves from step to step
+  // (sync.update_ahead) may never be read here, but by a device from where it lies.
+  const bool moves = found != shown_.end();
+  if (!slice.segment->ShowAt(where, offset, RoundUp(bytes, kPage), /*at_once=*/!moves).ok()) {
     // The system has a limit for what is mapped in pieces. Nothing may be left unmapped.
     if (absl::Status own = MakeOwn(where, bytes); !own.ok()) return own;
     shown_.erase(where);

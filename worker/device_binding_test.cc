@@ -178,8 +178,9 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
-// As with updates ahead: each place is pinned once.
-TEST_F(DeviceBindingTest, ParametersThatAShardShowsInTwoPlacesInTurnArePinnedInBoth) {
+// As with updates ahead, and where evaluations hold places: each is pinned once, whichever
+// parameter comes to be there.
+TEST_F(DeviceBindingTest, PlacesThatAShardShowsParametersInInTurnArePinnedOnce) {
   TestNetwork on_host;
   FakeSession host_session(Plans(6), 0.1);
   const Microbatches microbatches = {torch::randn({4, 3})};

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <set>
 #include <utility>
 
 #include "absl/memory/memory.h"
@@ -11,6 +13,13 @@
 #include "worker/owned_parts.h"
 
 namespace parley {
+namespace {
+
+bool IsSame(absl::Span<const std::byte> one, absl::Span<const std::byte> other) {
+  return one.data() == other.data() && one.size() == other.size();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
     ComputeDevice& device, absl::Span<const TensorSpec> tensors, const Options& options) {
@@ -28,7 +37,7 @@ absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
   values->plan_ =
       Both(PlanBuckets(tiny, options.bucket_elements), PlanBuckets(small, options.bucket_elements));
   values->brought_.assign(values->plan_.buckets.size(), true);
-  values->sources_.resize(tensors.size());
+  values->shown_.resize(tensors.size());
   values->failed_pins_.resize(tensors.size());
   auto path = ParameterPath::Make(
       device,
@@ -127,7 +136,7 @@ absl::Status DeviceValues::BringBucket(size_t bucket) {
 }
 
 bool DeviceValues::FindSources(size_t tensor) {
-  Sources& sources = sources_[tensor];
+  std::vector<Session::ShownPart>& shown = shown_[tensor];
   std::vector<Session::ShownPart> parts = session_->ShownParts(tensor);
   size_t end = 0;
   for (const Session::ShownPart& part : parts) {
@@ -136,54 +145,62 @@ bool DeviceValues::FindSources(size_t tensor) {
   }
   if (end != session_->parameter(tensor).size()) parts.clear();
   const auto is_same = [](const Session::ShownPart& one, const Session::ShownPart& other) {
-    return one.begin == other.begin && one.bytes.data() == other.bytes.data() &&
-           one.bytes.size() == other.bytes.size() && one.owner == other.owner;
+    return one.begin == other.begin && IsSame(one.bytes, other.bytes) && one.owner == other.owner;
   };
-  if (!parts.empty() &&
-      std::equal(sources.shown.begin(), sources.shown.end(), parts.begin(), parts.end(), is_same)) {
-    return true;
+  if (std::equal(shown.begin(), shown.end(), parts.begin(), parts.end(), is_same)) {
+    return !shown.empty();
   }
-  sources.shown.clear();
-  const bool crowded = sources.pinned.size() >= kMostMemories * parts.size();
-  for (const Session::ShownPart& part : parts) {
-    const auto it = sources.pinned.find(part.bytes.data());
-    if (it == sources.pinned.end() ? crowded : !is_same(it->second.part, part)) {
-      LetGo(sources);
-      break;
-    }
-  }
+  const bool shows_no_more = parts.empty();
+  shown.clear();
   constexpr uint32_t kTries = 10;
-  if (parts.empty() || failed_pins_[tensor] >= kTries) {
-    LetGo(sources);
+  if (shows_no_more || failed_pins_[tensor] >= kTries) {
+    LetGo();
     return false;
   }
   for (const Session::ShownPart& part : parts) {
-    if (sources.pinned.count(part.bytes.data()) != 0) continue;
-    auto pin = device_.Pin(names_[tensor], part.bytes, /*read_only=*/true);
-    if (!pin.ok()) {
-      ++failed_pins_[tensor];
-      LetGo(sources);
-      return false;
-    }
-    sources.pinned.emplace(part.bytes.data(), Pinned{part, *std::move(pin)});
+    if (Pin(tensor, part)) continue;
+    ++failed_pins_[tensor];
+    return false;
   }
-  sources.shown = std::move(parts);
+  failed_pins_[tensor] = 0;
+  shown = std::move(parts);
   return true;
 }
 
-void DeviceValues::LetGo(Sources& sources) {
-  if (sources.pinned.empty()) return;
-  // Its copies from there. (An error of the device shows with what it is given next.)
+bool DeviceValues::Pin(size_t tensor, const Session::ShownPart& part) {
+  const auto found = pinned_.find(part.bytes.data());
+  if (found != pinned_.end()) {
+    if (IsSame(found->second.bytes, part.bytes) && found->second.owner == part.owner) return true;
+    LetGo();  // a former shard's memory was there
+  }
+  size_t shown = 1;
+  for (const auto& of_tensor : shown_) shown += of_tensor.size();
+  if (pinned_.size() >= kMostMemories * shown) LetGo();
+  auto pin = device_.Pin(names_[tensor], part.bytes, /*read_only=*/true);
+  if (!pin.ok()) return false;
+  pinned_.emplace(part.bytes.data(), Pinned{part.bytes, part.owner, *std::move(pin)});
+  return true;
+}
+
+void DeviceValues::LetGo() {
+  std::set<const std::byte*> stay;
+  for (const auto& of_tensor : shown_) {
+    for (const Session::ShownPart& part : of_tensor) stay.insert(part.bytes.data());
+  }
+  if (stay.size() == pinned_.size()) return;
+  // Copies from there. (An error of the device shows with what it is given next.)
   if (sharing_.has_value()) sharing_->await(0).IgnoreError();
   AwaitDevice(Deadline()).IgnoreError();
-  sources.pinned.clear();
+  for (auto it = pinned_.begin(); it != pinned_.end();) {
+    it = stay.count(it->first) != 0 ? std::next(it) : pinned_.erase(it);
+  }
 }
 
 absl::Status DeviceValues::BringLarge(size_t tensor) {
   session_->AwaitParameter(tensor).IgnoreError();  // as in BringBucket
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
   if (FindSources(tensor)) {
-    for (const Session::ShownPart& part : sources_[tensor].shown) {
+    for (const Session::ShownPart& part : shown_[tensor]) {
       absl::Status status = path_->BringDirect(to + part.begin, part.bytes);
       if (!status.ok()) return status;
     }
@@ -337,7 +354,7 @@ absl::Status DeviceValues::BringOwn(size_t tensor, const ParameterPath::Part& pa
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
   const size_t end = part.begin + part.bytes;
   if (shown) {
-    for (const Session::ShownPart& source : sources_[tensor].shown) {
+    for (const Session::ShownPart& source : shown_[tensor]) {
       const size_t from = std::max(part.begin, source.begin);
       const size_t until = std::min(end, source.begin + source.bytes.size());
       if (from >= until) continue;

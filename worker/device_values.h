@@ -120,7 +120,7 @@ class DeviceValues {
   // A large one: from where a shard shows it, or by pinned blocks.
   absl::Status BringLarge(size_t tensor);
   absl::Status BringStaged(absl::Span<const BucketPlan::Part> parts);
-  // Whether all of the tensor is in pinned memory of a shard: what sources_ has as shown.
+  // Whether all of the tensor is in pinned memory of a shard: shown_.
   bool FindSources(size_t tensor);
 
   ComputeDevice& device_;
@@ -141,20 +141,22 @@ class DeviceValues {
   bool share_next_ = false;  // not all units have been shared
   bool shared_ = false;      // what is brought as used is shared
 
-  // Where shards show a large parameter, pinned; by tensor. No more is tried where it cannot be. A
-  // shard that updates ahead (sync.update_ahead) has it in two places in turn, and in a third one
-  // where an evaluation holds one of them: what is shown no more stays pinned.
-  static constexpr size_t kMostMemories = 3;
+  // Where shards show large parameters, by tensor: all of it is pinned. No more is tried where it
+  // cannot be.
+  std::vector<std::vector<Session::ShownPart>> shown_;
+  // What is pinned, by where it lies, whichever tensor is there: a shard that updates ahead
+  // (sync.update_ahead) has each in two places in turn, and gives places that an evaluation has
+  // held to others. What is shown no more stays pinned, until it is too much.
+  static constexpr size_t kMostMemories = 3;  // of each part
   struct Pinned {
-    Session::ShownPart part;
+    absl::Span<const std::byte> bytes;
+    std::shared_ptr<const void> owner;
     DeviceBuffer pin;
   };
-  struct Sources {
-    std::vector<Session::ShownPart> shown;
-    std::map<const std::byte*, Pinned> pinned;  // by where it lies
-  };
-  void LetGo(Sources& sources);
-  std::vector<Sources> sources_;
+  std::map<const std::byte*, Pinned> pinned_;
+  bool Pin(size_t tensor, const Session::ShownPart& part);
+  // Of what is shown no more.
+  void LetGo();
   std::vector<uint32_t> failed_pins_;
   std::optional<UseWatch> watch_;  // of BringAsUsed
   absl::Status error_;             // in it

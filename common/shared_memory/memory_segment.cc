@@ -113,14 +113,15 @@ absl::StatusOr<std::shared_ptr<MemorySegment>> MemorySegment::InPlaceOf(MemorySe
       new MemorySegment(*std::move(fd), former.data_, former.bytes_));
 }
 
-absl::Status MemorySegment::ShowAt(std::byte* where, size_t offset, size_t bytes) const {
+absl::Status MemorySegment::ShowAt(std::byte* where, size_t offset, size_t bytes,
+                                   bool at_once) const {
   if (offset > bytes_ || bytes > bytes_ - offset) {
     return absl::OutOfRangeError(
         absl::StrCat("a segment of ", bytes_, " bytes has not ", bytes, " from byte ", offset));
   }
-  // All its pages at once: they would else fault in one by one.
-  void* const shown = ::mmap(where, bytes, PROT_READ, MAP_SHARED | MAP_FIXED | MAP_POPULATE,
-                             fd_.get(), static_cast<off_t>(offset));
+  void* const shown =
+      ::mmap(where, bytes, PROT_READ, MAP_SHARED | MAP_FIXED | (at_once ? MAP_POPULATE : 0),
+             fd_.get(), static_cast<off_t>(offset));
   return shown == MAP_FAILED ? NoMemory(bytes) : absl::OkStatus();
 }
 

@@ -37,8 +37,9 @@ class MemorySegment {
 
   // Lets these bytes of it, to be read, stand at `where` too, in the place of what is there; the
   // caller unmaps them. All at the beginning of a page. After an error nothing may be there.
-  // OutOfRange: it has not so many.
-  absl::Status ShowAt(std::byte* where, size_t offset, size_t bytes) const;
+  // OutOfRange: it has not so many. at_once: all its pages, which else come one by one as they are
+  // read.
+  absl::Status ShowAt(std::byte* where, size_t offset, size_t bytes, bool at_once = true) const;
 
   // To be sent to a peer.
   const FileDescriptor& fd() const { return fd_; }

@@ -15,11 +15,13 @@ constexpr size_t kTile = 1024;
 
 }  // namespace
 
-AheadUpdate::AheadUpdate(const SliceUpdate& update, Before before, After after)
+AheadUpdate::AheadUpdate(const SliceUpdate& update, Before before, After after,
+                         std::shared_ptr<AheadUpdate> of_zeros)
     : contributors_(update.contributors.begin(), update.contributors.end()),
       update_(update),
       before_(std::move(before)),
-      after_(std::move(after)) {
+      after_(std::move(after)),
+      of_zeros_(std::move(of_zeros)) {
   update_.contributors = contributors_;
   update_.weights = {};
 }
@@ -30,10 +32,15 @@ bool AheadUpdate::Expects(const SliceUpdate& verdict) const {
          update_.rate_factor == verdict.rate_factor;
 }
 
+bool AheadUpdate::CanBegin(const SliceUpdate& update) const {
+  return update_.step == update.step && update_.rate_factor == update.rate_factor;
+}
+
 void AheadUpdate::Run() {
   State expected = State::kWaiting;
   if (!state_.compare_exchange_strong(expected, State::kBegun)) return;
-  status_ = before_.training->dtype() == F64 ? Compute<double>() : Compute<float>();
+  const bool goes_on = of_zeros_ != nullptr && !of_zeros_->CallOff() && of_zeros_->Await().ok();
+  status_ = before_.training->dtype() == F64 ? Compute<double>(goes_on) : Compute<float>(goes_on);
   before_ = Before();
   after_ = After();
   ended_.Notify();
@@ -55,7 +62,7 @@ absl::Status AheadUpdate::Await() const {
 }
 
 template <class T>
-absl::Status AheadUpdate::Compute() {
+absl::Status AheadUpdate::Compute(bool only_new) {
   const SliceTraining& training = *before_.training;
   const size_t states = training.state_names().size();
   if (states > SliceTraining::kMostStates) return absl::InternalError("too many state tensors");
@@ -64,13 +71,17 @@ absl::Status AheadUpdate::Compute() {
   const absl::Span<const T> values = before_.values->as<T>();
   const absl::Span<T> new_values = after_.values->as<T>();
 
-  float scratch[kTile];
+  MostlyZero zeros;
+  float scratch[kTile] = {};
   for (uint64_t begin = 0; begin < training.elements(); begin += kTile) {
     const size_t count = std::min<uint64_t>(kTile, training.elements() - begin);
     const absl::Span<float> tile(scratch, count);
-    const absl::StatusOr<absl::Span<const float>> sum =
-        before_.gradient->SumOf(contributors_, begin, tile);
-    if (!sum.ok()) return training.In(sum.status());
+    absl::StatusOr<absl::Span<const float>> sum = tile;
+    if (before_.gradient != nullptr) {
+      sum = before_.gradient->SumOf(contributors_, begin, tile);
+      if (!sum.ok()) return training.In(sum.status());
+      if (zeros.Count(*sum) && only_new) continue;
+    }
     absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
     for (size_t i = 0; i < states; ++i) {
       const size_t at = i * training.state_stride();
@@ -85,6 +96,8 @@ absl::Status AheadUpdate::Compute() {
                           absl::MakeConstSpan(state));
     if (!status.ok()) return status;
   }
+  mostly_zero_ = zeros.holds();
+  if (before_.gradient == nullptr) return absl::OkStatus();
   absl::Status stands = before_.gradient->LentStands(contributors_);
   return stands.ok() ? stands : training.In(stands);
 }

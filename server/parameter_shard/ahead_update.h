@@ -19,11 +19,15 @@ namespace parley {
 // but to take them. It holds all that it reads and writes, and changes nothing that others read, so
 // it can be left alone at any time. Made by a TableSlice under the shard's lock; Run is called on
 // another thread, without that lock. Thread-safe.
+//
+// Where a gradient is expected to be mostly zeros, as that of an embedding, most of the work needs
+// no gradient: one update is made without it, as of zeros, and when the gradient is here a second
+// one that goes on from there, and does anew what is of something else.
 class AheadUpdate {
  public:
   struct Before {
     std::shared_ptr<const SliceTraining> training;
-    std::shared_ptr<const GatheredGradient> gradient;  // all that is expected
+    std::shared_ptr<const GatheredGradient> gradient;  // all that is expected; nullptr: zeros
     PinnedBuffer values;
     PinnedBuffer state;       // nullptr where there is none
     uint64_t step_count = 0;  // the optimizer's, this one included
@@ -32,11 +36,15 @@ class AheadUpdate {
     std::shared_ptr<Buffer> values;
     std::shared_ptr<Buffer> state;
   };
-  // update: the verdict that is expected.
-  AheadUpdate(const SliceUpdate& update, Before before, After after);
+  // update: the verdict that is expected; of zeros, its step and rate are. of_zeros: of the same
+  // step and rate, into the same memory; or nullptr.
+  AheadUpdate(const SliceUpdate& update, Before before, After after,
+              std::shared_ptr<AheadUpdate> of_zeros = nullptr);
 
   // Whether that is the verdict.
   bool Expects(const SliceUpdate& verdict) const;
+  // Of one of zeros: whether one that expects this can go on from it.
+  bool CanBegin(const SliceUpdate& update) const;
 
   // Once; nothing where it has been called off. Takes a slice's memory past the caches: it is as
   // much as the memory gives, and nobody reads it soon.
@@ -44,22 +52,29 @@ class AheadUpdate {
 
   // Whether it has not begun; it never will, then.
   bool CallOff();
+  // Whether next to nothing is left to do: most of it has been done of zeros.
+  bool IsShort() const { return of_zeros_ != nullptr && of_zeros_->state_ == State::kBegun; }
   bool HasEnded() const { return ended_.HasBeenNotified(); }
   // Waits for one that has begun: as long as a slice takes. What has come out of it; what it writes
   // is of use only where that is OK, and nothing of `before` is held any more.
   absl::Status Await() const;
+  // After Await.
+  bool WasMostlyZero() const { return mostly_zero_; }
 
  private:
   enum class State { kWaiting, kBegun, kCalledOff };
+  // only_new: what the one of zeros has done stays.
   template <class T>
-  absl::Status Compute();
+  absl::Status Compute(bool only_new);
 
   const std::vector<uint32_t> contributors_;
   SliceUpdate update_;  // of those
   Before before_;
   After after_;
+  const std::shared_ptr<AheadUpdate> of_zeros_;
   std::atomic<State> state_ = State::kWaiting;
-  absl::Status status_;  // before ended_
+  absl::Status status_;       // before ended_
+  bool mostly_zero_ = false;  // this too
   absl::Notification ended_;
 };
 

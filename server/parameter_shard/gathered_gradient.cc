@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -14,6 +15,15 @@ namespace parley {
 absl::Status LentIsWritten(uint32_t contributor) {
   return absl::AbortedError(absl::StrCat("contributor ", contributor,
                                          " has written again what it had lent for this step"));
+}
+
+bool AllZero(absl::Span<const float> values) {
+  static constexpr float kZeros[1024] = {};
+  for (; !values.empty(); values.remove_prefix(std::min(std::size(kZeros), values.size()))) {
+    const size_t count = std::min(std::size(kZeros), values.size());
+    if (std::memcmp(values.data(), kZeros, count * sizeof(float)) != 0) return false;
+  }
+  return true;
 }
 
 void GatheredGradient::Sort() {

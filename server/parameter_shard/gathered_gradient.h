@@ -1,6 +1,8 @@
 #ifndef PARLEY_SERVER_PARAMETER_SHARD_GATHERED_GRADIENT_H_
 #define PARLEY_SERVER_PARAMETER_SHARD_GATHERED_GRADIENT_H_
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -16,6 +18,33 @@ namespace parley {
 
 // Aborted: the contributor has written again what it had lent.
 absl::Status LentIsWritten(uint32_t contributor);
+
+// Whether all of them are +0, whose step is another one than that of -0.
+bool AllZero(absl::Span<const float> values);
+
+// Finds out whether most of a gradient is zeros, in pieces as long as an embedding's rows.
+class MostlyZero {
+ public:
+  // The next elements; whether they all are.
+  bool Count(absl::Span<const float> values) {
+    bool all = true;
+    for (; !values.empty(); values.remove_prefix(std::min(kPiece, values.size()))) {
+      const absl::Span<const float> piece = values.first(std::min(kPiece, values.size()));
+      const bool is_zero = AllZero(piece);
+      all = all && is_zero;
+      zeros_ += is_zero ? piece.size() : 0;
+      all_ += piece.size();
+    }
+    return all;
+  }
+  // Three quarters.
+  bool holds() const { return zeros_ > 0 && zeros_ >= all_ - all_ / 4; }
+
+ private:
+  static constexpr size_t kPiece = 1024;
+  uint64_t zeros_ = 0;
+  uint64_t all_ = 0;
+};
 
 // What has come for one trained slice in one attempt: the sum of what was copied and added at once,
 // and what is lent or kept apart, where it lies. Plain data of a GradientAccumulator, which alone

@@ -46,10 +46,10 @@ void LockedShard::With(Call call, When when) {
   bool decided = false;
   bool copied = false;
   absl::Duration spent;
+  std::vector<std::shared_ptr<AheadUpdate>> ahead;
   {
     Replies replies;  // run first of all: workers wait for them
     std::shared_ptr<StepWork> work;
-    std::vector<std::shared_ptr<AheadUpdate>> ahead;
     {
       absl::MutexLock lock(&mu_);
       if (when == When::kIdle) mu_.Await(absl::Condition(this, &LockedShard::IsIdle));
@@ -72,18 +72,22 @@ void LockedShard::With(Call call, When when) {
         ahead = shard_->TakeAhead();
       }
     }
-    for (std::shared_ptr<AheadUpdate>& update : ahead) {
-      resources_.ahead([update = std::move(update)] { update->Run(); });
-    }
     if (work != nullptr) {
       decided = false;  // not yet
       resources_.later([this, work] { Work(*work); });
     }
   }
+  ComputeAhead(std::move(ahead));
   if (decided && listener_.on_phase) {
     listener_.on_phase(copied ? Phase::kApplyCopying : Phase::kApply, spent);
   }
   if (news && listener_.on_news) listener_.on_news(urgent);
+}
+
+void LockedShard::ComputeAhead(std::vector<std::shared_ptr<AheadUpdate>> updates) {
+  for (std::shared_ptr<AheadUpdate>& update : updates) {
+    resources_.ahead([update = std::move(update)] { update->Run(); });
+  }
 }
 
 void LockedShard::Work(StepWork& work) {
@@ -92,12 +96,17 @@ void LockedShard::Work(StepWork& work) {
   bool failed = false;
   RunInParallel(resources_.parallel, work.pieces(), [&](size_t piece) {
     const absl::Status status = work.Run(piece);
-    Replies replies;
-    absl::MutexLock lock(&mu_);
-    const uint64_t before = shard_->counts().copied_bytes;
-    shard_->OnUpdated(piece, status, replies);
-    copied += shard_->counts().copied_bytes - before;
-    failed = failed || shard_->error().has_value();
+    std::vector<std::shared_ptr<AheadUpdate>> ahead;
+    {
+      Replies replies;
+      absl::MutexLock lock(&mu_);
+      const uint64_t before = shard_->counts().copied_bytes;
+      shard_->OnUpdated(piece, status, replies);
+      copied += shard_->counts().copied_bytes - before;
+      failed = failed || shard_->error().has_value();
+      ahead = shard_->TakeAhead();
+    }
+    ComputeAhead(std::move(ahead));
   });
   if (listener_.on_phase) {
     listener_.on_phase(copied > 0 ? Phase::kApplyCopying : Phase::kApply, absl::Now() - begin);

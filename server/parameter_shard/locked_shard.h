@@ -113,6 +113,7 @@ class LockedShard {
   void With(Call call, When when = When::kIdle);
   // On a thread of resources_.later.
   void Work(StepWork& work);
+  void ComputeAhead(std::vector<std::shared_ptr<AheadUpdate>> updates);
   bool IsIdle() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return !works_; }
   template <class Reply, class Call>
   void Answer(Done<Reply> done, Call call, When when = When::kIdle);

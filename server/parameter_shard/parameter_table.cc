@@ -84,7 +84,8 @@ ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing,
       parallel_(std::move(resources.parallel)),
       value_pool_(resources.memory) {
   const TableSlice::Reduction reduction{.apart = apart_,
-                                        .average = job.consistency().sync().buffers() == AVERAGE};
+                                        .average = job.consistency().sync().buffers() == AVERAGE,
+                                        .sparse = ahead_from_ != 0};
   for (const uint32_t id : routing.own_slices()) {
     const TensorSpec& tensor = routing.tensor(id);
     slices_.emplace(
@@ -232,7 +233,7 @@ StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
   update.divisor = Divisor(counted);
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
-  if (verdict.outcome() == Verdict::APPLY) expected_ = {update.divisor, verdict.rate_scale()};
+  if (verdict.outcome() == Verdict::APPLY) Learn({update.divisor, verdict.rate_scale()});
   StepWork work(update, counted.contributors, counted.weights);
   for (const PullTurn turn : kPullTurns) {
     for (auto& [id, slice] : slices_) {
@@ -256,18 +257,45 @@ absl::Status ParameterTable::CarryOut(StepWork& work) const {
   return FirstError(results);
 }
 
-std::shared_ptr<AheadUpdate> ParameterTable::UpdateAhead(uint32_t id, uint64_t step,
-                                                         absl::Span<const uint32_t> contributors,
-                                                         double rate_factor) {
-  TableSlice* const slice = Find(id);
-  if (slice == nullptr || !MayBeAhead(*slice) || slice->FrozenAt(step)) return nullptr;
-  if (!*has_room_ahead_ || !expected_.has_value() || !(expected_->divisor > 0)) return nullptr;
+void ParameterTable::Learn(const Expected& last) {
+  const bool again =
+      last_.has_value() && last.divisor == last_->divisor && last.rate_scale == last_->rate_scale;
+  if (again || !expected_.has_value()) expected_ = last;
+  last_ = last;
+}
+
+std::optional<SliceUpdate> ParameterTable::Expect(uint64_t step,
+                                                  absl::Span<const uint32_t> contributors,
+                                                  double rate_factor) const {
+  if (!*has_room_ahead_ || !expected_.has_value() || !(expected_->divisor > 0)) return std::nullopt;
   SliceUpdate update;
   update.step = step;
   update.contributors = contributors;
   update.divisor = expected_->divisor;
   update.rate_factor = rate_factor * expected_->rate_scale;
-  return slice->UpdateAhead(update);
+  return update;
+}
+
+std::shared_ptr<AheadUpdate> ParameterTable::UpdateAhead(uint32_t id, uint64_t step,
+                                                         absl::Span<const uint32_t> contributors,
+                                                         double rate_factor) {
+  TableSlice* const slice = Find(id);
+  if (slice == nullptr || !MayBeAhead(*slice) || slice->FrozenAt(step)) return nullptr;
+  const std::optional<SliceUpdate> update = Expect(step, contributors, rate_factor);
+  return update.has_value() ? slice->UpdateAhead(*update) : nullptr;
+}
+
+std::vector<std::shared_ptr<AheadUpdate>> ParameterTable::UpdateAheadOfGradients(
+    uint64_t step, absl::Span<const uint32_t> contributors, double rate_factor) {
+  std::vector<std::shared_ptr<AheadUpdate>> updates;
+  const std::optional<SliceUpdate> update = Expect(step, contributors, rate_factor);
+  if (!update.has_value()) return updates;
+  for (auto& [id, slice] : slices_) {
+    if (!MayBeAhead(slice) || slice.FrozenAt(step)) continue;
+    if (auto of_zeros = slice.UpdateAheadOfGradient(*update))
+      updates.push_back(std::move(of_zeros));
+  }
+  return updates;
 }
 
 ParameterTable::AheadCounts ParameterTable::Drop() {

@@ -97,12 +97,15 @@ class ParameterTable {
   // All of it, here and now.
   absl::Status CarryOut(StepWork& work) const;
 
-  // What a verdict would do to a trained slice that says the same as the last one but for its step:
-  // to be computed ahead (TableSlice::UpdateAhead), since all has come that these contributors
-  // send. nullptr where it would do nothing, or nobody can know, or does not pay.
+  // What the verdict is expected to do to a trained slice, to be computed ahead
+  // (TableSlice::UpdateAhead): all has come that these contributors send. nullptr where it would do
+  // nothing, nobody can know, or it does not pay.
   std::shared_ptr<AheadUpdate> UpdateAhead(uint32_t id, uint64_t step,
                                            absl::Span<const uint32_t> contributors,
                                            double rate_factor);
+  // When a step begins: TableSlice::UpdateAheadOfGradient of all that can.
+  std::vector<std::shared_ptr<AheadUpdate>> UpdateAheadOfGradients(
+      uint64_t step, absl::Span<const uint32_t> contributors, double rate_factor);
 
   // Drops what has come for the open attempt. Of slices that were updated ahead, how many were
   // taken, and how many not.
@@ -123,6 +126,9 @@ class ParameterTable {
                  OpenRoutings routings) const;
   float Divisor(const Counted& counted) const;
   bool MayBeAhead(const TableSlice& slice) const;
+  // What is expected of the step; none where nobody can know, or there is no room for it.
+  std::optional<SliceUpdate> Expect(uint64_t step, absl::Span<const uint32_t> contributors,
+                                    double rate_factor) const;
   // Runs body(i) for each of so many parts of a task; all at once where that pays.
   void ForEach(uint64_t elements, size_t parts, const std::function<void(size_t)>& body) const;
 
@@ -137,11 +143,14 @@ class ParameterTable {
   std::map<uint32_t, TableSlice> slices_;
   mutable bool ready_ = false;
 
-  // Of the last verdict that was applied: what is expected of the next one.
+  // Of verdicts that were applied: of the last one, and what is expected of the next, which is what
+  // two in turn have had. The last step of a data epoch has another weight.
   struct Expected {
     float divisor = 1;
     double rate_scale = 1;
   };
+  void Learn(const Expected& last);
+  std::optional<Expected> last_;
   std::optional<Expected> expected_;
 };
 

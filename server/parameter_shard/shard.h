@@ -296,8 +296,10 @@ class Shard {
   // shard_push.cc, shard_pull.cc
   const PartRange* FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const;
   absl::Status CheckPush(const PushRequest& request, absl::Span<const TensorSlice> slices) const;
-  // Something has come for the slice.
+  // Something has come for the slice; a step has been carried out, and another one begins.
   void UpdateAhead(uint32_t id, const TableSlice& slice);
+  void UpdateAheadOfGradients();
+  double RateOfOpenStep() const;  // factor of the learning rate
   void DropAttempt();
   // Of which slices it asks.
   absl::Status CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const;

@@ -250,6 +250,7 @@ void Shard::OnUpdated(size_t piece, const absl::Status& status, Replies& replies
     work_.reset();
     if (error_.has_value()) return;
     EndStep(at_work_);
+    UpdateAheadOfGradients();
     AnswerCompletes(at_work_, replies);
     AnswerEnters(replies);
   }
@@ -409,6 +410,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
     EndStep(verdict);
   }
   OpenStep(verdict.view_epoch(), now);
+  if (!later) UpdateAheadOfGradients();
   AnswerPulls(replies);
   return absl::OkStatus();
 }

@@ -12,7 +12,7 @@ constexpr char kVerdictsHelp[] = "Verdicts carried out, by outcome.";
 constexpr char kAhead[] = "parley_updates_ahead_total";
 constexpr char kAheadHelp[] =
     "Slices whose update was to be computed before the step was decided (sync.update_ahead), by "
-    "whether the verdict took it: dropped where it came first, or was another one.";
+    "whether the verdict took it: dropped where it came first, or was not the expected one.";
 constexpr char kPhase[] = "parley_step_phase_duration_seconds";
 constexpr char kPhaseHelp[] =
     "Time spent in a phase: reduce is adding one push, apply one verdict, apply_copying one before "

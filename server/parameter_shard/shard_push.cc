@@ -1,5 +1,6 @@
 // Shard: what contributors send.
 #include <cmath>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -73,11 +74,21 @@ void Shard::UpdateAhead(uint32_t id, const TableSlice& slice) {
   if (!opened_as_named_ || slice.identities().size() != open_view().PartsOf(id).size()) {
     return;
   }
-  const uint64_t step = version_ + 1;
   std::shared_ptr<AheadUpdate> update =
-      table_->UpdateAhead(id, step, open_view().Contributors(),
-                          LearningRateFactor(job_, step, routing_->view().total_steps()));
+      table_->UpdateAhead(id, version_ + 1, open_view().Contributors(), RateOfOpenStep());
   if (update != nullptr) ahead_.push_back(std::move(update));
+}
+
+void Shard::UpdateAheadOfGradients() {
+  if (!updates_ahead_ || !opened_as_named_) return;
+  auto updates =
+      table_->UpdateAheadOfGradients(version_ + 1, open_view().Contributors(), RateOfOpenStep());
+  ahead_.insert(ahead_.end(), std::make_move_iterator(updates.begin()),
+                std::make_move_iterator(updates.end()));
+}
+
+double Shard::RateOfOpenStep() const {
+  return LearningRateFactor(job_, version_ + 1, routing_->view().total_steps());
 }
 
 const PartRange* Shard::FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const {

@@ -32,6 +32,7 @@ TableSlice::TableSlice(const Slice& slice, const TensorSpec& tensor,
     : id_(slice.id()),
       buffer_(tensor.buffer()),
       average_(reduction.average && IsFloat(tensor.dtype())),
+      sparse_(reduction.sparse),
       training_(std::make_shared<SliceTraining>(
           absl::StrCat(tensor.name(), "@", slice.begin(), ":", slice.end()), tensor,
           slice.end() - slice.begin(), settings)),
@@ -108,7 +109,7 @@ absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) 
 }
 
 absl::Status TableSlice::Add(const PartRange& range, const TensorSlice& data, double scale) {
-  DropAhead();  // not all that was to come had come
+  if (ahead_ != nullptr) DropAhead();  // not all that was to come had come
   absl::Status status = buffer_ ? candidates_.Add(range, data) : gradient_.Add(range, data, scale);
   return status.ok() ? status : training_->In(status);
 }
@@ -166,6 +167,7 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
   ++optimizer_steps_;
   SliceUpdate step = update;
   if (reduced_) step.divisor = 1;
+  MostlyZero zeros;
   const size_t states = training_->state_names().size();
   const uint64_t tile_elements = lent ? kLentTile : kTile;
   for (uint64_t begin = 0; begin < elements(); begin += tile_elements) {
@@ -179,6 +181,7 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
       if (!added.ok()) return training_->In(added.status());
       sum = *added;
     }
+    if (sparse_) zeros.Count(sum);
     absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
     for (size_t i = 0; i < states; ++i) {
       T* const values = reinterpret_cast<T*>(state_bytes + i * training_->state_stride());
@@ -189,6 +192,7 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
                             absl::MakeConstSpan(state));
     if (!status.ok()) return status;
   }
+  mostly_zero_ = zeros.holds();
   absl::Status stands = gradient_.LentStands(update.contributors);
   return stands.ok() ? stands : training_->In(stands);
 }

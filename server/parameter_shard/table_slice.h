@@ -61,10 +61,12 @@ struct LoneUpdate {
 class TableSlice {
  public:
   // What becomes of contributions. apart: gradients are kept apart until they are added; average: a
-  // buffer of floats becomes the mean of those that are offered, else the first one.
+  // buffer of floats becomes the mean of those that are offered, else the first one. sparse: it is
+  // looked whether gradients are mostly zeros, for UpdateAheadOfGradient.
   struct Reduction {
     bool apart = false;
     bool average = false;
+    bool sparse = false;
   };
   // values: for what is pulled, pool: for all else; both must outlive it.
   TableSlice(const Slice& slice, const TensorSpec& tensor, const OptimizerSettings& settings,
@@ -98,7 +100,10 @@ class TableSlice {
   // here (trained slices, not after Reduce). To be run on another thread. Until the attempt is over
   // an Update that it expects takes what comes of it.
   std::shared_ptr<AheadUpdate> UpdateAhead(const SliceUpdate& update);
-  // It is not to be begun any more.
+  // The same before any of it is here, where the last step's gradient was mostly zeros, as of
+  // zeros; UpdateAhead goes on from there. nullptr where it was not.
+  std::shared_ptr<AheadUpdate> UpdateAheadOfGradient(const SliceUpdate& update);
+  // What would take as long as Update itself is not to be begun any more.
   void CallOffAhead();
 
   // A decided step with something for this slice: the optimizer's step, or a buffer's new value, of
@@ -126,11 +131,14 @@ class TableSlice {
   void UpdateBuffer(const SliceUpdate& update);
   bool TakeAhead(const SliceUpdate& update);
   void DropAhead();
+  AheadUpdate::Before Before(std::shared_ptr<const GatheredGradient> gradient) const;
+  AheadUpdate::After After();
 
   // Constant after construction.
   const uint32_t id_;
   const bool buffer_;
   const bool average_;
+  const bool sparse_;
   const std::shared_ptr<const SliceTraining> training_;
   BufferPool* const value_pool_;
   BufferPool* const pool_;
@@ -143,6 +151,8 @@ class TableSlice {
   bool reduced_ = false;  // gradient_ holds the sum divided already
 
   std::shared_ptr<AheadUpdate> ahead_;
+  std::shared_ptr<AheadUpdate> of_zeros_;  // before that
+  bool mostly_zero_ = false;               // the last gradient
   Ahead became_of_ahead_ = Ahead::kNone;
   // What it writes, and between steps keeps: the memory of a slice that is always updated ahead is
   // one of two, which those who are shown it can know by now. Where others still read the former

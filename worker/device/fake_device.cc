@@ -195,11 +195,18 @@ absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what,
                                              bool /*read_only*/) {
   if (!options_.pins) return absl::UnavailableError(absl::StrCat(name_, " does not pin ", what));
   absl::MutexLock lock(&mu_);
+  // As CUDA: memory is pinned once.
+  const auto after = pins_.upper_bound(memory.data() + memory.size() - 1);
+  if (after != pins_.begin() && std::prev(after)->second > memory.data()) {
+    return absl::UnavailableError(absl::StrCat(name_, ": memory of ", what, " is pinned already"));
+  }
+  pins_[memory.data()] = memory.data() + memory.size();
   ++pinned_;
   order_.Add({memory.data(), memory.size()}, std::string(what), /*pinned=*/true);
   auto* const begin = const_cast<std::byte*>(memory.data());
   return DeviceBuffer(begin, memory.size(), [this](std::byte* pinned) {
     absl::MutexLock unpinning(&mu_);
+    pins_.erase(pinned);
     order_.Remove(pinned);
   });
 }

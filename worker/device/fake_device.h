@@ -157,6 +157,7 @@ class FakeDevice : public ComputeDevice {
   size_t awaits_ ABSL_GUARDED_BY(mu_) = 0;
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
+  std::map<const std::byte*, const std::byte*> pins_ ABSL_GUARDED_BY(mu_);  // begin, end
   size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_to_device_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copied_between_devices_ ABSL_GUARDED_BY(mu_) = 0;

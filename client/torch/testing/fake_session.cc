@@ -68,7 +68,15 @@ std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
   const absl::Span<std::byte> whole = (*parameters_)[tensor].span();
   const size_t half = whole.size() / 2;
   if (moves) {
-    std::shared_ptr<std::vector<std::byte>>& copy = moved_[{tensor, version() % 2}];
+    // Of tensors of one size each comes to be where another one was.
+    size_t of_size = 0;
+    size_t rank = 0;
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (tensors_[i].buffer() || (*parameters_)[i].span().size() != whole.size()) continue;
+      ++of_size;
+      rank += i < tensor ? 1 : 0;
+    }
+    auto& copy = moved_[{whole.size(), (rank + version()) % (2 * of_size)}];
     if (copy == nullptr) copy = std::make_shared<std::vector<std::byte>>(whole.size());
     // Others may read it where it is this version already.
     if (!std::equal(whole.begin(), whole.end(), copy->begin())) {

@@ -54,7 +54,7 @@ class FakeSession final : public Session {
   bool sent_away = false;                    // as drained
   uint64_t renew_gradients = 0;              // as gradient_memory
   bool shows = false;                        // parameters
-  bool moves = false;                        // they are in another place in every second version
+  bool moves = false;                        // they are in another place in the next version
   DataType on_wire = DATA_TYPE_UNSPECIFIED;  // as gradients_on_wire
 
   uint32_t ordinal() const override { return 0; }
@@ -110,7 +110,7 @@ class FakeSession final : public Session {
   mutable std::vector<Memory> served_;  // what Pull brings
   // What the worker sees.
   const std::shared_ptr<std::vector<Memory>> parameters_ = std::make_shared<std::vector<Memory>>();
-  // Of `moves`: by tensor, and by the version's parity.
+  // Of `moves`: by size and place.
   mutable std::map<std::pair<size_t, uint64_t>, std::shared_ptr<std::vector<std::byte>>> moved_;
   std::optional<TensorArena> gradients_;
   std::vector<Evaluation> evaluations_;
