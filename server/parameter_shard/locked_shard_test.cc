@@ -55,7 +55,8 @@ class LockedShardTest : public ::testing::Test {
     }
   }
 
-  void Push(LockedShard& shard, uint64_t step) {
+  // sparse: how many elements of the last slice have a gradient; 0: all.
+  void Push(LockedShard& shard, uint64_t step, uint64_t sparse = 0) {
     PushRequest request;
     *request.mutable_header() = HeaderOf(view_, 1);
     request.set_step(step);
@@ -63,7 +64,9 @@ class LockedShardTest : public ::testing::Test {
       SliceData& data = *request.add_slices();
       data.set_slice(slice);
       data.set_dtype(F32);
-      data.set_data(BytesOf(Floats(kPiece, 1)));
+      Floats gradient(kPiece, 1);
+      if (slice == 2 && sparse > 0) std::fill(gradient.begin() + sparse, gradient.end(), 0.0F);
+      data.set_data(BytesOf(gradient));
     }
     const auto pushed =
         Wait<PushReply>([&](auto done) { shard.Push(request, Now(), std::move(done)); });
@@ -118,12 +121,13 @@ TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
     });
   };
   constexpr uint64_t kSteps = 30;
+  constexpr uint64_t kSparse = 5000;
   uint64_t ahead_taken = 0;
   {
     LockedShard shard(job, {}, resources);
     Start(shard);
     for (uint64_t step = 1; step <= kSteps; ++step) {
-      Push(shard, step);
+      Push(shard, step, kSparse);
       if (step % 2 == 0) {
         absl::MutexLock lock(&mu);
         mu.Await(absl::Condition(
@@ -136,7 +140,7 @@ TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
         ASSERT_EQ(pulled.status(), absl::OkStatus());
         const absl::Span<const float> values = pulled->slices[0].values->as<float>();
         ASSERT_EQ(std::count(values.begin(), values.end(), -static_cast<float>(step)),
-                  static_cast<int64_t>(kPiece));
+                  static_cast<int64_t>(slice == 2 ? kSparse : kPiece));
       }
       // The step has been carried out.
       if (const auto reservation = shard.TakeNews().reservation) reservation();

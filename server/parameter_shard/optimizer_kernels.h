@@ -11,8 +11,12 @@
 #include <cstring>
 #include <utility>
 
-#ifdef __SSE2__
+// Not where a sanitizer looks, which does not see what is written so.
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+#define PARLEY_STREAMS 1
 #include <emmintrin.h>
+#else
+#define PARLEY_STREAMS 0
 #endif
 
 #include "common/job/optimizer_settings.h"
@@ -107,7 +111,7 @@ PARLEY_KERNEL inline bool Streams(Array<T> array) {
 template <class T>
 PARLEY_KERNEL inline void Stream(const T* written, T* to) {
   if (to == nullptr) return;
-#ifdef __SSE2__
+#if PARLEY_STREAMS
   const auto* const from = reinterpret_cast<const __m128i*>(written);
   for (size_t i = 0; i < kStreamed * sizeof(T) / sizeof(__m128i); ++i) {
     _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, _mm_load_si128(from + i));
@@ -127,7 +131,7 @@ PARLEY_KERNEL inline void Pass(size_t count, const float* gradient, const Loop& 
       loop(kStreamed, gradient + done, Array<T>{At(arrays[kIndex], done).from, written[kIndex]}...);
       (Stream(written[kIndex], At(arrays[kIndex], done).to), ...);
     }
-#ifdef __SSE2__
+#if PARLEY_STREAMS
     _mm_sfence();
 #endif
   }

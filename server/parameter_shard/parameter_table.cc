@@ -1,6 +1,7 @@
 #include "server/parameter_shard/parameter_table.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -80,6 +81,7 @@ ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing,
       ahead_from_(job.consistency().sync().update_ahead() && resources.ahead != nullptr
                       ? std::max<uint64_t>(resources.ahead_from, 1)
                       : 0),
+      last_step_(job.has_steps() ? job.steps() : std::numeric_limits<uint64_t>::max()),
       has_room_ahead_(std::make_shared<std::atomic<bool>>(false)),
       parallel_(std::move(resources.parallel)),
       value_pool_(resources.memory) {
@@ -127,7 +129,8 @@ std::function<void()> ParameterTable::Reservation() const {
 }
 
 bool ParameterTable::MayBeAhead(const TableSlice& slice) const {
-  return ahead_from_ != 0 && !slice.buffer() && slice.elements() >= ahead_from_;
+  return ahead_from_ != 0 && !slice.buffer() && slice.elements() >= ahead_from_ &&
+         !slice.FrozenAt(last_step_);
 }
 
 std::vector<uint32_t> ParameterTable::NotSet() const {

@@ -136,6 +136,7 @@ class ParameterTable {
   const bool sum_;  // reduction: SUM
   const bool checkpoints_;
   const uint64_t ahead_from_;  // elements; 0: nothing is updated ahead
+  const uint64_t last_step_;   // of the job, where it is known
   const std::shared_ptr<std::atomic<bool>> has_room_ahead_;
   const ParallelFor parallel_;
   BufferPool value_pool_;  // before slices_, which use it
