@@ -17,7 +17,7 @@ namespace {
 // Elements that are divided, clipped and applied while they are in the cache.
 constexpr uint64_t kTile = 8192;
 // The same where they are added up first, into memory that stays in the nearest cache.
-constexpr uint64_t kLentTile = 1024;
+constexpr uint64_t kLentTile = 2048;
 
 template <class T>
 void Fill(Buffer& buffer, size_t offset, uint64_t count, double value) {
