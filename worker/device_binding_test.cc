@@ -21,6 +21,9 @@ using ::testing::ElementsAreArray;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
+// Of the parameters of four values and more, as a FakeSession shows them: two values each.
+constexpr size_t kParts = (12 + 4 + 4 + 4 + 4) / 2;
+
 class DeviceBindingTest : public ::testing::Test {
  protected:
   uint64_t direct_values_ = 4;
@@ -93,8 +96,9 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   {
     const auto binding = *Bind(network_);
     Train(*binding, network_, session, microbatches);
-    // The gradients' memory, and two parts of each parameter of four values and more.
-    EXPECT_EQ(device_.pinned(), 1 + 2 * 5);
+    // The gradients' memory is one.
+    EXPECT_EQ(device_.pinned(), 1 + kParts);
+    EXPECT_EQ(device_.copies_of_unpinned(), 0);
   }
   EXPECT_EQ(AllParameters(session), AllParameters(host_session));
   EXPECT_THAT(device_.violations(), IsEmpty());
@@ -112,7 +116,8 @@ TEST_F(DeviceBindingTest, PlacesThatAShardShowsParametersInInTurnArePinnedOnce) 
   {
     const auto binding = *Bind(network_);
     Train(*binding, network_, session, microbatches);
-    EXPECT_EQ(device_.pinned(), 1 + 2 * 2 * 5);
+    EXPECT_EQ(device_.pinned(), 1 + 2 * kParts);
+    EXPECT_EQ(device_.copies_of_unpinned(), 0);
   }
   EXPECT_EQ(AllParameters(session), AllParameters(host_session));
   EXPECT_THAT(device_.violations(), IsEmpty());

@@ -152,13 +152,10 @@ bool DeviceValues::FindSources(size_t tensor) {
   }
   const bool shows_no_more = parts.empty();
   shown.clear();
+  if (shows_no_more) LetGo({});
   constexpr uint32_t kTries = 10;
-  if (shows_no_more || failed_pins_[tensor] >= kTries) {
-    LetGo();
-    return false;
-  }
-  for (const Session::ShownPart& part : parts) {
-    if (Pin(tensor, part)) continue;
+  if (shows_no_more || failed_pins_[tensor] >= kTries) return false;
+  if (!Pin(names_[tensor], parts)) {
     ++failed_pins_[tensor];
     return false;
   }
@@ -167,32 +164,43 @@ bool DeviceValues::FindSources(size_t tensor) {
   return true;
 }
 
-bool DeviceValues::Pin(size_t tensor, const Session::ShownPart& part) {
-  const auto found = pinned_.find(part.bytes.data());
-  if (found != pinned_.end()) {
-    if (IsSame(found->second.bytes, part.bytes) && found->second.owner == part.owner) return true;
-    LetGo();  // a former shard's memory was there
+bool DeviceValues::Pin(const std::string& name, absl::Span<const Session::ShownPart> parts) {
+  size_t missing = 0;
+  bool changed = false;  // what lies where something else lay: of a former shard
+  for (const Session::ShownPart& part : parts) {
+    const auto found = pinned_.find(part.bytes.data());
+    missing += found == pinned_.end() ? 1 : 0;
+    changed = changed || (found != pinned_.end() && !(IsSame(found->second.bytes, part.bytes) &&
+                                                      found->second.owner == part.owner));
   }
-  size_t shown = 1;
+  if (missing == 0 && !changed) return true;
+  size_t shown = parts.size();
   for (const auto& of_tensor : shown_) shown += of_tensor.size();
-  if (pinned_.size() >= kMostMemories * shown) LetGo();
-  auto pin = device_.Pin(names_[tensor], part.bytes, /*read_only=*/true);
-  if (!pin.ok()) return false;
-  pinned_.emplace(part.bytes.data(), Pinned{part.bytes, part.owner, *std::move(pin)});
+  if (changed || pinned_.size() + missing > kMostMemories * shown) {
+    LetGo(changed ? absl::Span<const Session::ShownPart>() : parts);
+  }
+  for (const Session::ShownPart& part : parts) {
+    if (pinned_.count(part.bytes.data()) != 0) continue;
+    auto pin = device_.Pin(name, part.bytes, /*read_only=*/true);
+    if (!pin.ok()) return false;
+    pinned_.emplace(part.bytes.data(), Pinned{part.bytes, part.owner, *std::move(pin)});
+  }
   return true;
 }
 
-void DeviceValues::LetGo() {
+void DeviceValues::LetGo(absl::Span<const Session::ShownPart> but) {
   std::set<const std::byte*> stay;
+  for (const Session::ShownPart& part : but) stay.insert(part.bytes.data());
   for (const auto& of_tensor : shown_) {
     for (const Session::ShownPart& part : of_tensor) stay.insert(part.bytes.data());
   }
-  if (stay.size() == pinned_.size()) return;
+  const auto stays = [&](const auto& pinned) { return stay.count(pinned.first) != 0; };
+  if (std::all_of(pinned_.begin(), pinned_.end(), stays)) return;
   // Copies from there. (An error of the device shows with what it is given next.)
   if (sharing_.has_value()) sharing_->await(0).IgnoreError();
   AwaitDevice(Deadline()).IgnoreError();
   for (auto it = pinned_.begin(); it != pinned_.end();) {
-    it = stay.count(it->first) != 0 ? std::next(it) : pinned_.erase(it);
+    it = stays(*it) ? std::next(it) : pinned_.erase(it);
   }
 }
 

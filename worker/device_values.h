@@ -154,9 +154,10 @@ class DeviceValues {
     DeviceBuffer pin;
   };
   std::map<const std::byte*, Pinned> pinned_;
-  bool Pin(size_t tensor, const Session::ShownPart& part);
-  // Of what is shown no more.
-  void LetGo();
+  // All parts of a tensor, which is not among shown_. False where one cannot be.
+  bool Pin(const std::string& name, absl::Span<const Session::ShownPart> parts);
+  // Of what is neither shown nor among these.
+  void LetGo(absl::Span<const Session::ShownPart> but);
   std::vector<uint32_t> failed_pins_;
   std::optional<UseWatch> watch_;  // of BringAsUsed
   absl::Status error_;             // in it

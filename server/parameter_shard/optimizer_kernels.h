@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-// Not where a sanitizer looks, which does not see what is written so.
+// Not where a sanitizer looks, which does not see what is written so (GCC's; it is what we run).
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
 #define PARLEY_STREAMS 1
 #include <emmintrin.h>

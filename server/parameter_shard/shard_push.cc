@@ -80,7 +80,7 @@ void Shard::UpdateAhead(uint32_t id, const TableSlice& slice) {
 }
 
 void Shard::UpdateAheadOfGradients() {
-  if (!updates_ahead_ || !opened_as_named_) return;
+  if (!updates_ahead_ || !opened_as_named_ || HasEnded()) return;
   auto updates =
       table_->UpdateAheadOfGradients(version_ + 1, open_view().Contributors(), RateOfOpenStep());
   ahead_.insert(ahead_.end(), std::make_move_iterator(updates.begin()),

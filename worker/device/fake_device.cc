@@ -236,6 +236,7 @@ absl::Status FakeDevice::CopyToDevice(StreamId stream, std::byte* device, const 
   {
     absl::MutexLock lock(&mu_);
     copied_to_device_ += bytes;
+    if (bytes != 0 && !order_.IsPinned({host, bytes})) ++copies_of_unpinned_;
   }
   return Do(stream, "copying to the device", {Bytes(host, bytes)}, {Bytes(device, bytes)},
             [=] { std::memcpy(device, host, bytes); });
@@ -445,6 +446,11 @@ size_t FakeDevice::copied_to_device() const {
 size_t FakeDevice::copied_between_devices() const {
   absl::MutexLock lock(&mu_);
   return copied_between_devices_;
+}
+
+size_t FakeDevice::copies_of_unpinned() const {
+  absl::MutexLock lock(&mu_);
+  return copies_of_unpinned_;
 }
 
 size_t FakeDevice::pinned() const {

@@ -33,6 +33,10 @@ class OrderCheck {
   // Memory that may be used until it is forgotten. `what` is for messages.
   void Add(Range memory, const std::string& what, bool pinned);
   void Remove(const std::byte* begin);
+  bool IsPinned(Range memory) {
+    const Memory* const found = Find(memory);
+    return found != nullptr && found->pinned;
+  }
   // Uses of memory that was not added are right, and not looked at.
   void IgnoreOtherMemory() { ignores_other_memory_ = true; }
 

@@ -62,11 +62,24 @@ absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
   return (*parameters_)[tensor].span();
 }
 
+namespace {
+
+// In parts of eight bytes, so that large tensors have most of them.
+std::vector<Session::ShownPart> Cut(absl::Span<const std::byte> whole,
+                                    const std::shared_ptr<const void>& owner) {
+  constexpr size_t kPart = 8;
+  std::vector<Session::ShownPart> parts;
+  for (size_t begin = 0; begin < whole.size(); begin += kPart) {
+    parts.push_back({begin, whole.subspan(begin, std::min(kPart, whole.size() - begin)), owner});
+  }
+  return parts;
+}
+
+}  // namespace
+
 std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
   if (!shows || tensors_[tensor].buffer()) return {};
-  // In two parts.
   const absl::Span<std::byte> whole = (*parameters_)[tensor].span();
-  const size_t half = whole.size() / 2;
   if (moves) {
     // Of tensors of one size each comes to be where another one was.
     size_t of_size = 0;
@@ -82,10 +95,9 @@ std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
     if (!std::equal(whole.begin(), whole.end(), copy->begin())) {
       std::copy(whole.begin(), whole.end(), copy->begin());
     }
-    const absl::Span<const std::byte> there(*copy);
-    return {{0, there.first(half), copy}, {half, there.subspan(half), copy}};
+    return Cut(*copy, copy);
   }
-  return {{0, whole.first(half), parameters_}, {half, whole.subspan(half), parameters_}};
+  return Cut(whole, parameters_);
 }
 
 absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_->tensor(tensor); }
