@@ -82,10 +82,11 @@ std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
   const absl::Span<std::byte> whole = (*parameters_)[tensor].span();
   if (moves) {
     // Of tensors of one size each comes to be where another one was.
-    size_t of_size = 0;
+    size_t of_size = 1;
     size_t rank = 0;
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (tensors_[i].buffer() || (*parameters_)[i].span().size() != whole.size()) continue;
+      if (i == tensor || tensors_[i].buffer() || (*parameters_)[i].span().size() != whole.size())
+        continue;
       ++of_size;
       rank += i < tensor ? 1 : 0;
     }
