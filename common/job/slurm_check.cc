@@ -23,12 +23,11 @@ bool IsWord(std::string_view text) {
 
 }  // namespace
 
-void CheckSlurm(
-    const Slurm& slurm,
-    absl::FunctionRef<void(bool right, std::string_view field, std::string_view problem)> require) {
+void CheckSlurm(FieldCheck& check) {
+  const Slurm& slurm = check.job().cluster().slurm();
   const auto word = [&](const std::string& value, std::string_view field) {
-    require(IsWord(value) && !absl::StartsWith(value, "-"), field,
-            absl::StrCat("must be as sbatch takes it, without spaces, not '", value, "'"));
+    check.Require(IsWord(value) && !absl::StartsWith(value, "-"), field,
+                  absl::StrCat("must be as sbatch takes it, without spaces, not '", value, "'"));
   };
   word(slurm.partition(), "cluster.slurm.partition");
   word(slurm.account(), "cluster.slurm.account");
@@ -36,23 +35,20 @@ void CheckSlurm(
   word(slurm.time_limit(), "cluster.slurm.time_limit");
   word(slurm.constraint(), "cluster.slurm.constraint");
   word(slurm.memory(), "cluster.slurm.memory");
-  const auto between = [&](uint32_t least, uint32_t value, uint32_t most, std::string_view field) {
-    require(value >= least && value <= most, field,
-            absl::StrCat("must be at least ", least, " and at most ", most, ", not ", value));
-  };
   if (slurm.has_worker_cpus()) {
-    between(1, slurm.worker_cpus(), kMostOfANode, "cluster.slurm.worker_cpus");
+    check.Between(1, slurm.worker_cpus(), kMostOfANode, "cluster.slurm.worker_cpus");
   }
   if (slurm.has_shard_cpus()) {
-    between(1, slurm.shard_cpus(), kMostOfANode, "cluster.slurm.shard_cpus");
+    check.Between(1, slurm.shard_cpus(), kMostOfANode, "cluster.slurm.shard_cpus");
   }
-  between(0, slurm.worker_gpus(), kMostOfANode, "cluster.slurm.worker_gpus");
-  between(0, slurm.warning_seconds(), kMostWarning, "cluster.slurm.warning_seconds");
+  check.Between(0, slurm.worker_gpus(), kMostOfANode, "cluster.slurm.worker_gpus");
+  check.Between(0, slurm.warning_seconds(), kMostWarning, "cluster.slurm.warning_seconds");
   for (int i = 0; i < slurm.options_size(); ++i) {
-    require(IsWord(slurm.options(i)) && absl::StartsWith(slurm.options(i), "--"),
-            absl::StrCat("cluster.slurm.options[", i, "]"),
-            absl::StrCat("must be one of sbatch's long options, such as --exclude=node7, not '",
-                         slurm.options(i), "'"));
+    check.Require(
+        IsWord(slurm.options(i)) && absl::StartsWith(slurm.options(i), "--"),
+        absl::StrCat("cluster.slurm.options[", i, "]"),
+        absl::StrCat("must be one of sbatch's long options, such as --exclude=node7, not '",
+                     slurm.options(i), "'"));
   }
 }
 

@@ -30,7 +30,7 @@ void Unite(const std::vector<std::string_view>& more, std::vector<std::string_vi
   }
 }
 
-// As a job file may say (job_check.cc).
+// As a job file may say (common/job/consistency_check.cc).
 bool MayUpdateAhead(const JobConfig& job) {
   return job.consistency().has_sync() && job.consistency().sync().backup() == 0 &&
          job.optimizer().clip_norm() == 0 && !job.optimizer().skip_nonfinite();

@@ -301,7 +301,7 @@ TEST(Schedules, YoungerWeightsWouldHoldTheAsynchronousOnesUp) {
     ScheduleSpec two{ScheduleKind::kTwoBufferWeights, stages, 64};
     for (two.accumulate = 1; two.accumulate <= stages; ++two.accumulate) {
       const absl::StatusOr<Prediction> played = Predict(Whole(two), Equal(two, 1, 1, 1));
-      // common/job/job_check.cc has that bound.
+      // common/job/cluster_check.cc has that bound.
       EXPECT_TRUE(played.ok() || two.accumulate < stages) << played.status();
       EXPECT_TRUE(!played.ok() || 2 * two.accumulate >= stages) << two.accumulate;
     }
