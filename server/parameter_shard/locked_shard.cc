@@ -86,7 +86,11 @@ void LockedShard::With(Call call, When when) {
 
 void LockedShard::ComputeAhead(std::vector<std::shared_ptr<AheadUpdate>> updates) {
   for (std::shared_ptr<AheadUpdate>& update : updates) {
-    resources_.ahead([update = std::move(update)] { update->Run(); });
+    resources_.ahead([update = std::move(update), spent = ahead_spent_] {
+      const absl::Time begin = absl::Now();
+      update->Run();
+      *spent += absl::ToInt64Nanoseconds(absl::Now() - begin);
+    });
   }
 }
 
@@ -270,6 +274,7 @@ LockedShard::News LockedShard::TakeNews() {
   news.version = shard_->last_decided();
   news.error = shard_->error().value_or("");
   news.counts = shard_->counts();
+  news.ahead_spent = absl::Nanoseconds(ahead_spent_->load());
   news.reservation = shard_->TakeReservation();
   return news;
 }

@@ -1,6 +1,7 @@
 #ifndef PARLEY_SERVER_PARAMETER_SHARD_LOCKED_SHARD_H_
 #define PARLEY_SERVER_PARAMETER_SHARD_LOCKED_SHARD_H_
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -84,6 +85,7 @@ class LockedShard {
     uint64_t version = 0;  // the last decided step
     std::string error;     // empty: none
     ShardCounts counts;
+    absl::Duration ahead_spent;         // of all threads with updates ahead
     std::function<void()> reservation;  // taken; Shard::TakeReservation
   };
   News TakeNews();
@@ -122,6 +124,9 @@ class LockedShard {
   const JobConfig job_;
   const Listener listener_;
   const ShardResources resources_;
+  // Nanoseconds of all updates ahead; their threads', which may go on beyond this one's life.
+  const std::shared_ptr<std::atomic<int64_t>> ahead_spent_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   mutable absl::Mutex mu_;
   std::unique_ptr<Shard> shard_ ABSL_GUARDED_BY(mu_);
   bool works_ ABSL_GUARDED_BY(mu_) = false;  // a decided step is being carried out without the lock

@@ -145,7 +145,9 @@ TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
       // The step has been carried out.
       if (const auto reservation = shard.TakeNews().reservation) reservation();
     }
-    ahead_taken = shard.TakeNews().counts.ahead_taken;
+    const LockedShard::News news = shard.TakeNews();
+    ahead_taken = news.counts.ahead_taken;
+    EXPECT_GT(news.ahead_spent, absl::ZeroDuration());
   }
   EXPECT_GE(ahead_taken, kSteps / 2 * 3);
 }

@@ -36,6 +36,9 @@ ShardMetrics::ShardMetrics(Metrics& metrics)
                                     DurationBounds())),
       checkpoint_failures_(metrics.Counter("parley_checkpoint_failures_total",
                                            "Checkpoint files that could not be written.")),
+      ahead_(metrics.Counter("parley_updates_ahead_seconds_total",
+                             "Time of all threads with updates that were computed before their "
+                             "steps were decided.")),
       barrier_wait_(
           metrics.Counter("parley_checkpoint_barrier_wait_seconds_total",
                           "Time in which no samples were handed out since a checkpoint was due, "
@@ -84,6 +87,8 @@ void ShardMetrics::Update(const LockedShard::News& news) {
     follower.counter.Increment(static_cast<double>(now - follower.shown));
     follower.shown = now;
   }
+  ahead_.Increment(absl::ToDoubleSeconds(news.ahead_spent - ahead_shown_));
+  ahead_shown_ = news.ahead_spent;
   barrier_wait_.Increment(
       absl::ToDoubleSeconds(news.counts.checkpoint_barrier_wait - barrier_wait_shown_));
   barrier_wait_shown_ = news.counts.checkpoint_barrier_wait;

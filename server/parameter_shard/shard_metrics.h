@@ -38,6 +38,8 @@ class ShardMetrics {
   prometheus::Histogram& apply_copying_;
   prometheus::Histogram& checkpoint_;
   prometheus::Counter& checkpoint_failures_;
+  prometheus::Counter& ahead_;
+  absl::Duration ahead_shown_;
   prometheus::Counter& barrier_wait_;
   absl::Duration barrier_wait_shown_;
   prometheus::Histogram& staleness_;
