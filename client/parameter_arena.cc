@@ -105,11 +105,12 @@ absl::StatusOr<bool> ParameterArena::Show(size_t tensor, size_t begin, const Ten
   return true;
 }
 
-std::vector<ParameterArena::ShownPart> ParameterArena::ShownParts(size_t tensor) const {
+std::vector<ParameterArena::ShownPart> ParameterArena::ShownParts(size_t tensor, size_t begin,
+                                                                  size_t end) const {
   std::vector<ShownPart> parts;
   const absl::Span<std::byte> whole = tensors_[tensor];
-  for (auto it = shown_.lower_bound(whole.data());
-       it != shown_.end() && it->first < whole.data() + whole.size(); ++it) {
+  for (auto it = shown_.lower_bound(whole.data() + std::min(begin, whole.size()));
+       it != shown_.end() && it->first < whole.data() + std::min(end, whole.size()); ++it) {
     const Shown& shown = it->second;
     parts.push_back({static_cast<size_t>(it->first - whole.data()),
                      {shown.segment->data() + shown.offset, shown.bytes},

@@ -42,13 +42,14 @@ class ParameterArena {
   // small, lies in no peer's segment, or not at the beginning of a page.
   absl::StatusOr<bool> Show(size_t tensor, size_t begin, const TensorSlice& slice);
 
-  // What is shown of a tensor, in order: where its segment is mapped on its own.
+  // What is shown of a tensor and begins in its bytes begin .. end, in order: where its segment is
+  // mapped on its own.
   struct ShownPart {
     size_t begin = 0;  // in the tensor
     absl::Span<const std::byte> bytes;
     std::shared_ptr<const MemorySegment> segment;
   };
-  std::vector<ShownPart> ShownParts(size_t tensor) const;
+  std::vector<ShownPart> ShownParts(size_t tensor, size_t begin, size_t end) const;
 
   // Whether all that is shown is what it was at its last Show.
   bool Stands() const;

@@ -99,7 +99,7 @@ absl::Status ParameterPuller::TakeOfRanks(const std::shared_ptr<Progress>& progr
     if (!to.ok()) return to.status();
     switch (reducer_->Take(ValuesOf(slice, progress->what), {*to, slice.bytes})) {
       case Reducer::Taken::kTaken:
-        --missing_[slice.tensor];
+        arrived_.Add(slice);
         break;
       case Reducer::Taken::kPending:
         pending.push_back(slice);
@@ -200,29 +200,26 @@ void ParameterPuller::Abandon() {
 
 void ParameterPuller::Begin(const What& what) {
   if (current_ != nullptr) current_->abandoned = true;
-  missing_.assign(tensors_.size(), 0);
-  for (const std::vector<PlacedSlice>& slices : layout_.by_shard()) {
-    for (const PlacedSlice& slice : slices) ++missing_[slice.tensor];
-  }
+  arrived_.Begin();
   current_ = Resume(what);
 }
 
-absl::Status ParameterPuller::Await(std::optional<size_t> tensor, const Wait& wait) {
+absl::Status ParameterPuller::Await(std::optional<Some> some, const Wait& wait) {
   const std::shared_ptr<Progress> progress = current_;
-  if (progress == nullptr || (tensor.has_value() && missing_[*tensor] == 0)) {
-    return absl::OkStatus();
-  }
+  const auto is_here = [&] {
+    return some.has_value() && arrived_.HasUntil(some->tensor, some->until);
+  };
+  if (progress == nullptr || is_here()) return absl::OkStatus();
   const absl::Status waited = wait([&] {
     if (!progress->of_ranks.empty() && progress->error.ok()) {
       progress->error = TakeOfRanks(progress);
     }
-    return IsHere(*progress) || !progress->error.ok() ||
-           (tensor.has_value() && missing_[*tensor] == 0);
+    return IsWhole(*progress) || !progress->error.ok() || is_here();
   });
   // While nobody waits, nobody is late.
   if (reducer_ != nullptr) reducer_->Watch(std::nullopt);
   const absl::Status status = waited.ok() ? progress->error : waited;
-  if (!status.ok() || IsHere(*progress)) {
+  if (!status.ok() || IsWhole(*progress)) {
     progress->abandoned = true;
     current_.reset();
   }
@@ -342,7 +339,7 @@ absl::Status ParameterPuller::Take(const What& what, absl::Span<const Progress::
                                                    slice.slice, " again before it was read"));
       }
       const PlacedSlice& asked = answer.asked[i];
-      --missing_[asked.tensor];
+      arrived_.Add(asked);
       HandRound(asked, what, /*is_local=*/slice.loan.has_value());
       if (i >= static_cast<size_t>(updates.size())) continue;
       if (updates_.size() <= slice.slice) updates_.resize(slice.slice + 1);

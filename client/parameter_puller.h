@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "client/arrivals.h"
 #include "client/parameter_arena.h"
 #include "client/reduce/reducer.h"
 #include "client/service_calls.h"
@@ -42,6 +44,7 @@ class ParameterPuller {
         layout_(layout),
         parameters_(parameters),
         calls_(calls),
+        arrived_(layout),
         parallel_(std::move(parallel)),
         group_bytes_(group_bytes),
         calls_per_shard_(calls_per_shard) {}
@@ -70,9 +73,16 @@ class ParameterPuller {
   void Begin(const What& what);
   // Whether what was begun is not here whole.
   bool pulling() const { return current_ != nullptr; }
-  // Waits until this tensor is here, or all are. After an error nothing is begun any more, and the
-  // arena can hold a mixture of versions.
-  absl::Status Await(std::optional<size_t> tensor, const Wait& wait);
+  // What of it is waited for: the tensor's first `until` bytes.
+  struct Some {
+    size_t tensor = 0;
+    size_t until = std::numeric_limits<size_t>::max();
+  };
+  // Waits until this is here, or all is. After an error nothing is begun any more, and the arena
+  // can hold a mixture of versions.
+  absl::Status Await(std::optional<Some> some, const Wait& wait);
+  // Of what was begun; where nothing is under way it is.
+  bool IsHere(size_t tensor) const { return current_ == nullptr || arrived_.HasAll(tensor); }
 
   // Asks for a version that is to come, so that it is here when Pull asks for it: as much as that
   // has open at a time. What comes is kept, and not looked at, until Pull takes it; a Pull of
@@ -127,7 +137,7 @@ class ParameterPuller {
   // Of a slice that is here: the other ranks may copy it, if it is this one's to give. What a shard
   // on this machine has they read there.
   void HandRound(const PlacedSlice& slice, const What& what, bool is_local);
-  bool IsHere(const Progress& progress) const {
+  bool IsWhole(const Progress& progress) const {
     return progress.open == 0 && progress.of_ranks.empty();
   }
   // Those that have not been asked yet and are to be.
@@ -151,6 +161,7 @@ class ParameterPuller {
   const SliceLayout& layout_;
   ParameterArena& parameters_;
   ServiceCalls& calls_;
+  Arrivals arrived_;  // of what was begun
   const ParallelFor parallel_;
   const size_t group_bytes_;
   const size_t calls_per_shard_;
@@ -159,7 +170,6 @@ class ParameterPuller {
 
   std::shared_ptr<Progress> ahead_;
   std::shared_ptr<Progress> current_;            // begun, not here whole
-  std::vector<size_t> missing_;                  // of what was begun: slices not here, by tensor
   std::vector<PlacedSlice> asked_with_verdict_;  // by AllOf
   uint64_t pulled_bytes_ = 0;
   std::vector<uint64_t> updates_;

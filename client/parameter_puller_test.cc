@@ -136,18 +136,50 @@ TEST(ParameterPuller, ATensorIsHereWhenAllItsSlicesAre) {
     return std::all_of(values.begin(), values.end(),
                        [](std::byte b) { return b == std::byte{'x'}; });
   };
-  ASSERT_TRUE(puller.Await(0, wait).ok());
+  ASSERT_TRUE(puller.Await({{0}}, wait).ok());
   EXPECT_EQ(answered, 3u);
   EXPECT_TRUE(is_here(0));
   EXPECT_FALSE(is_here(2));
-  ASSERT_TRUE(puller.Await(0, wait).ok());
+  ASSERT_TRUE(puller.Await({{0}}, wait).ok());
   EXPECT_EQ(answered, 3u);
-  ASSERT_TRUE(puller.Await(1, wait).ok());
+  ASSERT_TRUE(puller.Await({{1}}, wait).ok());
   EXPECT_EQ(answered, 4u);
   ASSERT_TRUE(puller.Await(std::nullopt, wait).ok());
   EXPECT_FALSE(puller.pulling());
   EXPECT_TRUE(is_here(1) && is_here(2));
   EXPECT_EQ(puller.TakePulledBytes(), 6 * 400u);
+}
+
+TEST(ParameterPuller, TheBeginningOfATensorIsHereWhenAllSlicesInItAre) {
+  HeldShards shards(2, 2, 100, /*slices_of_each=*/4);
+  ParameterPuller puller(shards.tensors(), shards.layout(), shards.parameters(), shards.calls(),
+                         /*parallel=*/nullptr, /*group_bytes=*/400, /*calls_per_shard=*/16);
+  size_t answered = 0;
+  std::vector<uint32_t> order;
+  const auto wait = [&](const std::function<bool()>& done) {
+    return shards.RunUntil([&] {
+      if (done()) return true;
+      if (answered < order.size()) shards.AnswerFirst(order[answered++]);
+      return false;
+    });
+  };
+  // Slices of 400 bytes, of the first tensor those of shard 1 first. Twice: the second time nothing
+  // is here.
+  for (uint64_t version : {7, 8}) {
+    answered = 0;
+    order = {1, 1, 0, 0, 1, 1, 0, 0};
+    puller.Begin({.version = version});
+    EXPECT_FALSE(puller.IsHere(0));
+    for (const auto& [bytes, after] : std::vector<std::pair<size_t, size_t>>{
+             {0, 0}, {1, 3}, {800, 3}, {801, 4}, {1200, 4}, {1600, 4}}) {
+      ASSERT_TRUE(puller.Await({{0, bytes}}, wait).ok());
+      EXPECT_EQ(answered, after) << bytes;
+    }
+    EXPECT_TRUE(puller.IsHere(0));
+    EXPECT_FALSE(puller.IsHere(1));
+    ASSERT_TRUE(puller.Await(std::nullopt, wait).ok());
+    EXPECT_TRUE(puller.IsHere(1));
+  }
 }
 
 TEST(ParameterPuller, WhatItsShardHasWrittenAgainMeanwhileIsNotTaken) {
@@ -180,9 +212,9 @@ TEST(ParameterPuller, AfterARefusalNothingIsOnItsWay) {
   shards.AnswerFirst(0);
   shards.RefuseFirst(0, absl::AbortedError("version 7 is gone"));
   const auto wait = [&](const std::function<bool()>& done) { return shards.RunUntil(done); };
-  EXPECT_TRUE(absl::IsAborted(puller.Await(1, wait)));
+  EXPECT_TRUE(absl::IsAborted(puller.Await({{1}}, wait)));
   EXPECT_FALSE(puller.pulling());
-  EXPECT_TRUE(puller.Await(1, wait).ok());  // nothing is begun
+  EXPECT_TRUE(puller.Await({{1}}, wait).ok());  // nothing is begun
 }
 
 TEST(ParameterPuller, WhatItWasGivenIsTakenByThePullOfThatVersion) {

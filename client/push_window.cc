@@ -21,7 +21,8 @@ PushWindow::PushWindow(const Options& options, const std::vector<TensorSpec>& te
       layout_(layout),
       gradients_(gradients),
       calls_(calls),
-      lanes_(layout.by_shard().size()) {
+      lanes_(layout.by_shard().size()),
+      added_(tensors.size()) {
   attempt_.acks->answered.resize(lanes_.size());
 }
 
@@ -35,14 +36,18 @@ void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vect
   attempt_.acks = std::make_shared<Acks>();
   attempt_.acks->answered.resize(lanes_.size());
   flushing_ = false;
+  added_.assign(tensors_.size(), 0);
   for (Lane& lane : lanes_) lane.sent = 0;
 }
 
-void PushWindow::Add(size_t tensor) {
+void PushWindow::AddUntil(size_t tensor, size_t bytes) {
   std::vector<uint32_t> shards;
   {
     absl::MutexLock lock(&mu_);
+    const size_t added = std::exchange(added_[tensor], std::max(added_[tensor], bytes));
     for (const PlacedSlice& placed : layout_.pushes(tensor)) {
+      const size_t end = placed.begin + placed.bytes;
+      if (end <= added || end > bytes) continue;
       Lane& lane = lanes_[placed.shard];
       lane.waiting.push_back({tensor, &placed});
       lane.waiting_bytes += placed.bytes;

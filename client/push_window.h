@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,13 +24,13 @@ namespace parley {
 // Back-pressure: sends the slices of one contributor's tensors to their shards with at most so many
 // bytes to each shard that it has not acknowledged. What is beyond waits as an index into the
 // caller's gradients, and is encoded and sent as acknowledgements come: a slow shard slows its
-// worker, and the worker does not grow. The gradients must not change between Add and the end of
-// the attempt (AllAcknowledged, or Abandon).
+// worker, and the worker does not grow. What was added of the gradients must not change until the
+// end of the attempt (AllAcknowledged, or Abandon).
 //
-// Begin, Flush, AllAcknowledged and Abandon are the training thread's; Add is called by the threads
-// of backward and does not wait for anybody. Acknowledgements come on the connector's threads,
-// which encode what they make room for; they hold this as shared, since they can come after all
-// else.
+// Begin, Flush, AllAcknowledged and Abandon are the training thread's; Add and AddUntil are called
+// by the threads of backward and do not wait for anybody. Acknowledgements come on the connector's
+// threads, which encode what they make room for; they hold this as shared, since they can come
+// after all else.
 class PushWindow : public std::enable_shared_from_this<PushWindow> {
  public:
   struct Options {
@@ -55,7 +56,9 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   // shards that read it where it lies (TensorSlice::loan).
   void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
   // The tensor's gradient is complete. Small slices wait for others until Flush.
-  void Add(size_t tensor);
+  void Add(size_t tensor) { AddUntil(tensor, std::numeric_limits<size_t>::max()); }
+  // The first `bytes` bytes of it are: the slices that lie in them, and were not added before.
+  void AddUntil(size_t tensor, size_t bytes);
   // Nothing is added any more: what is left goes, as far as there is room.
   void Flush();
   // Of one shard, where nothing is added any more: what is left and not sent, encoded, as part of
@@ -155,6 +158,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   bool flushing_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t sent_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<Lane> lanes_ ABSL_GUARDED_BY(mu_);
+  std::vector<size_t> added_ ABSL_GUARDED_BY(mu_);  // by tensor: bytes
 };
 
 }  // namespace parley

@@ -104,6 +104,40 @@ TEST_F(PushWindowTest, SmallSlicesWaitForEachOtherUntilItIsFlushed) {
   EXPECT_EQ(shards_.AnswerFirst(0), std::vector<uint32_t>{6});
 }
 
+TEST(PushWindowParts, WhatIsAddedFromTheBeginningGoesSliceBySliceAndOnce) {
+  HeldShards shards(1, 2, 100, /*slices_of_each=*/4);
+  PushWindow::Options options;
+  options.group_bytes = 1;
+  options.window_bytes = 100000;
+  const auto window =
+      PushWindow::Make(options, shards.tensors(), shards.layout(), shards.arena(), shards.calls());
+  // Another attempt begins from the beginning.
+  for (uint32_t attempt : {0, 1}) {
+    window->Begin(1, attempt, 1);
+    std::vector<uint32_t> came;
+    const auto take = [&] {
+      while (!shards.held(0).empty()) {
+        for (const uint32_t slice : shards.AnswerFirst(0)) came.push_back(slice);
+      }
+      return std::exchange(came, {});
+    };
+    window->AddUntil(1, 399);
+    EXPECT_EQ(take(), std::vector<uint32_t>());
+    window->AddUntil(1, 400);
+    EXPECT_EQ(take(), std::vector<uint32_t>{4});
+    window->AddUntil(1, 1201);
+    EXPECT_EQ(take(), (std::vector<uint32_t>{5, 6}));
+    window->AddUntil(1, 800);
+    EXPECT_EQ(take(), std::vector<uint32_t>());
+    window->Add(1);
+    window->Add(0);
+    EXPECT_EQ(take(), (std::vector<uint32_t>{7, 0, 1, 2, 3}));
+    window->AddUntil(0, 1600);
+    EXPECT_EQ(take(), std::vector<uint32_t>());
+    EXPECT_TRUE(shards.RunUntil([&] { return window->AllAcknowledged(); }).ok());
+  }
+}
+
 TEST_F(PushWindowTest, OfAShardThatKeepsOrderItIsEnoughThatAllIsSent) {
   const auto window = MakeWindow();
   window->Begin(1, 0, 1);

@@ -10,6 +10,7 @@ void PushedTensors::Open(uint64_t step, bool counts) {
   step_ = step;
   counts_ = counts;
   marked_.assign(tensors_.size(), false);
+  begun_.assign(tensors_.size(), false);
 }
 
 bool PushedTensors::open() const {
@@ -17,12 +18,11 @@ bool PushedTensors::open() const {
   return step_ != 0;
 }
 
-absl::StatusOr<bool> PushedTensors::Mark(size_t tensor) {
+absl::Status PushedTensors::Check(size_t tensor) const {
   if (tensor >= tensors_.size()) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no tensor ", tensor, ": ", tensors_.size(), " are registered"));
   }
-  absl::MutexLock lock(&mu_);
   if (step_ == 0) {
     return absl::FailedPreconditionError("Push: no step is open, NextStep opens one");
   }
@@ -30,9 +30,32 @@ absl::StatusOr<bool> PushedTensors::Mark(size_t tensor) {
     return absl::FailedPreconditionError(
         absl::StrCat("Push: '", tensors_[tensor].name(), "' was pushed already in step ", step_));
   }
-  if (!counts_) return false;
-  marked_[tensor] = true;
-  return true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> PushedTensors::Mark(size_t tensor) {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status status = Check(tensor); !status.ok()) return status;
+  if (counts_) marked_[tensor] = true;
+  return counts_;
+}
+
+absl::StatusOr<bool> PushedTensors::MarkBegun(size_t tensor) {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status status = Check(tensor); !status.ok()) return status;
+  if (counts_) begun_[tensor] = true;
+  return counts_;
+}
+
+absl::Status PushedTensors::CheckWhole() const {
+  absl::MutexLock lock(&mu_);
+  for (size_t tensor = 0; tensor < begun_.size(); ++tensor) {
+    if (!begun_[tensor] || marked_[tensor]) continue;
+    return absl::FailedPreconditionError(absl::StrCat("Complete: of '", tensors_[tensor].name(),
+                                                      "' only the beginning was pushed in step ",
+                                                      step_, " (PushUntil), not all"));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<size_t> PushedTensors::marked() const {

@@ -30,11 +30,17 @@ class PushedTensors {
   // Whether the tensor is to be sent. InvalidArgument for no tensor, FailedPrecondition where no
   // step is open or the tensor was pushed already.
   absl::StatusOr<bool> Mark(size_t tensor);
+  // The same of its beginning; Mark is to follow.
+  absl::StatusOr<bool> MarkBegun(size_t tensor);
+  // FailedPrecondition where it has not.
+  absl::Status CheckWhole() const;
   std::vector<size_t> marked() const;
   // Slices of the tensors that are not marked: their contribution is none.
   std::vector<uint32_t> none() const;
 
  private:
+  absl::Status Check(size_t tensor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const std::vector<TensorSpec>& tensors_;
   const SliceLayout& layout_;
 
@@ -42,6 +48,7 @@ class PushedTensors {
   uint64_t step_ ABSL_GUARDED_BY(mu_) = 0;  // 0: none is open
   bool counts_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<bool> marked_ ABSL_GUARDED_BY(mu_);
+  std::vector<bool> begun_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -35,9 +35,9 @@ namespace parley {
 // there is now. Then version() has fallen, and the next plan is of an earlier step: so keep nothing
 // of one's own that depends on the step but what follows from the plan.
 //
-// One thread calls these methods in this order (the training thread). From any thread: Push, by the
-// threads of backward; Wake, Preempt, failure, traffic, TellWaits, ordinal and member_ordinal.
-// Retries, and attempts of a step that must be sent again, happen inside.
+// One thread calls these methods in this order (the training thread). From any thread: Push and
+// PushUntil, by the threads of backward; Wake, Preempt, failure, traffic, TellWaits, ordinal and
+// member_ordinal. Retries, and attempts of a step that must be sent again, happen inside.
 //
 // Tensors are named by their index in what was registered; an index that is too high is
 // InvalidArgument where a status is returned, and else must not be given. Bytes are row-major,
@@ -152,9 +152,10 @@ class Session {
     absl::Span<const std::byte> bytes;
     std::shared_ptr<const void> owner;  // of the memory
   };
-  // In order. What is not in it is in memory of the session's own, if anything.
-  virtual std::vector<ShownPart> ShownParts(size_t tensor) const {
-    (void)tensor;
+  // Those that begin in bytes begin .. end, in order. What is not in one is in memory of the
+  // session's own, if anything.
+  virtual std::vector<ShownPart> ShownParts(size_t tensor, size_t begin, size_t end) const {
+    (void)tensor, (void)begin, (void)end;
     return {};
   }
 
@@ -164,8 +165,9 @@ class Session {
 
   // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the
   // tensor's dtype and shape. For a buffer: its value after the step. Shards on this machine read
-  // it there: between Push and the end of Complete it must not be written; by one who uses
-  // PullAhead, until AwaitParameter of that tensor, or Pull, has brought the next values.
+  // it there: between Push (of its beginning: PushUntil) and the end of Complete it must not be
+  // written; by one who uses PullAhead, until AwaitParameter of that tensor, or Pull, has brought
+  // the next values.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
   // Rises where there is other memory at the addresses of gradient(...): since shards may have to
@@ -202,6 +204,12 @@ class Session {
     (void)tensor;
     return absl::OkStatus();
   }
+  // The same of the first `bytes` bytes of it, for who takes a large one away piece by piece. Its
+  // gradient may be written when all of it is here.
+  virtual absl::Status AwaitParameterUntil(size_t tensor, size_t bytes) {
+    (void)bytes;
+    return AwaitParameter(tensor);
+  }
 
   // What this worker does in the next step, the same until Complete; nullopt when the job's steps
   // are done, or the job wants this worker no more: Finish tells. Also before the first Pull, and
@@ -220,6 +228,15 @@ class Session {
   // FailedPrecondition: no step is open, or the tensor was pushed in it. InvalidArgument: there is
   // no such tensor.
   virtual absl::Status Push(size_t tensor) = 0;
+  // The first `bytes` bytes of gradient(i) are complete, and may be sent before the rest is: in
+  // slices, as soon as a message to their shard is full (bucket_kib). For who makes a large one
+  // piece by piece; as often as wanted, one thread at a time for each tensor. Push(i) must follow
+  // in the step. The codes of Push. In bounded and async, and in node groups, nothing goes before
+  // Push.
+  virtual absl::Status PushUntil(size_t tensor, size_t bytes) {
+    (void)tensor, (void)bytes;
+    return absl::OkStatus();
+  }
 
   // The pipeline, or node group, that this process is in.
   struct Pipeline {
@@ -251,7 +268,8 @@ class Session {
 
   // Waits until all shards have this worker's gradients, tells the step leader, and returns the
   // verdict (APPLY or SKIP). loss_sum: sum of the samples' losses, not their mean; STALE has
-  // nothing but step and attempt. FailedPrecondition: no step is open. Outcome STALE: the job has
+  // nothing but step and attempt. FailedPrecondition: no step is open, or of a tensor only the
+  // beginning was pushed (PushUntil), which Push can mend. Outcome STALE: the job has
   // gone on without this step of this worker. Either it was late in a job with backup workers, or
   // its lease had ended (it was stopped, or cut off), and it has joined anew, as perhaps another
   // ordinal; or the job has gone back to a checkpoint. Pull and go on as after any step.

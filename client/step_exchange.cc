@@ -59,6 +59,14 @@ absl::Status StepExchange::Push(size_t tensor) {
   return absl::OkStatus();
 }
 
+absl::Status StepExchange::PushUntil(size_t tensor, size_t bytes) {
+  const absl::StatusOr<bool> to_send = pushed_.MarkBegun(tensor);
+  if (!to_send.ok()) return to_send.status();
+  // Ranks add up whole tensors.
+  if (*to_send && !Reduces(tensor)) window_->AddUntil(tensor, bytes);
+  return absl::OkStatus();
+}
+
 bool StepExchange::Reduces(size_t tensor) const {
   return options_.reducer != nullptr && !tensors_[tensor].buffer();
 }

@@ -38,7 +38,7 @@ namespace parley {
 // sends: a tensor goes when the reducer has it. They stay in the arena, over the gradients, so that
 // a RETRY sends them again without adding up anew.
 //
-// Push: any thread. All else: the training thread.
+// Push and PushUntil: any thread. All else: the training thread.
 class StepExchange : private Reducer::Listener {
  public:
   struct Options {
@@ -66,6 +66,10 @@ class StepExchange : private Reducer::Listener {
   // InvalidArgument for no tensor, FailedPrecondition where no step is open or the tensor was
   // pushed already.
   absl::Status Push(size_t tensor);
+  // The tensor's first `bytes` bytes are complete: their slices may go. Push is to follow, before
+  // AwaitPushes: CheckWhole says whether it has.
+  absl::Status PushUntil(size_t tensor, size_t bytes);
+  absl::Status CheckWhole() const { return pushed_.CheckWhole(); }
 
   // Waits until the shards have all that was pushed, or the step leader will have it before it
   // hears of AwaitVerdict. In a node group, before that, until all ranks have given their

@@ -187,6 +187,7 @@ class StepExchangeTest : public testing::Test {
 
   StepExchange MakeExchange(FakeReducer& reducer) {
     StepExchange::Options options;
+    options.window.group_bytes = 1;
     options.reducer = &reducer;
     options.wake = [queue = queue_] { queue->Post([] {}); };
     return StepExchange(options, tensors_, layout_, gradients_, calls_);
@@ -293,6 +294,47 @@ TEST_F(StepExchangeTest, OnRetryItSendsAgainWhatItHolds) {
   }
 }
 
+TEST_F(StepExchangeTest, AGradientCanGoFromItsBeginningButHasToGoWhole) {
+  StepExchange exchange = MakeExchange(false, /*group_bytes=*/1);
+  EXPECT_EQ(exchange.PushUntil(0, 4).code(), absl::StatusCode::kFailedPrecondition);
+  exchange.Open(1, 0, 1);
+  SetGradient(0, 2);
+  SetGradient(1, 4);
+  EXPECT_EQ(exchange.PushUntil(9, 4).code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(exchange.PushUntil(0, 4).ok());
+  EXPECT_EQ(Pushed(0, 0), 0) << "it is one slice";
+  ASSERT_TRUE(exchange.PushUntil(1, 8).ok());
+  EXPECT_EQ(Pushed(0, 1), 4);
+  ASSERT_TRUE(exchange.Push(0).ok());
+  EXPECT_EQ(Pushed(0, 0), 2);
+  const absl::Status part = exchange.CheckWhole();
+  EXPECT_EQ(part.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(part.message().find("of 'b' only the beginning"), std::string::npos) << part;
+  ASSERT_TRUE(exchange.Push(1).ok());
+  EXPECT_EQ(exchange.PushUntil(1, 8).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(exchange.CheckWhole().ok());
+  EXPECT_EQ(shard().pushes(), 2);
+  // And what has gone in parts goes again as a whole.
+  for (uint32_t attempt : {0, 1}) {
+    ASSERT_TRUE(exchange.AwaitPushes(wait()).ok());
+    EXPECT_EQ(Pushed(attempt, 0), 2);
+    EXPECT_EQ(Pushed(attempt, 1), 4);
+    shard().WillAnswer(attempt == 1 ? Verdict::APPLY : Verdict::RETRY, 1, attempt);
+    const auto verdict = exchange.AwaitVerdict(wait(), Share(), 0);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    EXPECT_EQ(shard().completes().back().none_size(), 1);
+  }
+  EXPECT_EQ(shard().pushes(), 4);
+}
+
+TEST_F(StepExchangeTest, TheBeginningOfWhatDoesNotCountDoesNotGo) {
+  StepExchange exchange = MakeExchange(false, /*group_bytes=*/1);
+  exchange.Open(1, 0, 0);
+  ASSERT_TRUE(exchange.PushUntil(0, 8).ok());
+  EXPECT_TRUE(exchange.AwaitPushes(wait()).ok());
+  EXPECT_EQ(shard().pushes(), 0);
+}
+
 TEST_F(StepExchangeTest, InANodeGroupWhatGoesIsWhatTheReducerHasAddedUp) {
   FakeReducer reducer;
   StepExchange exchange = MakeExchange(reducer);
@@ -300,6 +342,8 @@ TEST_F(StepExchangeTest, InANodeGroupWhatGoesIsWhatTheReducerHasAddedUp) {
   exchange.Open(1, 0, 0.5);
   EXPECT_EQ(reducer.weight, 0.5);
   SetGradient(2, 8);
+  ASSERT_TRUE(exchange.PushUntil(0, 8).ok());
+  EXPECT_EQ(shard().pushes(), 0) << "it is not the sum";
   ASSERT_TRUE(exchange.Push(0).ok());
   ASSERT_TRUE(exchange.Push(2).ok());
   EXPECT_EQ(reducer.offered, (std::set<size_t>{0})) << "buffers go as they are";

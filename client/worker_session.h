@@ -67,7 +67,7 @@ class WorkerSession final : public Session {
   absl::Span<const std::byte> parameter(size_t tensor) const override {
     return parameters_->tensor(tensor);
   }
-  std::vector<ShownPart> ShownParts(size_t tensor) const override;
+  std::vector<ShownPart> ShownParts(size_t tensor, size_t begin, size_t end) const override;
   std::shared_ptr<const void> parameter_memory() const override { return parameters_->owner(); }
   absl::Span<std::byte> gradient(size_t tensor) override { return gradients_->tensor(tensor); }
   uint64_t gradient_memory() const override { return gradient_memory_; }
@@ -82,10 +82,16 @@ class WorkerSession final : public Session {
   }
   absl::Status Pull() override { return PullFully(/*ahead=*/false); }
   absl::Status PullAhead() override { return PullFully(/*ahead=*/true); }
-  absl::Status AwaitParameter(size_t tensor) override { return AwaitPulled(tensor); }
+  absl::Status AwaitParameter(size_t tensor) override {
+    return AwaitPulled(ParameterPuller::Some{tensor});
+  }
+  absl::Status AwaitParameterUntil(size_t tensor, size_t bytes) override {
+    return AwaitPulled(ParameterPuller::Some{tensor, bytes});
+  }
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
+  absl::Status PushUntil(size_t tensor, size_t bytes) override;
   Pipeline pipeline() const override { return pipeline_; }
   absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
   void Wake() override;
@@ -185,7 +191,9 @@ class WorkerSession final : public Session {
   absl::Status PullValues(const ParameterPuller::What& what, bool ahead = false);
   // Of what PullAhead has begun: waits for one tensor, or for all that is on its way. After an
   // error the step is void, until the next pull.
-  absl::Status AwaitPulled(std::optional<size_t> tensor);
+  absl::Status AwaitPulled(std::optional<ParameterPuller::Some> some);
+  // Of Push and PushUntil.
+  absl::Status BeforePush();
   // Whether a verdict need not wait for the shards to carry it out, since values will be awaited
   // before gradients are written. The ranks of a node group add up in each other's time.
   bool VerdictAtOnce() const { return pulls_ahead_ && !skips_pulls_ && reducer_ == nullptr; }

@@ -62,9 +62,10 @@ absl::Status WorkerSession::TakeTensors(std::vector<TensorSpec> tensors,
   return HasLostTrack(placed) ? BeginAnew() : placed;
 }
 
-std::vector<Session::ShownPart> WorkerSession::ShownParts(size_t tensor) const {
+std::vector<Session::ShownPart> WorkerSession::ShownParts(size_t tensor, size_t begin,
+                                                          size_t end) const {
   std::vector<ShownPart> parts;
-  for (ParameterArena::ShownPart& part : parameters_->ShownParts(tensor)) {
+  for (ParameterArena::ShownPart& part : parameters_->ShownParts(tensor, begin, end)) {
     parts.push_back({part.begin, part.bytes, std::move(part.segment)});
   }
   return parts;
@@ -194,7 +195,7 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool a
   const ParameterPuller::Wait wait = AwaitingPull(what);
   if (ahead) {
     for (size_t i = 0; i < tensors_.size() && pulled.ok(); ++i) {
-      if (tensors_[i].buffer()) pulled = puller_->Await(i, wait);
+      if (tensors_[i].buffer()) pulled = puller_->Await(ParameterPuller::Some{i}, wait);
     }
   } else {
     pulled = puller_->Await(std::nullopt, wait);
@@ -226,13 +227,13 @@ void WorkerSession::TakeBack(std::optional<size_t> tensor) {
   for (size_t i = 0; i < is_read_.size(); ++i) take(i);
 }
 
-absl::Status WorkerSession::AwaitPulled(std::optional<size_t> tensor) {
-  if (tensor.has_value() && *tensor >= tensors_.size()) {
-    return absl::InvalidArgumentError(absl::StrCat("there is no tensor ", *tensor));
+absl::Status WorkerSession::AwaitPulled(std::optional<ParameterPuller::Some> some) {
+  if (some.has_value() && some->tensor >= tensors_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("there is no tensor ", some->tensor));
   }
   if (!ahead_.has_value()) return pull_error_;
   const absl::Time started = runtime_->Now();
-  const absl::Status pulled = puller_->Await(tensor, AwaitingPull({.version = *ahead_}));
+  const absl::Status pulled = puller_->Await(some, AwaitingPull({.version = *ahead_}));
   if (!pulled.ok()) {
     ahead_.reset();
     pull_error_ = pulled;
@@ -245,8 +246,8 @@ absl::Status WorkerSession::AwaitPulled(std::optional<size_t> tensor) {
   } else if (!puller_->pulling()) {
     held_ = std::exchange(ahead_, std::nullopt);
     TakeBack(std::nullopt);
-  } else {
-    TakeBack(tensor);
+  } else if (some.has_value() && puller_->IsHere(some->tensor)) {
+    TakeBack(some->tensor);
   }
   absl::MutexLock lock(&traffic_mu_);
   traffic_.pulled_bytes += puller_->TakePulledBytes();

@@ -41,17 +41,32 @@ std::vector<StepPlan> WorkerSession::Ahead(size_t count) const {
 }
 
 absl::Status WorkerSession::Push(size_t tensor) {
+  if (absl::Status status = BeforePush(); !status.ok()) return status;
+  if (is_void_) return absl::OkStatus();
+  return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor) : exchange_->Push(tensor);
+}
+
+absl::Status WorkerSession::PushUntil(size_t tensor, size_t bytes) {
+  if (absl::Status status = BeforePush(); !status.ok()) return status;
+  // In bounded and async a push counts when it comes: as a whole.
+  if (is_void_ || clock_exchange_ != nullptr) return absl::OkStatus();
+  return exchange_->PushUntil(tensor, bytes);
+}
+
+absl::Status WorkerSession::BeforePush() {
   if (exchange_ == nullptr) return absl::FailedPreconditionError("Push: Register comes first");
   const std::shared_ptr<Membership> member = membership();
   const std::optional<FirstCause> failed = member->failure();
   if (failed.has_value()) return absl::AbortedError(failed->text());
   member->Progress(0, 0);
-  if (is_void_) return absl::OkStatus();
-  return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor) : exchange_->Push(tensor);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<Verdict> WorkerSession::Complete(double loss_sum) {
   if (!plan_.has_value()) return absl::FailedPreconditionError("Complete: no step is open");
+  if (exchange_ != nullptr && !is_void_) {
+    if (absl::Status whole = exchange_->CheckWhole(); !whole.ok()) return whole;
+  }
   Share share;
   share.set_contributor(ordinal());
   share.set_weight(plan_->contributor_weight);

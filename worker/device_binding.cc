@@ -339,12 +339,12 @@ absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
                              factor_, reinterpret_cast<uint32_t*>(bad_.data()));
   }
   on_their_way_[i] = std::move(gradient);
-  if (status.ok()) {
-    status = out_->SendDirect(plan_.buckets.size() + i, reinterpret_cast<std::byte*>(values),
-                              session_->gradient(i));
-  }
-  if (status.ok()) delivery_->Sent();
-  return status;
+  if (!status.ok()) return status;
+  const absl::StatusOr<size_t> pieces =
+      out_->SendDirect(plan_.buckets.size() + i, reinterpret_cast<std::byte*>(values),
+                       session_->gradient(i), options_.direct_piece * sizeof(float));
+  if (pieces.ok()) delivery_->Sent(*pieces);
+  return pieces.status();
 }
 
 absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> values) {
@@ -352,6 +352,9 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
   if (absl::Status status = buffers_->Receive(/*push=*/true); !status.ok()) return status;
   if (bucket >= plan_.buckets.size()) {
     const size_t tensor = bucket - plan_.buckets.size();
+    const absl::Span<std::byte> all = session_->gradient(tensor);
+    const auto until = static_cast<size_t>(values.data() - all.data()) + values.size();
+    if (until < all.size()) return session_->PushUntil(tensor, until);
     on_their_way_[tensor] = at::Tensor();
     return binding_->PushFilled(tensor);
   }

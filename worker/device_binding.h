@@ -64,6 +64,9 @@ class DeviceBinding final : public TrainingBinding {
     // to pack and copy many small ones.)
     uint64_t direct_gradient = 1 << 18;
     uint64_t direct_values = 1 << 16;
+    // Of such a gradient so many go at a time, so that a shard has the first ones while the last
+    // ones are on their way (sync.update_ahead). float32: 8 MiB.
+    uint64_t direct_piece = 1 << 21;
     absl::Duration patience = absl::Minutes(10);  // with the device: the job's stall_timeout
     // In a node group: adds up its gradients among the GPUs; nullptr: on the host.
     GpuGroup* group = nullptr;
@@ -132,7 +135,7 @@ class DeviceBinding final : public TrainingBinding {
   absl::Status TakeAllSums();
   absl::Status TakeSums(size_t bucket, absl::Span<const float> sums, absl::Span<const float> flags);
   // Takes what has come to the host into the session's memory; pushes what is whole then. On the
-  // delivery's thread. Beyond the buckets: tensors that were sent directly.
+  // delivery's thread. Beyond the buckets: tensors that were sent directly, piece by piece.
   absl::Status Push(size_t bucket, absl::Span<const std::byte> values);
   // Pins the session's gradients, where they are not pinned as they are now.
   void PinGradients();

@@ -35,6 +35,7 @@ class DeviceBindingTest : public ::testing::Test {
     options.tiny_values = 1;
     options.staged_values = 5;
     options.direct_gradient = 4;
+    options.direct_piece = 3;
     options.direct_values = direct_values_;
     options.patience = absl::Seconds(10);
     return DeviceBinding::Make(network, device_, options);
@@ -120,6 +121,28 @@ TEST_F(DeviceBindingTest, PlacesThatAShardShowsParametersInInTurnArePinnedOnce) 
     EXPECT_EQ(device_.copies_of_unpinned(), 0);
   }
   EXPECT_EQ(AllParameters(session), AllParameters(host_session));
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
+TEST_F(DeviceBindingTest, LargeGradientsAndValuesGoInPieces) {
+  for (const bool shows : {false, true}) {
+    TestNetwork network;
+    FakeSession session(Plans(1), 0.1);
+    session.shows = shows;
+    const auto binding = *Bind(network);
+    Train(*binding, network, session, {torch::randn({4, 3})});
+    size_t weight = 0;
+    while (session.tensors()[weight].name() != "first.weight") ++weight;
+    // It has 48 bytes. A piece of a gradient has 12. One of values has 20, but where they
+    // are shown it ends with a shown part, of eight.
+    EXPECT_EQ(session.pushed_until(weight), (std::vector<size_t>{12, 24, 36}));
+    std::vector<size_t> of_one_pull = {20, 40};
+    if (shows) of_one_pull = {20, 44};
+    std::vector<size_t> awaited = session.awaited_until(weight);
+    ASSERT_GE(awaited.size(), 2u);
+    awaited.resize(2);
+    EXPECT_EQ(awaited, of_one_pull) << shows;
+  }
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 

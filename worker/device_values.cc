@@ -135,49 +135,58 @@ absl::Status DeviceValues::BringBucket(size_t bucket) {
   return BringStaged(plan_.buckets[bucket]);
 }
 
-bool DeviceValues::FindSources(size_t tensor) {
-  std::vector<Session::ShownPart>& shown = shown_[tensor];
-  std::vector<Session::ShownPart> parts = session_->ShownParts(tensor);
-  size_t end = 0;
-  for (const Session::ShownPart& part : parts) {
-    if (part.begin != end) break;
-    end += part.bytes.size();
-  }
-  if (end != session_->parameter(tensor).size()) parts.clear();
-  const auto is_same = [](const Session::ShownPart& one, const Session::ShownPart& other) {
-    return one.begin == other.begin && IsSame(one.bytes, other.bytes) && one.owner == other.owner;
-  };
-  if (std::equal(shown.begin(), shown.end(), parts.begin(), parts.end(), is_same)) {
-    return !shown.empty();
-  }
-  const bool shows_no_more = parts.empty();
-  shown.clear();
-  if (shows_no_more) LetGo({});
+bool DeviceValues::MayPin(size_t tensor) const {
   constexpr uint32_t kTries = 10;
-  if (shows_no_more || failed_pins_[tensor] >= kTries) return false;
-  if (!Pin(names_[tensor], parts)) {
-    ++failed_pins_[tensor];
-    return false;
+  return failed_pins_[tensor] < kTries;
+}
+
+std::vector<Session::ShownPart> DeviceValues::FindSources(size_t tensor, size_t begin, size_t end,
+                                                          bool& pins) {
+  std::vector<Session::ShownPart> parts = session_->ShownParts(tensor, begin, end);
+  size_t until = begin;
+  for (const Session::ShownPart& part : parts) {
+    if (part.begin != until) break;
+    until += part.bytes.size();
   }
-  failed_pins_[tensor] = 0;
-  shown = std::move(parts);
-  return true;
+  if (until < end) parts.clear();
+  std::map<size_t, Session::ShownPart>& shown = shown_[tensor];
+  const auto from = shown.lower_bound(begin);
+  const auto to = shown.lower_bound(end);
+  const auto is_same = [](const auto& one, const Session::ShownPart& other) {
+    return one.first == other.begin && IsSame(one.second.bytes, other.bytes) &&
+           one.second.owner == other.owner;
+  };
+  if (std::equal(from, to, parts.begin(), parts.end(), is_same)) return parts;
+  // Where some is shown no more, the rest is as good as new: memory is let go of once.
+  shown.erase(from, parts.empty() ? shown.end() : to);
+  if (parts.empty()) LetGo({});
+  if (parts.empty() || !pins) return {};
+  pins = Pin(names_[tensor], parts);
+  if (!pins) return {};
+  for (const Session::ShownPart& part : parts) shown[part.begin] = part;
+  return parts;
 }
 
 bool DeviceValues::Pin(const std::string& name, absl::Span<const Session::ShownPart> parts) {
   size_t missing = 0;
-  bool changed = false;  // what lies where something else lay: of a former shard
+  std::set<const std::byte*> changed;  // what lies where something else lay: of a former shard
   for (const Session::ShownPart& part : parts) {
     const auto found = pinned_.find(part.bytes.data());
-    missing += found == pinned_.end() ? 1 : 0;
-    changed = changed || (found != pinned_.end() && !(IsSame(found->second.bytes, part.bytes) &&
-                                                      found->second.owner == part.owner));
+    if (found == pinned_.end()) {
+      ++missing;
+    } else if (!IsSame(found->second.bytes, part.bytes) || found->second.owner != part.owner) {
+      changed.insert(part.bytes.data());
+    }
   }
-  if (missing == 0 && !changed) return true;
+  if (missing == 0 && changed.empty()) return true;
   size_t shown = parts.size();
-  for (const auto& of_tensor : shown_) shown += of_tensor.size();
-  if (changed || pinned_.size() + missing > kMostMemories * shown) {
-    LetGo(changed ? absl::Span<const Session::ShownPart>() : parts);
+  for (auto& of_tensor : shown_) {
+    std::erase_if(of_tensor,
+                  [&](const auto& one) { return changed.count(one.second.bytes.data()) != 0; });
+    shown += of_tensor.size();
+  }
+  if (!changed.empty() || pinned_.size() + missing > kMostMemories * shown) {
+    LetGo(changed.empty() ? parts : absl::Span<const Session::ShownPart>());
   }
   for (const Session::ShownPart& part : parts) {
     if (pinned_.count(part.bytes.data()) != 0) continue;
@@ -192,7 +201,7 @@ void DeviceValues::LetGo(absl::Span<const Session::ShownPart> but) {
   std::set<const std::byte*> stay;
   for (const Session::ShownPart& part : but) stay.insert(part.bytes.data());
   for (const auto& of_tensor : shown_) {
-    for (const Session::ShownPart& part : of_tensor) stay.insert(part.bytes.data());
+    for (const auto& [begin, part] : of_tensor) stay.insert(part.bytes.data());
   }
   const auto stays = [&](const auto& pinned) { return stay.count(pinned.first) != 0; };
   if (std::all_of(pinned_.begin(), pinned_.end(), stays)) return;
@@ -205,21 +214,26 @@ void DeviceValues::LetGo(absl::Span<const Session::ShownPart> but) {
 }
 
 absl::Status DeviceValues::BringLarge(size_t tensor) {
-  session_->AwaitParameter(tensor).IgnoreError();  // as in BringBucket
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
-  if (FindSources(tensor)) {
-    for (const Session::ShownPart& part : shown_[tensor]) {
+  const size_t all = tensors_[tensor].nbytes();
+  bool pins = MayPin(tensor);
+  for (size_t begin = 0; begin < all;) {
+    size_t end = std::min(all, begin + options_.staged_elements * sizeof(float));
+    session_->AwaitParameterUntil(tensor, end).IgnoreError();  // as in BringBucket
+    const std::vector<Session::ShownPart> shown = FindSources(tensor, begin, end, pins);
+    for (const Session::ShownPart& part : shown) {
       absl::Status status = path_->BringDirect(to + part.begin, part.bytes);
       if (!status.ok()) return status;
+      end = part.begin + part.bytes.size();
     }
-    return absl::OkStatus();
+    if (shown.empty()) {
+      absl::Status status =
+          BringStaged({{tensor, begin / sizeof(float), (end - begin) / sizeof(float), 0}});
+      if (!status.ok()) return status;
+    }
+    begin = end;
   }
-  const auto count = static_cast<uint64_t>(tensors_[tensor].numel());
-  for (uint64_t begin = 0; begin < count; begin += options_.staged_elements) {
-    const BucketPlan::Part part = {tensor, begin, std::min(options_.staged_elements, count - begin),
-                                   0};
-    if (absl::Status status = BringStaged({part}); !status.ok()) return status;
-  }
+  if (!pins) ++failed_pins_[tensor];
   return absl::OkStatus();
 }
 
@@ -334,7 +348,10 @@ absl::Status DeviceValues::BringUnit(const Unit& unit) {
   const auto rest = [&](std::byte* values) { return sharing_->broadcast(values, unit.parts); };
   if (unit.large.has_value()) {
     session_->AwaitParameter(*unit.large).IgnoreError();  // as in BringBucket
-    const bool shown = FindSources(*unit.large);
+    bool pins = MayPin(*unit.large);
+    const std::vector<Session::ShownPart> shown =
+        FindSources(*unit.large, 0, tensors_[*unit.large].nbytes(), pins);
+    if (!pins) ++failed_pins_[*unit.large];
     for (const ParameterPath::Part& part : unit.own) {
       absl::Status status = BringOwn(*unit.large, part, shown);
       if (!status.ok()) return status;
@@ -358,11 +375,12 @@ absl::Status DeviceValues::BringUnit(const Unit& unit) {
                             Deadline(), fill, rest);
 }
 
-absl::Status DeviceValues::BringOwn(size_t tensor, const ParameterPath::Part& part, bool shown) {
+absl::Status DeviceValues::BringOwn(size_t tensor, const ParameterPath::Part& part,
+                                    absl::Span<const Session::ShownPart> shown) {
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
   const size_t end = part.begin + part.bytes;
-  if (shown) {
-    for (const Session::ShownPart& source : shown_[tensor]) {
+  if (!shown.empty()) {
+    for (const Session::ShownPart& source : shown) {
       const size_t from = std::max(part.begin, source.begin);
       const size_t until = std::min(end, source.begin + source.bytes.size());
       if (from >= until) continue;

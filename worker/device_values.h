@@ -113,15 +113,20 @@ class DeviceValues {
   bool IsShared(size_t tensor);
   absl::Status BringUnitsUntil(size_t end);
   absl::Status BringUnit(const Unit& unit);
-  absl::Status BringOwn(size_t tensor, const ParameterPath::Part& part, bool shown);
+  absl::Status BringOwn(size_t tensor, const ParameterPath::Part& part,
+                        absl::Span<const Session::ShownPart> shown);
   std::vector<Piece> PiecesOf(absl::Span<const BucketPlan::Part> parts) const;
   // Small ones, all of a bucket.
   absl::Status BringBucket(size_t bucket);
-  // A large one: from where a shard shows it, or by pinned blocks.
+  // A large one: from where a shard shows it, or by pinned blocks. Piece by piece, so that the
+  // first ones go to the device while a shard is at the last ones.
   absl::Status BringLarge(size_t tensor);
   absl::Status BringStaged(absl::Span<const BucketPlan::Part> parts);
-  // Whether all of the tensor is in pinned memory of a shard: shown_.
-  bool FindSources(size_t tensor);
+  // Where a shard shows all of bytes begin .. end of a tensor, in pinned memory; empty: it does
+  // not. The last part may end behind `end`. pins: whether to try to pin it, and whether all that
+  // was tried could be.
+  std::vector<Session::ShownPart> FindSources(size_t tensor, size_t begin, size_t end, bool& pins);
+  bool MayPin(size_t tensor) const;
 
   ComputeDevice& device_;
   const Options options_;
@@ -141,9 +146,9 @@ class DeviceValues {
   bool share_next_ = false;  // not all units have been shared
   bool shared_ = false;      // what is brought as used is shared
 
-  // Where shards show large parameters, by tensor: all of it is pinned. No more is tried where it
-  // cannot be.
-  std::vector<std::vector<Session::ShownPart>> shown_;
+  // Where shards show large parameters, by tensor and where in it they begin: all of it is pinned.
+  // No more is tried where it cannot be.
+  std::vector<std::map<size_t, Session::ShownPart>> shown_;
   // What is pinned, by where it lies, whichever tensor is there: a shard that updates ahead
   // (sync.update_ahead) has each in two places in turn, and gives places that an evaluation has
   // held to others. What is shown no more stays pinned, until it is too much.
@@ -154,7 +159,7 @@ class DeviceValues {
     DeviceBuffer pin;
   };
   std::map<const std::byte*, Pinned> pinned_;
-  // All parts of a tensor, which is not among shown_. False where one cannot be.
+  // Parts of a tensor, which are not among shown_. False where one cannot be.
   bool Pin(const std::string& name, absl::Span<const Session::ShownPart> parts);
   // Of what is neither shown nor among these.
   void LetGo(absl::Span<const Session::ShownPart> but);

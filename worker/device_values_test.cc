@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "client/torch/testing/fake_session.h"
@@ -37,6 +38,8 @@ std::vector<TensorSpec> Specs() {
 // the test says so.
 class DeviceValuesTest : public ::testing::Test {
  protected:
+  explicit DeviceValuesTest(const FakeDevice::Options& options = FakeDevice::Options())
+      : device_(options) {}
   void SetUp() override {
     session_.initial.assign(Specs().size(), 1);
     ASSERT_TRUE(session_.Register(Specs(), 1, 0).ok());
@@ -126,6 +129,34 @@ TEST_F(DeviceValuesTest, MemoryThatIsShownNoMoreIsLetGoOfWhenTheOtherRanksHaveCo
   EXPECT_EQ(had_come_[4], 4);
   come_ = begun_.load();
   ExpectAllAreThere();
+}
+
+TEST_F(DeviceValuesTest, WhatIsNotShownOfATensorComesByPinnedBlocks) {
+  session_.shows = true;
+  for (const std::optional<size_t> hidden : {std::optional<size_t>(64), std::optional<size_t>(0),
+                                             std::optional<size_t>(152), std::optional<size_t>()}) {
+    session_.hidden = hidden;
+    for (const at::Tensor& tensor : tensors_) {
+      std::fill_n(tensor.mutable_data_ptr<float>(), tensor.numel(), 0.0F);
+    }
+    ASSERT_TRUE(values_->BringAll().ok());
+    ExpectAllAreThere();
+  }
+}
+
+class WithoutPins : public DeviceValuesTest {
+ protected:
+  WithoutPins() : DeviceValuesTest({.pins = false}) {}
+};
+
+TEST_F(WithoutPins, AreTriedOnceForEachTensorAndPullAndNotForEver) {
+  session_.shows = true;
+  for (int pull = 0; pull < 20; ++pull) {
+    session_.shows = pull != 5;
+    ASSERT_TRUE(values_->BringAll().ok());
+    ExpectAllAreThere();
+  }
+  EXPECT_EQ(device_.refused_pins(), 10u) << "there is one that is large";
 }
 
 TEST_F(DeviceValuesTest, WhatNobodyOwnsComesFromTheHost) {

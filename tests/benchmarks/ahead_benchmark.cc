@@ -1,36 +1,35 @@
-// What sync.update_ahead makes of the step of a worker that computes elsewhere, as on a GPU: it has
-// the tensors of the course's 77.9-million transformer, waits for each of them in turn, takes its
-// time, gives their gradients in the other order, and takes its time for that too. Beside one shard
-// that is a process of its own. Once without and once with updates ahead, step by step in turns,
-// against the longer of what the worker takes and what the shard's work on a step takes alone.
+// What sync.update_ahead makes of the step of a worker whose device computes and copies as a GPU
+// would: it has the tensors of the course's 77.9-million transformer, takes each to the device when
+// its values are here, computes forward and backward with all of them, and brings each gradient
+// back when it is computed. The device is times only; all that the host does is done. Beside one
+// shard that is a process of its own. Without updates ahead and with them, with tensors copied as a
+// whole and in pieces, step by step in turns, against the longest of: what the device computes,
+// what it copies each way, and the shard's work on a step alone. By default the device computes 0.6
+// times as long as the shard works, and copies 0.24 times: an H200 beside 16 cores (docs/gpu.md).
 //
 //   bazel run -c opt //tests/benchmarks:ahead_benchmark -- [--steps=20] [--compute_ms=N]
+//       [--copies_ms=N]
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
+#include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
 #include "tests/parity/shard_work.h"
 
 namespace parley {
 namespace {
-
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 struct Tensor {
   std::string name;
@@ -71,6 +70,24 @@ std::vector<Tensor> Transformer() {
   return tensors;
 }
 
+// What a GPU is given it does in order, stream by stream, each for so long.
+class Stream {
+ public:
+  // Of work that can begin then: when it has ended.
+  absl::Time End(absl::Time from, double seconds) {
+    return free_ = std::max(free_, from) + absl::Seconds(seconds);
+  }
+
+ private:
+  absl::Time free_ = absl::InfinitePast();
+};
+
+struct DeviceTimes {
+  double compute = 0;  // seconds of forward and backward, which takes twice as long
+  double copies = 0;   // of all parameters, one way
+  size_t piece = 0;    // of a gradient, in bytes; of values half of it; 0: tensors as a whole
+};
+
 class Worker {
  public:
   Worker(const std::string& coordinator, const std::string& shard, bool ahead, uint64_t steps)
@@ -103,25 +120,36 @@ class Worker {
       const absl::Span<std::byte> gradient = session_->gradient(i);
       std::fill(gradient.begin(), gradient.end(), std::byte{0});
       zeros.push_back(gradient);
+      bytes_ += gradient.size();
     }
     Require(session_->Initialize(zeros));
     for (size_t i = 0; i < tensors_.size(); ++i) GiveGradient(i);
     Require(session_->Pull());
   }
 
-  // compute: what forward and backward take; backward twice as long as forward. From one step's
-  // last gradient to the next one's.
-  double Step(double compute) {
+  // From one step's last gradient to the next one's.
+  double Step(const DeviceTimes& times) {
     return SecondsOf([&] {
+      Stream to_device, compute, to_host;
+      const double second_of_byte = times.copies / static_cast<double>(bytes_);
       if (begun_) Require(session_->PullAhead());
       for (size_t i = 0; i < tensors_.size(); ++i) {
-        if (begun_) Require(session_->AwaitParameter(i));
-        Take(compute / 3 * tensors_[i].products / products_);
+        absl::Time landed = absl::Now();
+        ForPieces(i, times.piece / 2, [&](size_t begin, size_t end) {
+          if (begun_) Require(session_->AwaitParameterUntil(i, end));
+          landed = to_device.End(absl::Now(), second_of_byte * static_cast<double>(end - begin));
+        });
+        compute.End(landed, times.compute / 3 * tensors_[i].products / products_);
       }
       if (!session_->NextStep().has_value()) Require(absl::InternalError("no step is left"));
       for (size_t i = tensors_.size(); i-- > 0;) {
-        Take(compute * 2 / 3 * tensors_[i].products / products_);
-        Require(session_->Push(i));
+        const absl::Time computed = compute.End(
+            absl::InfinitePast(), times.compute * 2 / 3 * tensors_[i].products / products_);
+        ForPieces(i, times.piece, [&](size_t begin, size_t end) {
+          SleepUntil(to_host.End(computed, second_of_byte * static_cast<double>(end - begin)));
+          const bool whole = end == session_->gradient(i).size();
+          Require(whole ? session_->Push(i) : session_->PushUntil(i, end));
+        });
       }
       Require(session_->Complete(0).status());
       begun_ = true;
@@ -154,12 +182,16 @@ class Worker {
     }
   }
 
-  // Short times add up to one that can be slept.
-  void Take(double seconds) {
-    owed_ += seconds;
-    if (owed_ < 1e-3) return;
-    const double slept = SecondsOf([&] { absl::SleepFor(absl::Seconds(owed_)); });
-    owed_ -= slept;
+  void ForPieces(size_t tensor, size_t piece, absl::FunctionRef<void(size_t, size_t)> each) {
+    const size_t all = session_->gradient(tensor).size();
+    const size_t most = piece > 0 ? piece : all;
+    for (size_t begin = 0; begin < all; begin += most) each(begin, std::min(all, begin + most));
+  }
+
+  // What is nearer cannot be slept.
+  static void SleepUntil(absl::Time time) {
+    const absl::Duration left = time - absl::Now();
+    if (left > absl::Microseconds(100)) absl::SleepFor(left);
   }
 
   const std::vector<Tensor> tensors_;
@@ -167,7 +199,7 @@ class Worker {
   const std::unique_ptr<Connector> connector_;
   std::unique_ptr<Session> session_;
   double products_ = 0;
-  double owed_ = 0;
+  size_t bytes_ = 0;
   bool begun_ = false;
 };
 
@@ -177,52 +209,66 @@ int Main(int argc, char** argv) {
   std::string shard;
   uint64_t steps = 20;
   double compute_ms = 0;
+  double copies_ms = 0;
   app.add_option("coordinator", coordinator, "The program")->required();
   app.add_option("shard", shard, "The program")->required();
   app.add_option("--steps", steps, "To measure; medians are told");
-  app.add_option("--compute_ms", compute_ms, "Of a worker's step; 0: as long as the shard's work");
+  app.add_option("--compute_ms", compute_ms, "Of a worker's step; 0: 0.6 of the shard's work");
+  app.add_option("--copies_ms", copies_ms, "Each way; 0: 0.24 of the shard's work");
   CLI11_PARSE(app, argc, argv);
 
   constexpr uint64_t kWarmUp = 3;
   constexpr uint64_t kAtATime = 5;
-  const uint64_t all = 2 * steps + kWarmUp + kAtATime;
+  constexpr size_t kPiece = 8 << 20;
+  const uint64_t all = 3 * (steps + kAtATime) + kWarmUp;
   Worker without(coordinator, shard, /*ahead=*/false, all);
   Worker with(coordinator, shard, /*ahead=*/true, all);
   for (uint64_t step = 0; step < kWarmUp; ++step) {
-    without.Step(0);
-    with.Step(0);
+    without.Step({});
+    with.Step({});
   }
   with.Settle();
   absl::SleepFor(absl::Seconds(2));  // the shard makes room for updates ahead
   const double before = without.ShardWork();
-  for (uint64_t step = 0; step < steps; ++step) without.Step(0);
+  for (uint64_t step = 0; step < steps; ++step) without.Step({});
   without.Settle();
   const double work = (without.ShardWork() - before) / static_cast<double>(steps);
-  const double compute = compute_ms > 0 ? compute_ms * 1e-3 : work;
+  DeviceTimes whole;
+  whole.compute = compute_ms > 0 ? compute_ms * 1e-3 : 0.6 * work;
+  whole.copies = copies_ms > 0 ? copies_ms * 1e-3 : 0.24 * work;
+  DeviceTimes pieces = whole;
+  pieces.piece = kPiece;
 
   // A few steps of the one, then of the other: what a shard has to do yet when a step ends is done
   // in the next one.
-  std::vector<double> without_ahead, with_ahead;
-  const auto some = [&](Worker& worker, std::vector<double>& seconds) {
-    for (uint64_t step = 0; step < kAtATime; ++step) {
-      const double one = worker.Step(compute);
-      if (step > 0) seconds.push_back(one);
-    }
-    worker.Settle();
+  struct Way {
+    const char* what;
+    Worker& worker;
+    const DeviceTimes& times;
+    std::vector<double> seconds;
   };
+  Way ways[] = {{"a step", without, whole, {}},
+                {"in pieces of 8 and 4 MiB", without, pieces, {}},
+                {"with update_ahead", with, whole, {}},
+                {"with update_ahead, in pieces", with, pieces, {}}};
   for (uint64_t step = 0; step < steps; step += kAtATime) {
-    some(without, without_ahead);
-    some(with, with_ahead);
+    for (Way& way : ways) {
+      for (uint64_t k = 0; k < kAtATime; ++k) {
+        const double one = way.worker.Step(way.times);
+        if (k > 0) way.seconds.push_back(one);
+      }
+      way.worker.Settle();
+    }
   }
-  const double longest = std::max(work, compute);
+  const double longest = std::max({work, whole.compute, whole.copies});
   std::printf("a transformer's 77.9 million parameters, Adam, one worker and one shard\n");
   const auto say = [&](const char* what, double seconds) {
     std::printf("  %-44s %8.1f ms   %5.2f\n", what, seconds * 1e3, seconds / longest);
   };
-  say("the worker's forward and backward", compute);
+  say("the device's forward and backward", whole.compute);
+  say("its copies, each way", whole.copies);
   say("the shard's work on a step, alone", work);
-  say("a step", Median(without_ahead));
-  say("a step with update_ahead", Median(with_ahead));
+  for (const Way& way : ways) say(way.what, Median(way.seconds));
   return 0;
 }
 

@@ -30,7 +30,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <memory>
@@ -46,6 +45,7 @@
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
+#include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
 
@@ -53,12 +53,6 @@ namespace parley {
 namespace {
 
 constexpr float kRate = 0.001F;
-
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 struct Kind {
   bool tcp = false;

@@ -16,7 +16,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -24,16 +23,11 @@
 
 #include "absl/status/status.h"
 #include "client/reference/hop.h"
+#include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 
 namespace parley {
 namespace {
-
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 bool SendAll(int socket, const void* data, size_t bytes) {
   for (size_t at = 0; at < bytes;) {

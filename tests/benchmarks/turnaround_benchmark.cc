@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,18 +17,13 @@
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
+#include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
 #include "tests/parity/shard_work.h"
 
 namespace parley {
 namespace {
-
-void Require(const absl::Status& status) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s\n", status.ToString().c_str());
-  std::exit(1);
-}
 
 // ResNet-50's tensors as torchvision has them: parameters in the order of a forward, then buffers.
 class ResNet50 {

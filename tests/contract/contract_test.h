@@ -53,7 +53,7 @@ absl::StatusOr<Reply> WaitFor(const std::function<void(Done<Reply>)>& call) {
   return std::move(answer->reply);
 }
 
-// Rows of 800 elements of the large tensor: five blocks, over the shards.
+// Rows of 800 elements of the large tensor: two slices, over the shards.
 inline constexpr size_t kBigRows = 400;
 
 // The tensors that most tests train: `big` is cut into slices, `scale` is small, `count` is a

@@ -142,7 +142,8 @@ TEST_P(FailureContract, AStepWhoseValuesWereWrittenMeanwhileDoesNotCount) {
             [&](auto done) { shard->Complete(complete, deadline, std::move(done)); });
         ASSERT_TRUE(decided.ok()) << decided.status();
         ASSERT_EQ(decided->verdict().outcome(), Verdict::APPLY);
-        const bool reads_the_shards_memory = !session.ShownParts(0).empty();
+        const bool reads_the_shards_memory =
+            !session.ShownParts(0, 0, session.parameter(0).size()).empty();
         EXPECT_EQ(reads_the_shards_memory, GetParam() == std::string_view("Local"));
         const auto verdict = session.Complete(0);
         ASSERT_TRUE(verdict.ok()) << verdict.status();

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdint>
+#include <limits>
 #include <mutex>
 #include <random>
 #include <string_view>
@@ -37,24 +38,28 @@ std::array<float, kPeriod> GradientPeriod(uint32_t contributor, uint64_t step, s
 
 // Trains to the end with integer gradients under SGD with rate 1, where each version must be
 // exactly minus the sum of all gradients so far. ahead: by PullAhead, with each tensor's values
-// awaited when its next gradient is made.
+// awaited, piece by piece, when its next gradient is made, which is pushed piece by piece.
 void TrainExactly(Session& session, uint32_t workers, bool ahead = false) {
   StartTraining(session, 4000);
   if (testing::Test::HasFatalFailure()) return;
   std::vector<std::vector<float>> expected(2);
   expected[0].resize(kBigRows * 800);
   expected[1].resize(7);
-  const auto check = [&](size_t tensor) {
-    const absl::Span<const float> values = As<float>(session.parameter(tensor));
+  const auto check = [&](size_t tensor, size_t until = std::numeric_limits<size_t>::max()) {
+    const absl::Span<const float> values =
+        As<float>(session.parameter(tensor)).first(std::min(until, expected[tensor].size()));
     EXPECT_TRUE(std::equal(values.begin(), values.end(), expected[tensor].begin()))
-        << "version " << session.version() << " tensor " << tensor;
+        << "version " << session.version() << " tensor " << tensor << " until " << until;
   };
   while (const auto plan = session.NextStep()) {
     for (size_t tensor : {1, 0}) {
       if (ahead) {
-        const absl::Status here = session.AwaitParameter(tensor);
-        ASSERT_TRUE(here.ok()) << here;
-        check(tensor);
+        for (const size_t pieces : {3, 2, 1}) {
+          const size_t until = expected[tensor].size() / pieces;
+          const absl::Status here = session.AwaitParameterUntil(tensor, until * sizeof(float));
+          ASSERT_TRUE(here.ok()) << here;
+          check(tensor, until);
+        }
       }
       const absl::Span<float> gradient = As<float>(session.gradient(tensor));
       const auto own = GradientPeriod(session.ordinal(), plan->step, tensor);
@@ -64,6 +69,9 @@ void TrainExactly(Session& session, uint32_t workers, bool ahead = false) {
         for (size_t i = 0; i < kPeriod; ++i) all[i] += period[i];
       }
       for (size_t i = 0; i < gradient.size(); ++i) {
+        if (ahead && i > 0 && i % (gradient.size() / 8 + 1) == 0) {
+          ASSERT_TRUE(session.PushUntil(tensor, i * sizeof(float)).ok());
+        }
         gradient[i] = own[i % kPeriod];
         expected[tensor][i] -= all[i % kPeriod];
       }
@@ -96,7 +104,9 @@ TEST_P(TrainingContract, IntegerGradientsOfTwoContributorsSumExactly) {
 }
 
 TEST_P(TrainingContract, WhoPullsAheadMakesEachGradientWhenTheTensorsValuesAreHere) {
-  auto cluster = MakeCluster(2, 2, "steps: 12 consistency { sync { reduction: SUM } }");
+  // Each slice in a message of its own, so that it goes as soon as it is complete.
+  auto cluster =
+      MakeCluster(2, 2, "steps: 12 bucket_kib: 100 consistency { sync { reduction: SUM } }");
   cluster->RunWorkers(2, [](Session& session) { TrainExactly(session, 2, /*ahead=*/true); });
   for (uint32_t shard : {0, 1}) EXPECT_EQ(cluster->shard(shard).AwaitEnd(), "");
 }
@@ -117,7 +127,7 @@ TEST_P(TrainingContract, NarrowGradientsAreAddedUpAsFloatsAndAreHalfOfTheBytes) 
 TEST_P(TrainingContract, TheJobSaysHowMuchTravelsInOneMessage) {
   size_t messages[2] = {};
   for (const bool small : {false, true}) {
-    // The large tensor is 1.25 MiB in five slices.
+    // The large tensor is 1.22 MiB in two slices.
     auto cluster = MakeCluster(1, 1, absl::StrCat(kSum, small ? " bucket_kib: 100" : ""));
     OverhearingConnector connector(cluster->transport().connector());
     cluster->RunWorkers(
@@ -227,6 +237,25 @@ TEST_P(TrainingContract, ASessionKnowsWhoIsOnItsMachine) {
   });
   EXPECT_EQ(alone, 1);
   EXPECT_EQ(in_pairs, 2);
+}
+
+TEST_P(TrainingContract, AStepOfWhichAGradientIsNotPushedWholeIsNotCompleted) {
+  auto cluster = MakeCluster(1, 1, "steps: 1 consistency { sync { reduction: SUM } }");
+  cluster->RunWorkers(1, [](Session& session) {
+    StartTraining(session, 4000);
+    ASSERT_TRUE(session.NextStep().has_value());
+    for (float& gradient : As<float>(session.gradient(0))) gradient = 5;
+    ASSERT_TRUE(session.PushUntil(0, 100).ok());
+    const absl::Time begin = absl::Now();
+    const auto verdict = session.Complete(0);
+    EXPECT_EQ(verdict.status().code(), absl::StatusCode::kFailedPrecondition) << verdict.status();
+    EXPECT_LT(absl::Now() - begin, absl::Seconds(10)) << "it does not ask the job about it";
+    ASSERT_TRUE(session.Push(0).ok());
+    ASSERT_TRUE(session.Complete(0).ok());
+    ASSERT_TRUE(session.Pull().ok());
+    EXPECT_EQ(As<float>(session.parameter(0))[6], -5);
+    ExpectTheEnd(session);
+  });
 }
 
 TEST_P(TrainingContract, ATensorThatNobodyPushesStaysAsItIs) {

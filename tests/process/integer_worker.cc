@@ -102,6 +102,11 @@ absl::Status Step(Session& session, const Workload& workload, const StepPlan& pl
   for (size_t tensor = workload.elements.size(); tensor-- > 0;) {
     auto gradient = Floats(session.gradient(tensor));
     for (size_t i = 0; i < gradient.size; ++i) {
+      // Slices go as soon as they are complete.
+      if (i > 0 && i % (gradient.size / 8 + 1) == 0) {
+        auto status = session.PushUntil(tensor, i * sizeof(float));
+        if (!status.ok()) return status;
+      }
       gradient.Set(i, static_cast<float>(factors * Pattern(tensor, i)));
     }
     if (auto status = session.Push(tensor); !status.ok()) return status;

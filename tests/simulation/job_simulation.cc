@@ -294,7 +294,14 @@ void JobSimulation::Train(Worker& worker) {
       size_t element = 0;
       for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
         const absl::Span<std::byte> gradient = session.gradient(tensor);
-        for (size_t i = 0; i < gradient.size() / sizeof(float); ++i, ++element) {
+        const size_t elements = gradient.size() / sizeof(float);
+        for (size_t i = 0; i < elements; ++i, ++element) {
+          // Each is one slice, so nothing of it goes yet; integer_worker has larger ones.
+          if (i == elements / 2 && (plan->step + tensor) % 3 == 0) {
+            if (auto status = session.PushUntil(tensor, i * sizeof(float)); !status.ok()) {
+              return status;
+            }
+          }
           const float value = options_.model.WrittenBy(
               plan->samples, !SumsContributions(options_.job), tensor, element);
           std::memcpy(gradient.data() + i * sizeof(float), &value, sizeof(float));
@@ -413,6 +420,8 @@ bool JobSimulation::Forward(Worker& worker, Session& session) {
   bool whole = true;
   for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
     if (tensor == options_.model.tensors() / 2) Compute(worker);
+    const size_t half = session.parameter(tensor).size() / 2;
+    whole = session.AwaitParameterUntil(tensor, half).ok() && whole;
     whole = session.AwaitParameter(tensor).ok() && whole;
   }
   if (!whole) ++happened_["lost values that it had begun to pull"];

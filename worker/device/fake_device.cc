@@ -193,8 +193,11 @@ absl::Status FakeDevice::CopyOnDevice(StreamId stream, std::byte* to, const std:
 absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what,
                                              absl::Span<const std::byte> memory,
                                              bool /*read_only*/) {
-  if (!options_.pins) return absl::UnavailableError(absl::StrCat(name_, " does not pin ", what));
   absl::MutexLock lock(&mu_);
+  if (!options_.pins) {
+    ++refused_pins_;
+    return absl::UnavailableError(absl::StrCat(name_, " does not pin ", what));
+  }
   // As CUDA: memory is pinned once.
   const auto after = pins_.upper_bound(memory.data() + memory.size() - 1);
   if (after != pins_.begin() && std::prev(after)->second > memory.data()) {
@@ -456,6 +459,11 @@ size_t FakeDevice::copies_of_unpinned() const {
 size_t FakeDevice::pinned() const {
   absl::MutexLock lock(&mu_);
   return pinned_;
+}
+
+size_t FakeDevice::refused_pins() const {
+  absl::MutexLock lock(&mu_);
+  return refused_pins_;
 }
 
 size_t FakeDevice::timed_events() const {

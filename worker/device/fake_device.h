@@ -96,6 +96,7 @@ class FakeDevice : public ComputeDevice {
   size_t allocations() const;
   // How often memory was pinned where it is.
   size_t pinned() const;
+  size_t refused_pins() const;
   // Copies to the device from memory that is not: the host waits for those.
   size_t copies_of_unpinned() const;
   // Bytes of all copies to the host, and to the device, that were asked for.
@@ -159,6 +160,7 @@ class FakeDevice : public ComputeDevice {
   size_t awaits_ ABSL_GUARDED_BY(mu_) = 0;
   size_t allocations_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pinned_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t refused_pins_ ABSL_GUARDED_BY(mu_) = 0;
   size_t copies_of_unpinned_ ABSL_GUARDED_BY(mu_) = 0;
   std::map<const std::byte*, const std::byte*> pins_ ABSL_GUARDED_BY(mu_);  // begin, end
   size_t copied_to_host_ ABSL_GUARDED_BY(mu_) = 0;

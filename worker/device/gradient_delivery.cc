@@ -17,9 +17,9 @@ GradientDelivery::~GradientDelivery() {
   thread_.join();
 }
 
-void GradientDelivery::Sent() {
+void GradientDelivery::Sent(size_t buckets) {
   absl::MutexLock lock(&mu_);
-  ++left_;
+  left_ += buckets;
 }
 
 absl::Status GradientDelivery::AwaitAll() {

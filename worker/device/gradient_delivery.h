@@ -26,8 +26,8 @@ class GradientDelivery {
   GradientDelivery(const GradientDelivery&) = delete;
   GradientDelivery& operator=(const GradientDelivery&) = delete;
 
-  // Another bucket was sent. Any thread.
-  void Sent();
+  // More was sent: so many times Deliver. Any thread.
+  void Sent(size_t buckets = 1);
   // Waits until all that was sent is pushed. The first error of the path or of a push; after it
   // nothing is pushed any more.
   absl::Status AwaitAll();

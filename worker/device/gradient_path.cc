@@ -59,6 +59,7 @@ absl::Status GradientPath::Send(size_t bucket, absl::Span<const Piece> pieces, f
   if (!packed.ok()) return packed.status();
   std::byte* const from = ring_->block(*packed);
   absl::Status status = device_.Pack(StreamId::kCompute, pieces, scale, type, from);
+  if (status.ok()) status = FollowCompute(**event);
   if (status.ok()) status = Copy(**event, from, absl::MakeSpan(host, bytes));
   if (status.ok()) status = ring_->Release(*packed, StreamId::kToHost);
   if (!status.ok()) return status;
@@ -67,23 +68,33 @@ absl::Status GradientPath::Send(size_t bucket, absl::Span<const Piece> pieces, f
   return absl::OkStatus();
 }
 
-absl::Status GradientPath::SendDirect(size_t bucket, const std::byte* tensor,
-                                      absl::Span<std::byte> host) {
-  auto event = TakeEvent();
-  if (!event.ok()) return event.status();
+absl::StatusOr<size_t> GradientPath::SendDirect(size_t bucket, const std::byte* tensor,
+                                                absl::Span<std::byte> host, size_t piece_bytes) {
+  size_t pieces = 0;
   absl::MutexLock order(&order_mu_);
-  if (absl::Status status = Copy(**event, tensor, host); !status.ok()) return status;
-  absl::MutexLock lock(&mu_);
-  sent_.push_back({bucket, std::nullopt, host, *std::move(event)});
-  return absl::OkStatus();
+  for (size_t begin = 0; begin < host.size(); begin += piece_bytes) {
+    const absl::Span<std::byte> piece = host.subspan(begin, piece_bytes);
+    auto event = TakeEvent();
+    if (!event.ok()) return event.status();
+    absl::Status status = begin == 0 ? FollowCompute(**event) : absl::OkStatus();
+    if (status.ok()) status = Copy(**event, tensor + begin, piece);
+    if (!status.ok()) return status;
+    absl::MutexLock lock(&mu_);
+    sent_.push_back({bucket, std::nullopt, piece, *std::move(event)});
+    ++pieces;
+  }
+  return pieces;
+}
+
+absl::Status GradientPath::FollowCompute(DeviceEvent& event) {
+  absl::Status status = device_.Record(event, StreamId::kCompute);
+  return status.ok() ? device_.Wait(StreamId::kToHost, event) : status;
 }
 
 absl::Status GradientPath::Copy(DeviceEvent& event, const std::byte* from,
                                 absl::Span<std::byte> host) {
-  absl::Status status = device_.Record(event, StreamId::kCompute);
-  if (status.ok()) status = device_.Wait(StreamId::kToHost, event);
-  if (status.ok()) status = device_.CopyToHost(StreamId::kToHost, host.data(), from, host.size());
-  // The stream that waits for it has been told: the event can say another thing now.
+  absl::Status status = device_.CopyToHost(StreamId::kToHost, host.data(), from, host.size());
+  // A stream that waits for it has been told: the event can say another thing now.
   return status.ok() ? device_.Record(event, StreamId::kToHost) : status;
 }
 

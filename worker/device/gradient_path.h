@@ -52,8 +52,10 @@ class GradientPath {
   absl::Status Send(size_t bucket, absl::Span<const Piece> pieces, float scale, BucketType type,
                     size_t bytes, absl::Time deadline);
   // The same of one large tensor, as it is and from where it lies: it must stay so until it is
-  // delivered. It goes to memory of the caller's, which is pinned.
-  absl::Status SendDirect(size_t bucket, const std::byte* tensor, absl::Span<std::byte> host);
+  // delivered. It goes to memory of the caller's, which is pinned, and is delivered from its
+  // beginning, in pieces of at most so many bytes: how many there are.
+  absl::StatusOr<size_t> SendDirect(size_t bucket, const std::byte* tensor,
+                                    absl::Span<std::byte> host, size_t piece_bytes);
 
   // Waits for the oldest bucket that was sent and gives it to `push`, whose memory it is until that
   // returns. False where none is on its way.
@@ -70,7 +72,9 @@ class GradientPath {
 
   explicit GradientPath(ComputeDevice& device) : device_(device) {}
   absl::StatusOr<std::unique_ptr<DeviceEvent>> TakeEvent();
-  // To the host, after what the compute stream has been given; the event is the copy's end.
+  // What is copied next comes after what the compute stream has been given.
+  absl::Status FollowCompute(DeviceEvent& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(order_mu_);
+  // To the host; the event is the copy's end.
   absl::Status Copy(DeviceEvent& event, const std::byte* from, absl::Span<std::byte> host)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(order_mu_);
 

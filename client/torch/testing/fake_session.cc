@@ -27,6 +27,12 @@ std::vector<std::string> FakeSession::Calls() const {
   return calls_;
 }
 
+std::vector<size_t> FakeSession::pushed_until(size_t tensor) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = pushed_until_.find(tensor);
+  return found == pushed_until_.end() ? std::vector<size_t>() : found->second;
+}
+
 std::vector<std::string> FakeSession::PushedNames() const {
   absl::MutexLock lock(&mu_);
   std::vector<std::string> names;
@@ -64,22 +70,21 @@ absl::Span<const std::byte> FakeSession::parameter(size_t tensor) const {
 
 namespace {
 
-// In parts of eight bytes, so that large tensors have most of them.
-std::vector<Session::ShownPart> Cut(absl::Span<const std::byte> whole,
-                                    const std::shared_ptr<const void>& owner) {
-  constexpr size_t kPart = 8;
-  std::vector<Session::ShownPart> parts;
-  for (size_t begin = 0; begin < whole.size(); begin += kPart) {
-    parts.push_back({begin, whole.subspan(begin, std::min(kPart, whole.size() - begin)), owner});
-  }
-  return parts;
-}
+// Parts of so many bytes, so that large tensors have most of them.
+constexpr size_t kPart = 8;
+
+size_t RoundUp(size_t bytes) { return (bytes + kPart - 1) / kPart * kPart; }
 
 }  // namespace
 
-std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
+std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor, size_t begin,
+                                                        size_t end) const {
   if (!shows || tensors_[tensor].buffer()) return {};
   const absl::Span<std::byte> whole = (*parameters_)[tensor].span();
+  begin = std::min(RoundUp(begin), whole.size());
+  end = std::min(RoundUp(end), whole.size());
+  const std::byte* from = whole.data();
+  std::shared_ptr<const void> owner = parameters_;
   if (moves) {
     // Of tensors of one size each comes to be where another one was.
     size_t of_size = 1;
@@ -93,12 +98,18 @@ std::vector<Session::ShownPart> FakeSession::ShownParts(size_t tensor) const {
     auto& copy = moved_[{whole.size(), (rank + version()) % (2 * of_size)}];
     if (copy == nullptr) copy = std::make_shared<std::vector<std::byte>>(whole.size());
     // Others may read it where it is this version already.
-    if (!std::equal(whole.begin(), whole.end(), copy->begin())) {
-      std::copy(whole.begin(), whole.end(), copy->begin());
-    }
-    return Cut(*copy, copy);
+    const absl::Span<const std::byte> some = whole.subspan(begin, end - begin);
+    std::byte* const to = copy->data() + begin;
+    if (!std::equal(some.begin(), some.end(), to)) std::copy(some.begin(), some.end(), to);
+    from = copy->data();
+    owner = copy;
   }
-  return Cut(whole, parameters_);
+  std::vector<ShownPart> parts;
+  for (size_t at = begin; at < end; at += kPart) {
+    if (hidden == at) continue;
+    parts.push_back({at, {from + at, std::min(kPart, whole.size() - at)}, owner});
+  }
+  return parts;
 }
 
 absl::Span<std::byte> FakeSession::gradient(size_t tensor) { return gradients_->tensor(tensor); }
@@ -136,9 +147,18 @@ absl::Status FakeSession::PullAhead() {
 }
 
 absl::Status FakeSession::AwaitParameter(size_t tensor) {
-  const absl::Span<std::byte> served = served_[tensor].span();
+  return AwaitParameterUntil(tensor, served_[tensor].bytes_);
+}
+
+absl::Status FakeSession::AwaitParameterUntil(size_t tensor, size_t bytes) {
+  const absl::Span<std::byte> served =
+      served_[tensor].span().first(std::min(RoundUp(bytes), served_[tensor].bytes_));
   std::copy(served.begin(), served.end(), (*parameters_)[tensor].span().begin());
-  awaited_.push_back(tensors_[tensor].name());
+  if (bytes < served_[tensor].bytes_) {
+    awaited_until_[tensor].push_back(bytes);
+  } else {
+    awaited_.push_back(tensors_[tensor].name());
+  }
   return absl::OkStatus();
 }
 
@@ -146,6 +166,7 @@ std::optional<StepPlan> FakeSession::NextStep() {
   absl::MutexLock lock(&mu_);
   if (next_ == plans_.size()) return std::nullopt;
   pushed_.clear();
+  begun_.clear();
   return plans_[next_++];
 }
 
@@ -176,8 +197,28 @@ std::vector<StepPlan> FakeSession::Ahead(size_t count) const {
           plans_.begin() + static_cast<std::ptrdiff_t>(end)};
 }
 
+absl::Status FakeSession::PushUntil(size_t tensor, size_t bytes) {
+  absl::MutexLock lock(&mu_);
+  if (absl::Status begun = CheckBegun(tensor); !begun.ok()) return begun;
+  const absl::Span<const std::byte> gradient = gradients_->tensor(tensor).first(bytes);
+  begun_[tensor].assign(gradient.begin(), gradient.end());
+  pushed_until_[tensor].push_back(bytes);
+  return push_status;
+}
+
+absl::Status FakeSession::CheckBegun(size_t tensor) const {
+  const auto begun = begun_.find(tensor);
+  if (begun == begun_.end() ||
+      std::equal(begun->second.begin(), begun->second.end(), gradients_->tensor(tensor).begin())) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrCat(tensors_[tensor].name(), " was pushed in part, and changed after that"));
+}
+
 absl::Status FakeSession::Push(size_t tensor) {
   absl::MutexLock lock(&mu_);
+  if (absl::Status begun = CheckBegun(tensor); !begun.ok()) return begun;
   pushed_.push_back(tensor);
   calls_.push_back(absl::StrCat("push ", tensors_[tensor].name()));
   return push_status;

@@ -31,6 +31,9 @@ class FakeSession final : public Session {
 
   // What was awaited after PullAhead, which brings nothing but buffers and NaN, by name.
   const std::vector<std::string>& awaited() const { return awaited_; }
+  // Bytes until which a tensor was awaited, and then pushed, before it was whole; since Register.
+  const std::vector<size_t>& awaited_until(size_t tensor) { return awaited_until_[tensor]; }
+  std::vector<size_t> pushed_until(size_t tensor) const;
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
@@ -55,6 +58,7 @@ class FakeSession final : public Session {
   uint64_t renew_gradients = 0;              // as gradient_memory
   bool shows = false;                        // parameters
   bool moves = false;                        // they are in another place in the next version
+  std::optional<size_t> hidden;              // but not the part that begins there
   DataType on_wire = DATA_TYPE_UNSPECIFIED;  // as gradients_on_wire
 
   uint32_t ordinal() const override { return 0; }
@@ -68,7 +72,7 @@ class FakeSession final : public Session {
   bool must_initialize() const override { return initialize; }
   absl::Status Initialize(absl::Span<const absl::Span<const std::byte>> values) override;
   absl::Span<const std::byte> parameter(size_t tensor) const override;
-  std::vector<ShownPart> ShownParts(size_t tensor) const override;
+  std::vector<ShownPart> ShownParts(size_t tensor, size_t begin, size_t end) const override;
   std::shared_ptr<const void> parameter_memory() const override { return parameters_; }
   absl::Span<std::byte> gradient(size_t tensor) override;
   uint64_t gradient_memory() const override { return renew_gradients; }
@@ -78,11 +82,13 @@ class FakeSession final : public Session {
   absl::Status Pull() override;
   absl::Status PullAhead() override;
   absl::Status AwaitParameter(size_t tensor) override;
+  absl::Status AwaitParameterUntil(size_t tensor, size_t bytes) override;
   std::optional<StepPlan> NextStep() override;
   absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
   void Wake() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
+  absl::Status PushUntil(size_t tensor, size_t bytes) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
   absl::Status ReportEvaluation(const Evaluation& evaluation) override;
@@ -95,6 +101,8 @@ class FakeSession final : public Session {
 
  private:
   void TakeServed();  // whole
+  // Internal where what was pushed of it is not what is there now.
+  absl::Status CheckBegun(size_t tensor) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   struct Memory {
     explicit Memory(size_t bytes) : bytes_(bytes), words_(bytes / 8 + 1) {}
@@ -120,6 +128,7 @@ class FakeSession final : public Session {
   uint64_t job_epoch_ = 1;
   std::optional<FirstCause> failure_;
   std::vector<std::string> awaited_;
+  std::map<size_t, std::vector<size_t>> awaited_until_;
 
   absl::Mutex wake_mu_;
   absl::CondVar woken_;
@@ -127,6 +136,8 @@ class FakeSession final : public Session {
   mutable absl::Mutex mu_;
   std::vector<std::string> calls_ ABSL_GUARDED_BY(mu_);
   std::vector<size_t> pushed_ ABSL_GUARDED_BY(mu_);
+  std::map<size_t, std::vector<std::byte>> begun_ ABSL_GUARDED_BY(mu_);  // by PushUntil
+  std::map<size_t, std::vector<size_t>> pushed_until_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> awaited_peers_ ABSL_GUARDED_BY(mu_);
 };
 
