@@ -4,6 +4,8 @@
 #include <utility>
 
 #include "client/contribution.h"
+#include "common/nonzero_blocks.h"
+#include "common/tensor.h"
 
 namespace parley {
 
@@ -40,7 +42,19 @@ void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vect
   for (Lane& lane : lanes_) lane.sent = 0;
 }
 
-void PushWindow::AddUntil(size_t tensor, size_t bytes) {
+std::string PushWindow::NonzeroOf(size_t tensor, const PlacedSlice& placed,
+                                  std::string_view nonzero) const {
+  const size_t element = ElementBytes(tensors_[tensor].dtype());
+  // Slices begin with a byte of it; parts of node groups need not.
+  constexpr uint64_t kByte = 8 * kZeroBlock;
+  const uint64_t begin = placed.begin / element;
+  if (nonzero.empty() || begin % kByte != 0) return {};
+  const uint64_t end = begin + placed.bytes / element;
+  if (end < gradients_.tensor(tensor).size() / element && end % kByte != 0) return {};
+  return std::string(nonzero.substr(begin / kByte, (end + kByte - 1) / kByte - begin / kByte));
+}
+
+void PushWindow::AddUntil(size_t tensor, size_t bytes, std::string_view nonzero) {
   std::vector<uint32_t> shards;
   {
     absl::MutexLock lock(&mu_);
@@ -49,7 +63,7 @@ void PushWindow::AddUntil(size_t tensor, size_t bytes) {
       const size_t end = placed.begin + placed.bytes;
       if (end <= added || end > bytes) continue;
       Lane& lane = lanes_[placed.shard];
-      lane.waiting.push_back({tensor, &placed});
+      lane.waiting.push_back({tensor, &placed, NonzeroOf(tensor, placed, nonzero)});
       lane.waiting_bytes += placed.bytes;
       if (std::find(shards.begin(), shards.end(), placed.shard) == shards.end()) {
         shards.push_back(placed.shard);
@@ -208,14 +222,28 @@ TensorSlice PushWindow::EncodeSlice(const Item& item, bool copy, Way way) const 
   TensorSlice slice;
   slice.slice = item.placed->slice;
   slice.dtype = narrow ? options_.narrow : spec.dtype();
-  if (way == Way::kLent || (!copy && !narrow)) {
+  slice.nonzero = item.nonzero;
+  // Who reads it where it lies finds out as fast.
+  if (way != Way::kLent && slice.nonzero.empty() && !spec.buffer()) {
+    slice.nonzero = FindNonzero(gradient, ElementBytes(spec.dtype()));
+  }
+  slice.packed = way != Way::kLent && !slice.nonzero.empty();
+  if (way == Way::kLent || (!copy && !narrow && !slice.packed)) {
     slice.bytes = gradient;
     slice.owner = gradients_.owner();
     if (way == Way::kLent) slice.loan = gradients_.Lend(item.tensor);
     return slice;
   }
   const std::shared_ptr<std::string> made = TakeSpare();
-  if (narrow) {
+  if (slice.packed) {
+    PackNonzero(gradient, ElementBytes(spec.dtype()), slice.nonzero, made.get());
+    if (narrow) {
+      const std::shared_ptr<std::string> packed = TakeSpare();
+      packed->swap(*made);
+      Narrow(options_.narrow, {reinterpret_cast<const std::byte*>(packed->data()), packed->size()},
+             made.get());
+    }
+  } else if (narrow) {
     Narrow(options_.narrow, gradient, made.get());
   } else {
     made->assign(reinterpret_cast<const char*>(gradient.data()), gradient.size());

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -55,10 +56,13 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   // seen: in bounded and async, PushRequest.seen of each slice, by id. What is pushed is lent to
   // shards that read it where it lies (TensorSlice::loan).
   void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
-  // The tensor's gradient is complete. Small slices wait for others until Flush.
-  void Add(size_t tensor) { AddUntil(tensor, std::numeric_limits<size_t>::max()); }
+  // The tensor's gradient is complete. Small slices wait for others until Flush. nonzero: of the
+  // whole tensor, where the caller knows it (Session::PushNonzero).
+  void Add(size_t tensor, std::string_view nonzero = {}) {
+    AddUntil(tensor, std::numeric_limits<size_t>::max(), nonzero);
+  }
   // The first `bytes` bytes of it are: the slices that lie in them, and were not added before.
-  void AddUntil(size_t tensor, size_t bytes);
+  void AddUntil(size_t tensor, size_t bytes, std::string_view nonzero = {});
   // Nothing is added any more: what is left goes, as far as there is room.
   void Flush();
   // Of one shard, where nothing is added any more: what is left and not sent, encoded, as part of
@@ -97,6 +101,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   struct Item {
     size_t tensor = 0;
     const PlacedSlice* placed = nullptr;
+    std::string nonzero;  // of the slice, where it is known
   };
   struct Lane {  // to one shard
     std::deque<Item> waiting;
@@ -143,6 +148,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     std::vector<std::unique_ptr<std::string>> bytes ABSL_GUARDED_BY(mu);
   };
   std::shared_ptr<std::string> TakeSpare() const;
+  // Of a slice, out of the tensor's; empty where that is not known.
+  std::string NonzeroOf(size_t tensor, const PlacedSlice& placed, std::string_view nonzero) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.

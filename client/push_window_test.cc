@@ -90,6 +90,55 @@ TEST_F(PushWindowTest, GradientsAreNarrowedOnTheirWayToAFarShardOnly) {
   EXPECT_TRUE(Await(*window).ok());
 }
 
+TEST(PushWindowZeros, ZerosStayHereWhereAGradientGoesAsAMessage) {
+  HeldShards shards(1, 1, 65536, /*slices_of_each=*/2);
+  for (const bool narrow : {false, true}) {
+    PushWindow::Options options;
+    options.group_bytes = 1;
+    if (narrow) options.narrow = BF16;
+    const size_t element = narrow ? 2 : 4;
+    const auto window = PushWindow::Make(options, shards.tensors(), shards.layout(), shards.arena(),
+                                         shards.calls());
+    const absl::Span<std::byte> bytes = shards.arena().tensor(0);
+    const absl::Span<float> gradient(reinterpret_cast<float*>(bytes.data()), bytes.size() / 4);
+    const auto push = [&](std::string_view nonzero) {
+      window->Begin(1, 0, 1);
+      window->Add(0, nonzero);
+      std::vector<HeldShards::Held> sent;
+      while (!shards.held(0).empty()) {
+        sent.push_back(shards.held(0).front());
+        shards.AnswerFirst(0);
+      }
+      return sent;
+    };
+    std::fill(gradient.begin(), gradient.end(), 1.0F);
+    std::fill_n(gradient.begin() + 65536, 40000, 0.0F);
+    std::vector<HeldShards::Held> sent = push({});
+    ASSERT_EQ(sent.size(), 2u);
+    EXPECT_EQ(sent[0].nonzero, "");
+    EXPECT_EQ(sent[0].bytes, 65536 * element);
+    EXPECT_EQ(sent[1].nonzero, std::string("\0\0\0\0\x80\xff\xff\xff", 8));
+    EXPECT_EQ(sent[1].bytes, (65536 - 39 * 1024) * element);
+    EXPECT_EQ(window->TakeSentBytes(), (2 * 65536 - 39 * 1024) * element);
+    // Who says it is believed.
+    std::string known(16, '\0');
+    known[7] = 1;
+    known[8] = 6;
+    sent = push(known);
+    ASSERT_EQ(sent.size(), 2u);
+    EXPECT_EQ(sent[0].nonzero, known.substr(0, 8));
+    EXPECT_EQ(sent[0].bytes, 1024 * element);
+    EXPECT_EQ(sent[1].nonzero, known.substr(8));
+    EXPECT_EQ(sent[1].bytes, 2048 * element);
+    // A shard on this machine that does not read memory: messages as they are, not narrowed.
+    shards.ReadLent(true);
+    sent = push({});
+    ASSERT_EQ(sent.size(), 2u);
+    EXPECT_EQ(sent[1].bytes, (65536 - 39 * 1024) * sizeof(float));
+    shards.ReadLent(false);
+  }
+}
+
 TEST_F(PushWindowTest, SmallSlicesWaitForEachOtherUntilItIsFlushed) {
   const auto window = MakeWindow();
   window->Begin(1, 0, 1);

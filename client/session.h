@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -228,6 +229,17 @@ class Session {
   // FailedPrecondition: no step is open, or the tensor was pushed in it. InvalidArgument: there is
   // no such tensor.
   virtual absl::Status Push(size_t tensor) = 0;
+  // As Push, where the caller knows which parts of gradient(i) are zeros, as most of an embedding's
+  // is: bit b % 8 of nonzero[b / 8] may be 0 only where elements 1024 b ... 1024 b + 1023 are all
+  // +0, which they have to be in memory, too. A bit for each such block of the tensor, the last
+  // byte filled up with 0. Shards on this machine do not read the others, and where gradients go as
+  // messages nobody looks for them (Push finds them out by itself). The codes of Push;
+  // InvalidArgument: it is not of the tensor's size, or the tensor is a buffer. In bounded and
+  // async, and in node groups, it is Push.
+  virtual absl::Status PushNonzero(size_t tensor, std::string_view nonzero) {
+    (void)nonzero;
+    return Push(tensor);
+  }
   // The first `bytes` bytes of gradient(i) are complete, and may be sent before the rest is: in
   // slices, as soon as a message to their shard is full (bucket_kib). For who makes a large one
   // piece by piece; as often as wanted, one thread at a time for each tensor. Push(i) must follow

@@ -3,6 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/nonzero_blocks.h"
+#include "common/tensor.h"
 
 namespace parley {
 namespace {
@@ -47,14 +49,22 @@ void StepExchange::Begin() {
   window_->Begin(step_, attempt_, scale_);
 }
 
-absl::Status StepExchange::Push(size_t tensor) {
+absl::Status StepExchange::PushNonzero(size_t tensor, std::string_view nonzero) {
+  if (!nonzero.empty() && tensor < tensors_.size() &&
+      (tensors_[tensor].buffer() ||
+       !NonzeroElements(nonzero, ElementCount(tensors_[tensor])).has_value())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("PushNonzero of ", tensors_[tensor].name(), ": ", nonzero.size(),
+                     " bytes say which blocks of ", kZeroBlock, " elements are zeros, but it ",
+                     tensors_[tensor].buffer() ? "is a buffer" : "has others"));
+  }
   const absl::StatusOr<bool> to_send = pushed_.Mark(tensor);
   if (!to_send.ok()) return to_send.status();
   if (!*to_send) return absl::OkStatus();
   if (Reduces(tensor)) {
     options_.reducer->Offer(tensor);
   } else {
-    Send(tensor);
+    Send(tensor, nonzero);
   }
   return absl::OkStatus();
 }
@@ -71,8 +81,8 @@ bool StepExchange::Reduces(size_t tensor) const {
   return options_.reducer != nullptr && !tensors_[tensor].buffer();
 }
 
-void StepExchange::Send(size_t tensor) {
-  if (sent_.Mark(tensor).ok()) window_->Add(tensor);
+void StepExchange::Send(size_t tensor, std::string_view nonzero) {
+  if (sent_.Mark(tensor).ok()) window_->Add(tensor, nonzero);
 }
 
 void StepExchange::OnReduced(size_t tensor, bool any) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -65,7 +66,9 @@ class StepExchange : private Reducer::Listener {
 
   // InvalidArgument for no tensor, FailedPrecondition where no step is open or the tensor was
   // pushed already.
-  absl::Status Push(size_t tensor);
+  absl::Status Push(size_t tensor) { return PushNonzero(tensor, {}); }
+  // The same, and InvalidArgument where `nonzero` is not of the tensor's size, unless it is empty.
+  absl::Status PushNonzero(size_t tensor, std::string_view nonzero);
   // The tensor's first `bytes` bytes are complete: their slices may go. Push is to follow, before
   // AwaitPushes: CheckWhole says whether it has.
   absl::Status PushUntil(size_t tensor, size_t bytes);
@@ -106,7 +109,7 @@ class StepExchange : private Reducer::Listener {
   absl::Status AwaitReduced(const AnswerQueue::Wait& wait);
   bool Reduces(size_t tensor) const;
   // The tensor goes to the shards.
-  void Send(size_t tensor);
+  void Send(size_t tensor, std::string_view nonzero = {});
   void Begin();
   void KeepValues(CompleteReply reply);
 

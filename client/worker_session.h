@@ -91,6 +91,7 @@ class WorkerSession final : public Session {
   std::optional<StepPlan> NextStep() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
+  absl::Status PushNonzero(size_t tensor, std::string_view nonzero) override;
   absl::Status PushUntil(size_t tensor, size_t bytes) override;
   Pipeline pipeline() const override { return pipeline_; }
   absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
@@ -192,7 +193,7 @@ class WorkerSession final : public Session {
   // Of what PullAhead has begun: waits for one tensor, or for all that is on its way. After an
   // error the step is void, until the next pull.
   absl::Status AwaitPulled(std::optional<ParameterPuller::Some> some);
-  // Of Push and PushUntil.
+  // Of the verbs that push.
   absl::Status BeforePush();
   // Whether a verdict need not wait for the shards to carry it out, since values will be awaited
   // before gradients are written. The ranks of a node group add up in each other's time.

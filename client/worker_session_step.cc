@@ -46,6 +46,13 @@ absl::Status WorkerSession::Push(size_t tensor) {
   return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor) : exchange_->Push(tensor);
 }
 
+absl::Status WorkerSession::PushNonzero(size_t tensor, std::string_view nonzero) {
+  if (absl::Status status = BeforePush(); !status.ok()) return status;
+  if (is_void_) return absl::OkStatus();
+  return clock_exchange_ != nullptr ? clock_exchange_->Push(tensor)
+                                    : exchange_->PushNonzero(tensor, nonzero);
+}
+
 absl::Status WorkerSession::PushUntil(size_t tensor, size_t bytes) {
   if (absl::Status status = BeforePush(); !status.ok()) return status;
   // In bounded and async a push counts when it comes: as a whole.

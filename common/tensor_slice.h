@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -45,6 +46,9 @@ class TensorBytes {
   // `out` has size() bytes.
   void CopyTo(std::byte* out) const;
 
+  // So many bytes of it from there on, which it has.
+  TensorBytes Part(size_t begin, size_t size) const;
+
  private:
   absl::InlinedVector<Piece, 1> pieces_;
   size_t size_ = 0;
@@ -80,6 +84,9 @@ struct TensorSlice {
   std::optional<Loan> loan;
   // The segment of shared memory that they lie in, where a peer shows it.
   std::shared_ptr<const MemorySegment> segment;
+  // Of a push, where it is known: which blocks hold anything but zeros (common/nonzero_blocks.h).
+  std::string nonzero;
+  bool packed = false;  // `bytes` are those of these blocks only
 };
 
 // Views of a message's bytes, which has to outlive them; and a message with copies.
@@ -88,8 +95,8 @@ std::vector<TensorSlice> ViewsOf(const Repeated& slices) {
   std::vector<TensorSlice> views;
   views.reserve(static_cast<size_t>(slices.size()));
   for (const SliceData& slice : slices) {
-    views.push_back(
-        {slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr, std::nullopt, {}});
+    views.push_back({slice.slice(), slice.dtype(), std::string_view(slice.data()), nullptr,
+                     std::nullopt, nullptr, slice.nonzero(), !slice.nonzero().empty()});
   }
   return views;
 }

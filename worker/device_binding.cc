@@ -90,6 +90,15 @@ absl::Status DeviceBinding::Start() {
     if (!among.ok()) return among.status();
     among_ = *std::move(among);
   }
+  if (options_.group == nullptr) {
+    std::vector<size_t> bytes;
+    for (const uint64_t each : elements) {
+      bytes.push_back(each >= options_.direct_gradient ? each * sizeof(float) : 0);
+    }
+    auto zeros = MostlyZeroGradients::Make(device_, bytes);
+    if (!zeros.ok()) return zeros.status();
+    zeros_ = *std::move(zeros);
+  }
   DeviceValues::Options of_values;
   of_values.staged_elements = options_.staged_values;
   of_values.bucket_elements = options_.small_values;
@@ -207,6 +216,7 @@ void DeviceBinding::PinGradients() {
   if (binding_->specs().empty()) return;
   pinned_gradients_ = DeviceBuffer();
   pinned_memory_ = session_->gradient_memory();
+  for (size_t i = 0; zeros_ != nullptr && i < tensors_.size(); ++i) zeros_->Forget(i);
   // One piece of memory, but for what aligns them.
   constexpr std::ptrdiff_t kGap = 64;
   std::byte* const begin = session_->gradient(0).data();
@@ -235,7 +245,10 @@ void DeviceBinding::BeginBackward(bool last) {
     is_direct_[i] = options_.group == nullptr && !rounds_ && pinned_gradients_.size() > 0 &&
                     IsTrained(i) &&
                     session_->gradient(i).size() / sizeof(float) >= options_.direct_gradient;
+    if (zeros_ != nullptr && !is_direct_[i]) zeros_->Forget(i);
   }
+  without_zeros_.assign(tensors_.size(), 0);
+  if (zeros_ != nullptr && last) zeros_->BeginStep();
   // What this rank owns of the sums goes there in any size: each part is a copy anyway.
   if (options_.group != nullptr) among_->ToOwner(pinned_gradients_.size() > 0);
   absl::MutexLock lock(&mu_);
@@ -340,9 +353,18 @@ absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
   }
   on_their_way_[i] = std::move(gradient);
   if (!status.ok()) return status;
-  const absl::StatusOr<size_t> pieces =
-      out_->SendDirect(plan_.buckets.size() + i, reinterpret_cast<std::byte*>(values),
-                       session_->gradient(i), options_.direct_piece * sizeof(float));
+  const size_t bucket = plan_.buckets.size() + i;
+  const absl::Span<std::byte> host = session_->gradient(i);
+  if (const absl::Span<uint8_t> blocks = zeros_->blocks(i); !blocks.empty()) {
+    without_zeros_[i] = 1;
+    status = out_->SendNonzero(bucket, values, host, blocks);
+    if (status.ok()) delivery_->Sent();
+    if (!absl::IsUnavailable(status)) return status;
+    without_zeros_[i] = 0;
+    zeros_->GiveUp(i);
+  }
+  const absl::StatusOr<size_t> pieces = out_->SendDirect(
+      bucket, reinterpret_cast<std::byte*>(values), host, options_.direct_piece * sizeof(float));
   if (pieces.ok()) delivery_->Sent(*pieces);
   return pieces.status();
 }
@@ -353,10 +375,17 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
   if (bucket >= plan_.buckets.size()) {
     const size_t tensor = bucket - plan_.buckets.size();
     const absl::Span<std::byte> all = session_->gradient(tensor);
-    const auto until = static_cast<size_t>(values.data() - all.data()) + values.size();
-    if (until < all.size()) return session_->PushUntil(tensor, until);
+    const auto begin = static_cast<size_t>(values.data() - all.data());
+    if (begin + values.size() < all.size()) {
+      absl::Status status = session_->PushUntil(tensor, begin + values.size());
+      zeros_->Look(tensor, begin, values);
+      return status;
+    }
     on_their_way_[tensor] = at::Tensor();
-    return binding_->PushFilled(tensor);
+    if (without_zeros_[tensor] != 0) return binding_->PushFilled(tensor, zeros_->Take(tensor));
+    absl::Status status = binding_->PushFilled(tensor);
+    zeros_->Look(tensor, begin, values);
+    return status;
   }
   for (const BucketPlan::Part& part : sent_[bucket]) {
     std::byte* const to = session_->gradient(part.tensor).data() + part.begin * sizeof(float);

@@ -23,6 +23,7 @@
 #include "worker/device/gradient_path.h"
 #include "worker/device/group_gradient_path.h"
 #include "worker/device/group_stream.h"
+#include "worker/device/mostly_zero_gradients.h"
 #include "worker/device/sample_path.h"
 #include "worker/device_buffers.h"
 #include "worker/device_values.h"
@@ -155,6 +156,7 @@ class DeviceBinding final : public TrainingBinding {
   uint64_t pinned_memory_ = 0;     // Session::gradient_memory of it
   std::unique_ptr<GradientPath> out_;
   std::unique_ptr<GradientDelivery> delivery_;  // of out_
+  std::unique_ptr<MostlyZeroGradients> zeros_;  // of those that go directly
   std::unique_ptr<DeviceValues> values_;
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<SamplePath> samples_;  // from the first batch on
@@ -178,6 +180,7 @@ class DeviceBinding final : public TrainingBinding {
   std::vector<size_t> undelivered_;       // buckets of each tensor; the delivery's thread
   std::vector<bool> is_direct_;           // each tensor: it goes alone, from where it is
   std::vector<at::Tensor> on_their_way_;  // gradients of those, until they are delivered
+  std::vector<uint8_t> without_zeros_;    // of those that were sent so
 
   // Recorded; gradients and loss lie where each run writes them.
   std::unique_ptr<DeviceGraph> graph_;

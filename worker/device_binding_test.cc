@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/embedding.h>
 
 #include <algorithm>
 #include <memory>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "client/torch/testing/fake_session.h"
+#include "common/nonzero_blocks.h"
 #include "common/tensor.h"
 #include "worker/device/fake_device.h"
 #include "worker/device_binding_fixture.h"
@@ -144,6 +146,57 @@ TEST_F(DeviceBindingTest, LargeGradientsAndValuesGoInPieces) {
     EXPECT_EQ(awaited, of_one_pull) << shows;
   }
   EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
+// Of each step's samples other words.
+class WordsNetwork final : public Network {
+ public:
+  static constexpr int64_t kWords = 50;
+  WordsNetwork() {
+    torch::manual_seed(5);
+    module_ = std::make_shared<torch::nn::Module>();
+    words_ = module_->register_module("words", torch::nn::Embedding(kWords, 1000));
+    last_ = module_->register_module("last", torch::nn::Linear(1000, 20));
+  }
+  at::Tensor Forward(const at::Tensor& x) override {
+    return last_(words_((x + 7 * forwards_++) % kWords));
+  }
+  void SetTraining(bool training) override { module_->train(training); }
+  std::vector<NamedTensor> Tensors() const override { return TensorsOf(*module_); }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  torch::nn::Embedding words_{nullptr};
+  torch::nn::Linear last_{nullptr};
+  int64_t forwards_ = 0;
+};
+
+TEST_F(DeviceBindingTest, OfAnEmbeddingOnlyWhatIsNotZeroIsBroughtToTheHost) {
+  constexpr size_t kSteps = 6;
+  const Microbatches words = {torch::tensor({3, 4, 41})};
+  WordsNetwork on_host;
+  FakeSession host_session(Plans(kSteps), 0.1);
+  Train(**HostBinding::Make(on_host), on_host, host_session, words);
+  for (const bool can : {true, false}) {
+    FakeDevice device({.for_tensors_of_the_cpu = true, .writes_to_host = can});
+    WordsNetwork network;
+    FakeSession session(Plans(kSteps), 0.1);
+    {
+      DeviceBinding::Options options;
+      options.direct_gradient = 1000;
+      options.direct_piece = 7000;  // ends within a block
+      Train(**DeviceBinding::Make(network, device, options), network, session, words);
+    }
+    EXPECT_THAT(device.violations(), IsEmpty());
+    EXPECT_EQ(AllParameters(session), AllParameters(host_session)) << "the same bits";
+    ASSERT_EQ(session.tensors()[0].name(), "words.weight");
+    const std::vector<std::string> pushed = session.pushed_nonzero(0);
+    EXPECT_EQ(pushed.size(), can ? kSteps - 1 : 0) << "the first one is looked at";
+    for (const std::string& nonzero : pushed) {
+      EXPECT_LE(*NonzeroElements(nonzero, WordsNetwork::kWords * 1000), 6 * kZeroBlock);
+    }
+    EXPECT_EQ(session.pushed_nonzero(1).size(), 0) << "last.weight is full";
+  }
 }
 
 TEST_F(DeviceBindingTest, GradientsThatTheSessionRoundsAreRoundedOnTheDevice) {

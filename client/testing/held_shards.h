@@ -33,6 +33,7 @@ class HeldShards {
   struct Held {
     size_t bytes = 0;                        // of its slices
     DataType dtype = DATA_TYPE_UNSPECIFIED;  // of the last one that was pushed
+    std::string nonzero;                     // of that one
     std::vector<uint32_t> slices;
     std::function<void(absl::Status)> answer;  // OK: with what was asked for
   };
@@ -129,6 +130,7 @@ class HeldShards {
         held.slices.push_back(slice.slice());
         held.bytes += slice.data().size();
         held.dtype = slice.dtype();
+        held.nonzero = slice.nonzero();
       }
       held.answer = [done = std::move(done)](const absl::Status& status) {
         done(status.ok() ? absl::StatusOr<PushReply>(PushReply()) : status);

@@ -208,8 +208,8 @@ void ModuleBinding::Take(size_t i, const at::Tensor& gradient, bool adds) {
   }
 }
 
-void ModuleBinding::Push(size_t i) {
-  absl::Status status = session_->Push(i);
+void ModuleBinding::Push(size_t i, std::string_view nonzero) {
+  absl::Status status = nonzero.empty() ? session_->Push(i) : session_->PushNonzero(i, nonzero);
   absl::MutexLock lock(&mu_);
   state_[i] = Gradient::kPushed;
   error_.Update(status);
@@ -263,7 +263,7 @@ absl::Status ModuleBinding::PushGathered(absl::Span<const size_t> tensors) {
   return error_;
 }
 
-absl::Status ModuleBinding::PushFilled(size_t i) {
+absl::Status ModuleBinding::PushFilled(size_t i, std::string_view nonzero) {
   {
     absl::MutexLock lock(&mu_);
     if (state_[i] != Gradient::kNone) {
@@ -272,7 +272,7 @@ absl::Status ModuleBinding::PushFilled(size_t i) {
     }
     if (!error_.ok()) return error_;
   }
-  Push(i);
+  Push(i, nonzero);
   absl::MutexLock lock(&mu_);
   return error_;
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -95,7 +96,8 @@ class ModuleBinding {
   // The same for who writes a gradient, or a buffer's value after the step, into the session's
   // memory by itself (by index in specs()): it is there now, whole. Sends it. After a
   // GatherGradients of the step; any thread, one at a time.
-  absl::Status PushFilled(size_t tensor);
+  // nonzero: as Session::PushNonzero, where it is known.
+  absl::Status PushFilled(size_t tensor, std::string_view nonzero = {});
   // Sends what these tensors have gathered, if anything. By index in specs().
   absl::Status PushGathered(absl::Span<const size_t> tensors);
 
@@ -169,7 +171,7 @@ class ModuleBinding {
   void GradientArrived(size_t i);
   // Into the session's memory; `adds`: to what is there.
   void Take(size_t i, const at::Tensor& gradient, bool adds);
-  void Push(size_t i);
+  void Push(size_t i, std::string_view nonzero = {});
   absl::Status RunBackward(absl::FunctionRef<void()> backward, bool last);
 
   const Lister lister_;

@@ -44,6 +44,7 @@ OutgoingFrame::OutgoingFrame(DirectFrame frame, std::vector<TensorSlice> slices)
     described.set_slice(slice.slice);
     described.set_dtype(slice.dtype);
     described.set_bytes(slice.bytes.size());
+    if (slice.packed) described.set_nonzero(slice.nonzero);
   }
   head_.resize(kPrefixBytes);
   frame.AppendToString(&head_);
@@ -139,6 +140,8 @@ absl::Status FrameReader::Parse() {
     TensorSlice& slice = frame_.slices.emplace_back();
     slice.slice = described.slice();
     slice.dtype = described.dtype();
+    slice.nonzero = described.nonzero();
+    slice.packed = !slice.nonzero.empty();
   }
   if (left != 0 || static_cast<int>(frame_.slices.size()) != frame_.what.slices_size()) {
     return absl::InvalidArgumentError(

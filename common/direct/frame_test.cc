@@ -47,6 +47,8 @@ Sample DrawSample(Random& random) {
     TensorSlice slice;
     slice.slice = static_cast<uint32_t>(10 * i);
     slice.dtype = i % 2 == 0 ? F32 : U8;
+    slice.nonzero = Bytes(random, Draw(random, 0, 40));
+    slice.packed = !slice.nonzero.empty() && Draw(random, 0, 1) == 0;
     // In pieces, as what gRPC has received.
     std::string_view left = sample.tensors[i];
     while (!left.empty()) {
@@ -107,6 +109,8 @@ void ExpectSame(const Sample& sent, const ReceivedFrame& came) {
     const TensorSlice& slice = came.slices[i];
     EXPECT_EQ(slice.slice, sent.slices[i].slice);
     EXPECT_EQ(slice.dtype, sent.slices[i].dtype);
+    EXPECT_EQ(slice.packed, sent.slices[i].packed);
+    EXPECT_EQ(slice.nonzero, slice.packed ? sent.slices[i].nonzero : "");
     ASSERT_EQ(slice.bytes.size(), sent.tensors[i].size());
     if (slice.bytes.size() == 0) continue;
     ASSERT_EQ(slice.bytes.pieces().size(), 1u);

@@ -122,6 +122,11 @@ bool ReadSlice(CodedInputStream& in, TensorSlice& slice) {
       uint64_t dtype = 0;
       if (!in.ReadVarint64(&dtype)) return false;
       slice.dtype = static_cast<DataType>(static_cast<int32_t>(dtype));
+    } else if (field == SliceData::kNonzeroFieldNumber &&
+               type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      int size = 0;
+      if (!ReadLength(in, size) || !in.ReadString(&slice.nonzero, size)) return false;
+      slice.packed = size > 0;
     } else if (field == SliceData::kDataFieldNumber &&
                type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
       int size = 0;
@@ -170,6 +175,10 @@ grpc::ByteBuffer EncodeTensors(const google::protobuf::MessageLite& head, uint32
     std::string fields;
     AppendVarintField(SliceData::kSliceFieldNumber, slice.slice, fields);
     AppendVarintField(SliceData::kDtypeFieldNumber, static_cast<uint64_t>(slice.dtype), fields);
+    if (slice.packed) {
+      AppendLength(SliceData::kNonzeroFieldNumber, slice.nonzero.size(), fields);
+      fields += slice.nonzero;
+    }
     if (size != 0) AppendLength(SliceData::kDataFieldNumber, size, fields);
     AppendLength(static_cast<int>(slices_field), fields.size() + size, bytes);
     bytes += fields;

@@ -53,6 +53,7 @@ PushRequest RandomPush(std::mt19937& random) {
     slice.set_dtype(static_cast<DataType>(random() % 6));
     slice.set_data(std::string(random() % 2 == 0 ? random() % 10 : random() % 20000, 'x'));
     for (char& c : *slice.mutable_data()) c = static_cast<char>(random());
+    if (random() % 3 == 0) slice.set_nonzero(std::string(random() % 40, static_cast<char>(i)));
     push.add_seen(random() % 1000);
   }
   return push;

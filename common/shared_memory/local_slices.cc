@@ -26,7 +26,9 @@ std::string LocalName(const std::string& shard_address) {
 
 std::optional<SegmentHeap::Place> ShowSlice(const TensorSlice& slice, const SegmentHeap& heap,
                                             LocalSlice& shown) {
-  if (!slice.loan.has_value() || slice.bytes.pieces().size() != 1) return std::nullopt;
+  if (!slice.loan.has_value() || slice.packed || slice.bytes.pieces().size() != 1) {
+    return std::nullopt;
+  }
   const TensorBytes::Piece bytes = slice.bytes.pieces().front();
   std::optional<SegmentHeap::Place> place = heap.Find(bytes.data(), bytes.size());
   if (!place.has_value()) return std::nullopt;
@@ -43,6 +45,7 @@ std::optional<SegmentHeap::Place> ShowSlice(const TensorSlice& slice, const Segm
   shown.set_bytes(bytes.size());
   shown.set_count_offset(static_cast<uint64_t>(count - begin));
   shown.set_lent_at(slice.loan->lent_at);
+  if (!slice.nonzero.empty()) shown.set_nonzero(slice.nonzero);
   return place;
 }
 
@@ -80,6 +83,7 @@ absl::StatusOr<TensorSlice> SeenSlice(const LocalSlice& shown,
   slice.bytes = TensorBytes::Piece(segment->data() + shown.offset(), shown.bytes());
   slice.owner = segment;
   slice.segment = segment;
+  slice.nonzero = shown.nonzero();
   slice.loan =
       Loan{reinterpret_cast<const std::atomic<uint64_t>*>(segment->data() + shown.count_offset()),
            shown.lent_at()};

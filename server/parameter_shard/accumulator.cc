@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/nonzero_blocks.h"
 #include "common/tensor.h"
 #include "server/parameter_shard/sum_kernels.h"
 
@@ -77,9 +78,29 @@ void Transfer(DataType dtype, const TensorBytes& bytes, double scale, bool add, 
   }
 }
 
+// The same of a push of so many elements, of which some may be left out.
+void Transfer(const TensorSlice& data, uint64_t elements, double scale, bool add, float* out) {
+  if (!data.packed) return Transfer(data.dtype, data.bytes, scale, add, out);
+  const size_t element = ElementBytes(data.dtype);
+  const auto zero = static_cast<float>(0.0 * scale);  // as it would be if it had come
+  size_t taken = 0;
+  ForRuns(data.nonzero, elements, [&](uint64_t begin, uint64_t end, bool holds) {
+    if (holds) {
+      const size_t bytes = (end - begin) * element;
+      Transfer(data.dtype, data.bytes.Part(taken, bytes), scale, add, out + begin);
+      taken += bytes;
+    } else if (add) {
+      // Of a sum of -0 it makes +0.
+      for (uint64_t i = begin; i < end; ++i) out[i] += zero;
+    } else {
+      std::fill(out + begin, out + end, zero);
+    }
+  });
+}
+
 // As floats that can be read where they lie, for as long as the step needs them.
 bool IsLentAsFloats(const TensorSlice& data) {
-  return data.loan.has_value() && data.owner != nullptr && data.dtype == F32 &&
+  return data.loan.has_value() && data.owner != nullptr && data.dtype == F32 && !data.packed &&
          data.bytes.pieces().size() == 1 &&
          reinterpret_cast<uintptr_t>(data.bytes.pieces().front().data()) % alignof(float) == 0;
 }
@@ -102,7 +123,7 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
   if (scale == 1 && IsLentAsFloats(data)) {
     identities_.emplace_back(range.contributor, range.part);
     const auto* const values = reinterpret_cast<const float*>(data.bytes.pieces().front().data());
-    all.contributions_.push_back({range, values, data.owner, *data.loan});
+    all.contributions_.push_back({range, values, data.owner, *data.loan, data.nonzero});
     ++all.lent_;
     all.sorted_ = false;
     return absl::OkStatus();
@@ -111,11 +132,11 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
   if (apart_ || data.loan.has_value()) {
     std::shared_ptr<Buffer> values = pool_->Take(count * sizeof(float));
     float* const copy = values->as<float>().data();
-    Transfer(data.dtype, data.bytes, scale, /*add=*/false, copy);
+    Transfer(data, count, scale, /*add=*/false, copy);
     if (data.loan.has_value() && !data.loan->Stands()) return LentIsWritten(range.contributor);
     identities_.emplace_back(range.contributor, range.part);
     if (apart_) {
-      all.contributions_.push_back({range, copy, std::move(values), {}});
+      all.contributions_.push_back({range, copy, std::move(values), {}, {}});
       all.sorted_ = false;
     } else if (!all.started_ && count == elements_) {
       all.sum_ = std::move(values);
@@ -129,9 +150,9 @@ absl::Status GradientAccumulator::Add(const PartRange& range, const TensorSlice&
   if (!all.started_ && count == elements_) {
     if (all.sum_ == nullptr) all.sum_ = pool_->Take(elements_ * sizeof(float));
     all.started_ = true;
-    Transfer(data.dtype, data.bytes, scale, /*add=*/false, all.sum_->as<float>().data());
+    Transfer(data, count, scale, /*add=*/false, all.sum_->as<float>().data());
   } else {
-    Transfer(data.dtype, data.bytes, scale, /*add=*/true, Cleared(all) + range.begin);
+    Transfer(data, count, scale, /*add=*/true, Cleared(all) + range.begin);
   }
   return absl::OkStatus();
 }

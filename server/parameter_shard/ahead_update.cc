@@ -77,6 +77,10 @@ absl::Status AheadUpdate::Compute(bool only_new) {
     const size_t count = std::min<uint64_t>(kTile, training.elements() - begin);
     const absl::Span<float> tile(scratch, count);
     absl::StatusOr<absl::Span<const float>> sum = tile;
+    if (only_new && before_.gradient->IsKnownZero(contributors_, begin, begin + count)) {
+      zeros.CountZeros(count);
+      continue;
+    }
     if (before_.gradient != nullptr) {
       sum = before_.gradient->SumOf(contributors_, begin, tile);
       if (!sum.ok()) return training.In(sum.status());

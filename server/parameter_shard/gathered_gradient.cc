@@ -17,15 +17,6 @@ absl::Status LentIsWritten(uint32_t contributor) {
                                          " has written again what it had lent for this step"));
 }
 
-bool AllZero(absl::Span<const float> values) {
-  static constexpr float kZeros[1024] = {};
-  for (; !values.empty(); values.remove_prefix(std::min(std::size(kZeros), values.size()))) {
-    const size_t count = std::min(std::size(kZeros), values.size());
-    if (std::memcmp(values.data(), kZeros, count * sizeof(float)) != 0) return false;
-  }
-  return true;
-}
-
 void GatheredGradient::Sort() {
   if (std::exchange(sorted_, true)) return;
   std::sort(contributions_.begin(), contributions_.end(),
@@ -79,6 +70,21 @@ const GatheredGradient::Contribution* GatheredGradient::OnlyOne(
     only = &contribution;
   }
   return only;
+}
+
+bool GatheredGradient::IsKnownZero(absl::Span<const uint32_t> contributors, uint64_t begin,
+                                   uint64_t end) const {
+  if (started_) return false;
+  for (const Contribution& contribution : contributions_) {
+    const PartRange& range = contribution.range;
+    if (!Counts(contribution, contributors) || range.begin >= end || range.end <= begin) continue;
+    if (contribution.nonzero.empty() ||
+        !AreZero(contribution.nonzero, std::max(begin, range.begin) - range.begin,
+                 std::min(end, range.end) - range.begin)) {
+      return false;
+    }
+  }
+  return true;
 }
 
 absl::Status GatheredGradient::LentStands(absl::Span<const uint32_t> contributors) const {

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/nonzero_blocks.h"
 #include "common/tensor_slice.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/routing.h"
@@ -19,10 +21,8 @@ namespace parley {
 // Aborted: the contributor has written again what it had lent.
 absl::Status LentIsWritten(uint32_t contributor);
 
-// Whether all of them are +0, whose step is another one than that of -0.
-bool AllZero(absl::Span<const float> values);
-
-// Finds out whether most of a gradient is zeros, in pieces as long as an embedding's rows.
+// Finds out whether most of a gradient is zeros, in pieces as long as an embedding's rows. Zero is
+// +0, whose step is another one than that of -0.
 class MostlyZero {
  public:
   // The next elements; whether they all are.
@@ -30,18 +30,24 @@ class MostlyZero {
     bool all = true;
     for (; !values.empty(); values.remove_prefix(std::min(kPiece, values.size()))) {
       const absl::Span<const float> piece = values.first(std::min(kPiece, values.size()));
-      const bool is_zero = AllZero(piece);
+      const bool is_zero =
+          AllZero({reinterpret_cast<const std::byte*>(piece.data()), piece.size() * sizeof(float)});
       all = all && is_zero;
       zeros_ += is_zero ? piece.size() : 0;
       all_ += piece.size();
     }
     return all;
   }
+  // The next so many, which are.
+  void CountZeros(size_t count) {
+    zeros_ += count;
+    all_ += count;
+  }
   // Three quarters.
   bool holds() const { return zeros_ > 0 && zeros_ >= all_ - all_ / 4; }
 
  private:
-  static constexpr size_t kPiece = 1024;
+  static constexpr size_t kPiece = kZeroBlock;
   uint64_t zeros_ = 0;
   uint64_t all_ = 0;
 };
@@ -63,6 +69,8 @@ class GatheredGradient {
   // has been written again. After Sort.
   absl::StatusOr<absl::Span<const float>> SumOf(absl::Span<const uint32_t> contributors,
                                                 uint64_t begin, absl::Span<float> out) const;
+  // Whether elements begin .. end of that sum are +0, as far as is known without reading them.
+  bool IsKnownZero(absl::Span<const uint32_t> contributors, uint64_t begin, uint64_t end) const;
   // Aborted where one of these contributors has written again what it lent.
   absl::Status LentStands(absl::Span<const uint32_t> contributors) const;
 
@@ -73,7 +81,8 @@ class GatheredGradient {
     PartRange range;
     const float* values = nullptr;  // of the range
     std::shared_ptr<const void> owner;
-    Loan loan;  // without a count where they are the accumulator's own
+    Loan loan;            // without a count where they are the accumulator's own
+    std::string nonzero;  // of the range, as TensorSlice's
   };
 
   void Sort();

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "common/nonzero_blocks.h"
+#include "common/tensor.h"
 #include "server/parameter_shard/shard.h"
 #include "server/parameter_shard/shard_fixture.h"
 
@@ -57,6 +59,73 @@ TEST(ShardTest, APushCountsTimesItsScaleAndItsBuffersAsTheyAre) {
   complete.set_pushed_scale(0.25);
   cluster.Complete(complete);
   EXPECT_EQ(cluster.Values("w", 2), (std::vector<float>{-1, -1.5, -2, -2.5}));
+}
+
+// Whatever it is added to, and as whichever type it comes.
+TEST(ShardTest, ZerosThatAreLeftOutCountAsIfTheyHadCome) {
+  constexpr uint64_t kElements = 5 * kZeroBlock + 10;
+  for (const bool apart : {false, true}) {
+    for (const bool narrow : {false, true}) {
+      for (const double scale : {1.0, 0.5, -1.0}) {
+        JobConfig job = SummingJob();
+        job.mutable_consistency()->mutable_sync()->set_deterministic(apart);
+        std::string sums[2];
+        for (const bool leaves_out : {false, true}) {
+          ShardCluster cluster(job, MakeView({.tensors = {{"w", kElements}}, .workers = 3}));
+          for (const uint32_t worker : {0, 1, 2}) {
+            Floats gradient(kElements, worker == 2 ? -0.0F : 0.0F);
+            for (const uint64_t at : {worker * kZeroBlock, kElements - 1}) gradient[at] = -3;
+            PushRequest push = cluster.MakePush(worker, 1, 0, 0, gradient);
+            push.set_scale(scale);
+            SliceData& slice = *push.mutable_slices(0);
+            const std::string nonzero = FindNonzero(
+                {reinterpret_cast<const std::byte*>(gradient.data()), kElements * sizeof(float)},
+                sizeof(float));
+            if (narrow) {
+              slice.set_dtype(BF16);
+              slice.clear_data();
+              for (const float x : gradient) {
+                const uint16_t rounded = FloatToBFloat16(x);
+                slice.mutable_data()->append(reinterpret_cast<const char*>(&rounded), 2);
+              }
+            }
+            if (leaves_out && worker != 2) {
+              const std::string whole = slice.data();
+              PackNonzero({reinterpret_cast<const std::byte*>(whole.data()), whole.size()},
+                          narrow ? 2 : 4, nonzero, slice.mutable_data());
+              slice.set_nonzero(nonzero);
+              EXPECT_LT(slice.data().size(), whole.size() / 2);
+            }
+            ASSERT_EQ(OutcomeOf(cluster.Push(push)), ADDED);
+          }
+          for (const uint32_t worker : {0, 1, 2}) {
+            cluster.Complete(cluster.MakeComplete(worker, 1, 0));
+          }
+          const Floats values = cluster.Values("w", 1);
+          EXPECT_EQ(values[kZeroBlock], static_cast<float>(3 * scale));
+          EXPECT_EQ(values.back(), static_cast<float>(9 * scale));
+          sums[leaves_out].assign(reinterpret_cast<const char*>(values.data()),
+                                  values.size() * sizeof(float));
+        }
+        EXPECT_EQ(sums[0], sums[1]) << apart << narrow << scale;
+      }
+    }
+  }
+}
+
+TEST(ShardTest, WhatIsLeftOutHasToFitTheSlice) {
+  ViewOptions options{.tensors = {{"w", 4 * kZeroBlock}}};
+  ShardCluster cluster(SummingJob(), MakeView(options));
+  const auto code = [&](const std::string& nonzero, uint64_t elements) {
+    PushRequest push = cluster.MakePush(0, 1, 0, 0, Floats(elements, 1));
+    push.mutable_slices(0)->set_nonzero(nonzero);
+    return cluster.Push(push).status().code();
+  };
+  EXPECT_EQ(code("\x05", 3 * kZeroBlock), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("\x05", 4 * kZeroBlock), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("\x15", 3 * kZeroBlock), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code(std::string("\x05\0", 2), 2 * kZeroBlock), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code("\x05", 2 * kZeroBlock), absl::StatusCode::kOk);
 }
 
 TEST(ShardTest, WrongSlicesTypesAndPartsAreRefused) {

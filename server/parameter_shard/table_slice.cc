@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "common/nonzero_blocks.h"
 #include "common/tensor.h"
 #include "server/parameter_shard/gradient_norm.h"
 #include "server/parameter_shard/optimizers.h"
@@ -98,12 +100,22 @@ absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) 
     return absl::InvalidArgumentError(
         absl::StrCat("a push of ", name(), " cannot be ", std::string(DataTypeName(data.dtype))));
   }
-  const uint64_t bytes = (range.end - range.begin) * ElementBytes(data.dtype);
+  uint64_t elements = range.end - range.begin;
+  if (!data.nonzero.empty()) {
+    const std::optional<uint64_t> there = NonzeroElements(data.nonzero, elements);
+    if (buffer_ || !there.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("part ", range.part, " of contributor ", range.contributor, " for ", name(),
+                       " has ", elements, " elements; which of them are zeros is said of others"));
+    }
+    if (data.packed) elements = *there;
+  }
+  const uint64_t bytes = elements * ElementBytes(data.dtype);
   if (data.bytes.size() != bytes) {
-    return absl::InvalidArgumentError(absl::StrCat("part ", range.part, " of contributor ",
-                                                   range.contributor, " for ", name(), " has ",
-                                                   range.end - range.begin, " elements (", bytes,
-                                                   " bytes); ", data.bytes.size(), " bytes came"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "part ", range.part, " of contributor ", range.contributor, " for ", name(), " has ",
+        elements, data.packed ? " elements that are not left out (" : " elements (", bytes,
+        " bytes); ", data.bytes.size(), " bytes came"));
   }
   return absl::OkStatus();
 }

@@ -3,9 +3,10 @@
 // its values are here, computes forward and backward with all of them, and brings each gradient
 // back when it is computed. The device is times only; all that the host does is done. Beside one
 // shard that is a process of its own. Without updates ahead and with them, with tensors copied as a
-// whole and in pieces, step by step in turns, against the longest of: what the device computes,
-// what it copies each way, and the shard's work on a step alone. By default the device computes 0.6
-// times as long as the shard works, and copies 0.24 times: an H200 beside 16 cores (docs/gpu.md).
+// whole and in pieces, with the embedding's whole gradient and with what of it is not zeros, step
+// by step in turns, against the longest of: what the device computes, what it copies each way, and
+// the shard's work on a step alone. By default the device computes 0.6 times as long as the shard
+// works, and copies 0.24 times: an H200 beside 16 cores (docs/gpu.md).
 //
 //   bazel run -c opt //tests/benchmarks:ahead_benchmark -- [--steps=20] [--compute_ms=N]
 //       [--copies_ms=N]
@@ -23,6 +24,7 @@
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
+#include "common/nonzero_blocks.h"
 #include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
@@ -86,6 +88,7 @@ struct DeviceTimes {
   double compute = 0;  // seconds of forward and backward, which takes twice as long
   double copies = 0;   // of all parameters, one way
   size_t piece = 0;    // of a gradient, in bytes; of values half of it; 0: tensors as a whole
+  bool leaves_out_zeros = false;  // of gradients; the shard is told which they are
 };
 
 class Worker {
@@ -145,6 +148,13 @@ class Worker {
       for (size_t i = tensors_.size(); i-- > 0;) {
         const absl::Time computed = compute.End(
             absl::InfinitePast(), times.compute * 2 / 3 * tensors_[i].products / products_);
+        if (times.leaves_out_zeros && tensors_[i].products == 0) {
+          SleepUntil(to_host.End(
+              computed,
+              second_of_byte * static_cast<double>(session_->gradient(i).size()) / kOneRowOf));
+          Require(session_->PushNonzero(i, nonzero_));
+          continue;
+        }
         ForPieces(i, times.piece, [&](size_t begin, size_t end) {
           SleepUntil(to_host.End(computed, second_of_byte * static_cast<double>(end - begin)));
           const bool whole = end == session_->gradient(i).size();
@@ -170,6 +180,8 @@ class Worker {
   }
 
  private:
+  static constexpr size_t kOneRowOf = 50;
+
   // Of what is looked up every fiftieth row has been.
   void GiveGradient(size_t tensor) {
     const absl::Span<std::byte> bytes = session_->gradient(tensor);
@@ -177,9 +189,10 @@ class Worker {
                                      bytes.size() / sizeof(float));
     if (tensors_[tensor].products > 0) return std::fill(gradient.begin(), gradient.end(), 1e-3F);
     const auto row = static_cast<size_t>(tensors_[tensor].shape.back());
-    for (size_t begin = 0; begin < gradient.size(); begin += 50 * row) {
+    for (size_t begin = 0; begin < gradient.size(); begin += kOneRowOf * row) {
       std::fill_n(gradient.begin() + begin, row, 1e-3F);
     }
+    nonzero_ = FindNonzero(bytes, sizeof(float));
   }
 
   void ForPieces(size_t tensor, size_t piece, absl::FunctionRef<void(size_t, size_t)> each) {
@@ -200,6 +213,7 @@ class Worker {
   std::unique_ptr<Session> session_;
   double products_ = 0;
   size_t bytes_ = 0;
+  std::string nonzero_;  // of the gradient that is mostly zeros
   bool begun_ = false;
 };
 
@@ -220,7 +234,7 @@ int Main(int argc, char** argv) {
   constexpr uint64_t kWarmUp = 3;
   constexpr uint64_t kAtATime = 5;
   constexpr size_t kPiece = 8 << 20;
-  const uint64_t all = 3 * (steps + kAtATime) + kWarmUp;
+  const uint64_t all = 4 * (steps + kAtATime) + kWarmUp;
   Worker without(coordinator, shard, /*ahead=*/false, all);
   Worker with(coordinator, shard, /*ahead=*/true, all);
   for (uint64_t step = 0; step < kWarmUp; ++step) {
@@ -238,6 +252,8 @@ int Main(int argc, char** argv) {
   whole.copies = copies_ms > 0 ? copies_ms * 1e-3 : 0.24 * work;
   DeviceTimes pieces = whole;
   pieces.piece = kPiece;
+  DeviceTimes rows = pieces;
+  rows.leaves_out_zeros = true;
 
   // A few steps of the one, then of the other: what a shard has to do yet when a step ends is done
   // in the next one.
@@ -250,7 +266,8 @@ int Main(int argc, char** argv) {
   Way ways[] = {{"a step", without, whole, {}},
                 {"in pieces of 8 and 4 MiB", without, pieces, {}},
                 {"with update_ahead", with, whole, {}},
-                {"with update_ahead, in pieces", with, pieces, {}}};
+                {"with update_ahead, in pieces", with, pieces, {}},
+                {"with update_ahead, in pieces without zeros", with, rows, {}}};
   for (uint64_t step = 0; step < steps; step += kAtATime) {
     for (Way& way : ways) {
       for (uint64_t k = 0; k < kAtATime; ++k) {

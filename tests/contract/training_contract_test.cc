@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/nonzero_blocks.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
 #include "tests/contract/overhearing_connector.h"
@@ -120,6 +121,59 @@ TEST_P(TrainingContract, NarrowGradientsAreAddedUpAsFloatsAndAreHalfOfTheBytes) 
       if (std::string_view(GetParam()) != "Grpc" && std::string_view(GetParam()) != "Direct")
         return;
       EXPECT_EQ(session.traffic().pushed_bytes, 6 * (2 * (kBigRows * 800 + 7) + sizeof(int64_t)));
+    });
+  }
+}
+
+// A few rows of the large tensor have a gradient, as of an embedding: others in each step.
+TEST_P(TrainingContract, ZerosOfAGradientAreLeftOutAndSumsStayExact) {
+  for (const char* more :
+       {"", "consistency { sync { reduction: SUM update_ahead: true } }",
+        "threads: 1 consistency { sync { reduction: SUM deterministic: true } }"}) {
+    SCOPED_TRACE(more);
+    auto cluster = MakeCluster(
+        2, 2,
+        absl::StrCat("steps: 8 ", *more != 0 ? more : "consistency { sync { reduction: SUM } }"));
+    cluster->RunWorkers(2, [](Session& session) {
+      StartTraining(session, 4000);
+      std::vector<float> expected(kBigRows * 800, 0);
+      uint64_t rows = 0;
+      while (const auto plan = session.NextStep()) {
+        const absl::Span<float> gradient = As<float>(session.gradient(0));
+        std::fill(gradient.begin(), gradient.end(), 0.0F);
+        for (const uint32_t worker : {0, 1}) {
+          for (size_t row = worker + plan->step; row < kBigRows; row += 40 + 3 * worker) {
+            for (size_t i = row * 800; i < (row + 1) * 800; ++i) {
+              const float value = IntegerGradient(worker, plan->step, 0, i);
+              expected[i] -= value;
+              if (worker == session.ordinal()) gradient[i] = value;
+            }
+            rows += worker == session.ordinal() ? 1 : 0;
+          }
+        }
+        // The one says what it knows, the other lets it be found out.
+        const absl::Span<const std::byte> bytes = session.gradient(0);
+        const std::string nonzero = FindNonzero(bytes, sizeof(float));
+        ASSERT_FALSE(nonzero.empty());
+        EXPECT_TRUE(absl::IsInvalidArgument(session.PushNonzero(0, nonzero + "x")));
+        EXPECT_TRUE(absl::IsInvalidArgument(session.PushNonzero(2, "x")));
+        const absl::Status pushed =
+            session.ordinal() == 0 ? session.PushNonzero(0, nonzero) : session.Push(0);
+        ASSERT_TRUE(pushed.ok()) << pushed;
+        EXPECT_TRUE(absl::IsFailedPrecondition(session.PushNonzero(0, nonzero)));
+        const auto verdict = session.Complete(1.0);
+        ASSERT_TRUE(verdict.ok()) << verdict.status();
+        ASSERT_TRUE(session.Pull().ok());
+        const absl::Span<const float> values = As<float>(session.parameter(0));
+        ASSERT_TRUE(std::equal(values.begin(), values.end(), expected.begin()))
+            << "version " << session.version();
+      }
+      ExpectTheEnd(session);
+      if (std::string_view(GetParam()) != "Grpc" && std::string_view(GetParam()) != "Direct")
+        return;
+      // A row lies in two blocks of 1,024 elements, at most.
+      EXPECT_GT(session.traffic().pushed_bytes, rows * 800 * sizeof(float));
+      EXPECT_LE(session.traffic().pushed_bytes, rows * 2048 * sizeof(float));
     });
   }
 }

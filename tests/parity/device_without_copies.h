@@ -61,6 +61,10 @@ class DeviceWithoutCopies final : public ComputeDevice {
                        uint32_t* bad) override {
     return device_.Unscale(stream, values, count, factor, bad);
   }
+  absl::Status CopyNonzero(StreamId /*stream*/, float* /*host*/, const float* /*device*/,
+                           uint64_t /*count*/, uint8_t* /*nonzero*/) override {
+    return absl::OkStatus();
+  }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override { return device_.MakeEvent(); }
   absl::Status Record(DeviceEvent& event, StreamId stream) override {
     return device_.Record(event, stream);

@@ -167,7 +167,8 @@ absl::Status CudaDevice::CopyOnDevice(StreamId to_stream, std::byte* to, const s
 absl::StatusOr<DeviceBuffer> CudaDevice::AllocatePinned(absl::string_view what, size_t bytes) {
   if (absl::Status status = Use(); !status.ok()) return status;
   void* memory = nullptr;
-  const cudaError_t error = cudaHostAlloc(&memory, bytes == 0 ? 1 : bytes, cudaHostAllocPortable);
+  const cudaError_t error =
+      cudaHostAlloc(&memory, bytes == 0 ? 1 : bytes, cudaHostAllocPortable | cudaHostAllocMapped);
   return Got(error, memory, absl::StrCat("pinned memory for ", what), bytes, &cudaFreeHost);
 }
 
@@ -175,7 +176,8 @@ absl::StatusOr<DeviceBuffer> CudaDevice::Pin(absl::string_view what,
                                              absl::Span<const std::byte> memory, bool read_only) {
   if (absl::Status status = Use(); !status.ok()) return status;
   auto* const begin = const_cast<std::byte*>(memory.data());
-  const unsigned flags = cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : 0U);
+  const unsigned flags =
+      cudaHostRegisterPortable | (read_only ? cudaHostRegisterReadOnly : cudaHostRegisterMapped);
   const cudaError_t error = cudaHostRegister(begin, memory.size(), flags);
   if (error != cudaSuccess) {
     cudaGetLastError();  // it is not to be found again behind the next launch
@@ -225,6 +227,23 @@ absl::Status CudaDevice::Unscale(StreamId stream, float* values, uint64_t count,
   if (absl::Status status = Use(); !status.ok()) return status;
   return Error(LaunchUnscale(values, count, factor, bad, this->stream(stream)),
                "unscaling gradients");
+}
+
+absl::Status CudaDevice::CopyNonzero(StreamId stream, float* host, const float* device,
+                                     uint64_t count, uint8_t* nonzero) {
+  if (absl::Status status = Use(); !status.ok()) return status;
+  // Both are pinned, and so mapped where there is one address space for host and device.
+  void* mapped_host = nullptr;
+  void* mapped_nonzero = nullptr;
+  if (cudaHostGetDevicePointer(&mapped_host, host, 0) != cudaSuccess ||
+      cudaHostGetDevicePointer(&mapped_nonzero, nonzero, 0) != cudaSuccess) {
+    cudaGetLastError();  // it is not to be found again behind the next launch
+    return absl::UnavailableError(
+        absl::StrCat(name_, ": the host's memory is not mapped for its kernels"));
+  }
+  return Error(LaunchCopyNonzero(static_cast<float*>(mapped_host), device, count,
+                                 static_cast<uint8_t*>(mapped_nonzero), this->stream(stream)),
+               "copying what is not zero");
 }
 
 absl::StatusOr<std::unique_ptr<DeviceEvent>> CudaDevice::EventWith(unsigned flags) {

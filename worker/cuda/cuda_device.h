@@ -44,6 +44,8 @@ class CudaDevice final : public ComputeDevice {
                       const std::byte* bucket) override;
   absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
                        uint32_t* bad) override;
+  absl::Status CopyNonzero(StreamId stream, float* host, const float* device, uint64_t count,
+                           uint8_t* nonzero) override;
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override;
   absl::Status Record(DeviceEvent& event, StreamId stream) override;
   absl::Status Wait(StreamId stream, const DeviceEvent& event) override;

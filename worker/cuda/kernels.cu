@@ -61,6 +61,37 @@ __global__ void UnscaleKernel(float* values, uint64_t count, float factor, uint3
   }
 }
 
+// A block of threads looks at a block of values at a time. What it writes crosses the bus, in whole
+// lines; of a block of zeros that the host has already only its byte does.
+__global__ void CopyNonzeroKernel(float* host, const float* tensor, uint64_t count,
+                                  uint8_t* nonzero) {
+  constexpr unsigned kEach = kNonzeroBlock / kThreads;
+  __shared__ bool host_may_hold;
+  const uint64_t blocks = (count + kNonzeroBlock - 1) / kNonzeroBlock;
+  for (uint64_t block = blockIdx.x; block < blocks; block += gridDim.x) {
+    const uint64_t begin = block * kNonzeroBlock + threadIdx.x;
+    float values[kEach];
+    unsigned bits = 0;
+#pragma unroll
+    for (unsigned k = 0; k < kEach; ++k) {
+      const uint64_t i = begin + uint64_t{k} * kThreads;
+      values[k] = i < count ? tensor[i] : 0;
+      bits |= __float_as_uint(values[k]);
+    }
+    if (threadIdx.x == 0) host_may_hold = nonzero[block] != 0;
+    const bool holds = __syncthreads_or(bits != 0) != 0;  // host_may_hold is there, too
+    if (holds || host_may_hold) {
+#pragma unroll
+      for (unsigned k = 0; k < kEach; ++k) {
+        const uint64_t i = begin + uint64_t{k} * kThreads;
+        if (i < count) host[i] = values[k];
+      }
+    }
+    if (threadIdx.x == 0) nonzero[block] = holds ? 1 : 0;
+    __syncthreads();  // all have looked at host_may_hold
+  }
+}
+
 unsigned Blocks(uint64_t values, uint64_t each) {
   constexpr uint64_t kMost = 1024;
   return static_cast<unsigned>(std::clamp<uint64_t>((values + each - 1) / each, 1, kMost));
@@ -118,6 +149,14 @@ cudaError_t LaunchUnscale(float* values, uint64_t count, float factor, uint32_t*
                           cudaStream_t stream) {
   if (count == 0) return cudaSuccess;
   UnscaleKernel<<<Blocks(count, kThreads), kThreads, 0, stream>>>(values, count, factor, bad);
+  return cudaGetLastError();
+}
+
+cudaError_t LaunchCopyNonzero(float* host, const float* tensor, uint64_t count, uint8_t* nonzero,
+                              cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  CopyNonzeroKernel<<<Blocks(count, kNonzeroBlock), kThreads, 0, stream>>>(host, tensor, count,
+                                                                           nonzero);
   return cudaGetLastError();
 }
 

@@ -115,6 +115,14 @@ class ComputeDevice {
   virtual absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
                                uint32_t* bad) = 0;
 
+  // Brings a tensor of which most is zeros to pinned memory, in blocks of kNonzeroBlock values (the
+  // last one may have fewer): those that hold anything but +0, and those whose byte in `nonzero`
+  // says that the host's memory may hold something there. Then the bytes, which are pinned too and
+  // one for each block, say of the tensor whether there is anything, and the host's memory is the
+  // whole tensor. Unavailable where the device cannot write to the host's memory by itself.
+  virtual absl::Status CopyNonzero(StreamId stream, float* host, const float* device,
+                                   uint64_t count, uint8_t* nonzero) = 0;
+
   virtual absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() = 0;
   // The event is from now on where the stream's work ends now.
   virtual absl::Status Record(DeviceEvent& event, StreamId stream) = 0;

@@ -270,6 +270,15 @@ absl::Status FakeDevice::Unscale(StreamId stream, float* values, uint64_t count,
             [=] { UnscaleReference(values, count, factor, bad); });
 }
 
+absl::Status FakeDevice::CopyNonzero(StreamId stream, float* host, const float* device,
+                                     uint64_t count, uint8_t* nonzero) {
+  if (!options_.writes_to_host) return absl::UnavailableError("it writes to no other memory");
+  const uint64_t blocks = (count + kNonzeroBlock - 1) / kNonzeroBlock;
+  return Do(stream, "copying what is not zero", {Bytes(device, count * sizeof(float))},
+            {Bytes(host, count * sizeof(float)), Bytes(nonzero, blocks)},
+            [=] { CopyNonzeroReference(host, device, count, nonzero); });
+}
+
 absl::Status FakeDevice::Compute(StreamId stream, const std::string& what,
                                  const std::vector<Range>& reads, const std::vector<Range>& writes,
                                  std::function<void()> run) {

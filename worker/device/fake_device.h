@@ -34,6 +34,7 @@ class FakeDevice : public ComputeDevice {
     bool pins = true;            // memory of others
     bool records = true;         // graphs
     bool reaches_others = true;  // memory of other devices
+    bool writes_to_host = true;  // by itself, CopyNonzero
   };
   FakeDevice() : FakeDevice(Options()) {}
   explicit FakeDevice(const Options& options) : options_(options) {
@@ -64,6 +65,8 @@ class FakeDevice : public ComputeDevice {
                       const std::byte* bucket) override;
   absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
                        uint32_t* bad) override;
+  absl::Status CopyNonzero(StreamId stream, float* host, const float* device, uint64_t count,
+                           uint8_t* nonzero) override;
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override;
   absl::Status Record(DeviceEvent& event, StreamId stream) override;
   absl::Status Wait(StreamId stream, const DeviceEvent& event) override;

@@ -86,6 +86,23 @@ absl::StatusOr<size_t> GradientPath::SendDirect(size_t bucket, const std::byte* 
   return pieces;
 }
 
+absl::Status GradientPath::SendNonzero(size_t bucket, const float* tensor,
+                                       absl::Span<std::byte> host, absl::Span<uint8_t> nonzero) {
+  absl::MutexLock order(&order_mu_);
+  auto event = TakeEvent();
+  if (!event.ok()) return event.status();
+  absl::Status status = FollowCompute(**event);
+  if (status.ok()) {
+    status = device_.CopyNonzero(StreamId::kToHost, reinterpret_cast<float*>(host.data()), tensor,
+                                 host.size() / sizeof(float), nonzero.data());
+  }
+  if (status.ok()) status = device_.Record(**event, StreamId::kToHost);
+  if (!status.ok()) return status;
+  absl::MutexLock lock(&mu_);
+  sent_.push_back({bucket, std::nullopt, host, *std::move(event)});
+  return absl::OkStatus();
+}
+
 absl::Status GradientPath::FollowCompute(DeviceEvent& event) {
   absl::Status status = device_.Record(event, StreamId::kCompute);
   return status.ok() ? device_.Wait(StreamId::kToHost, event) : status;

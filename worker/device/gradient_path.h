@@ -57,6 +57,11 @@ class GradientPath {
   absl::StatusOr<size_t> SendDirect(size_t bucket, const std::byte* tensor,
                                     absl::Span<std::byte> host, size_t piece_bytes);
 
+  // The same, of float32 of which most is zeros, by ComputeDevice::CopyNonzero (`nonzero` as
+  // there); it is delivered as a whole. Unavailable where the device cannot; then nothing was sent.
+  absl::Status SendNonzero(size_t bucket, const float* tensor, absl::Span<std::byte> host,
+                           absl::Span<uint8_t> nonzero);
+
   // Waits for the oldest bucket that was sent and gives it to `push`, whose memory it is until that
   // returns. False where none is on its way.
   using Push = absl::FunctionRef<absl::Status(size_t bucket, absl::Span<const std::byte> values)>;

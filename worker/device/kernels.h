@@ -9,6 +9,9 @@ namespace parley {
 // As what a bucket's values lie there.
 enum class BucketType : uint8_t { kFloat32, kBFloat16 };
 
+// Values of which it is said together whether they are all +0.
+inline constexpr uint64_t kNonzeroBlock = 1024;
+
 // So many values of a tensor, and where they lie in a bucket of several tensors.
 struct Piece {
   float* tensor = nullptr;  // of the device

@@ -1,5 +1,6 @@
 #include "worker/device/kernels_reference.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -57,6 +58,17 @@ void UnscaleReference(float* values, uint64_t count, float factor, uint32_t* bad
   for (uint64_t i = 0; i < count; ++i) {
     if (!std::isfinite(values[i])) *bad = 1;
     values[i] *= factor;
+  }
+}
+
+void CopyNonzeroReference(float* host, const float* device, uint64_t count, uint8_t* nonzero) {
+  for (uint64_t begin = 0; begin < count; begin += kNonzeroBlock, ++nonzero) {
+    const uint64_t end = std::min(count, begin + kNonzeroBlock);
+    const bool holds = std::any_of(device + begin, device + end, [](float value) {
+      return absl::bit_cast<uint32_t>(value) != 0;
+    });
+    if (holds || *nonzero != 0) std::copy(device + begin, device + end, host + begin);
+    *nonzero = holds ? 1 : 0;
   }
 }
 

@@ -15,6 +15,7 @@ namespace parley {
 void PackReference(absl::Span<const Piece> pieces, float scale, BucketType type, std::byte* bucket);
 void UnpackReference(absl::Span<const Piece> pieces, BucketType type, const std::byte* bucket);
 void UnscaleReference(float* values, uint64_t count, float factor, uint32_t* bad);
+void CopyNonzeroReference(float* host, const float* device, uint64_t count, uint8_t* nonzero);
 
 size_t BucketElementBytes(BucketType type);
 

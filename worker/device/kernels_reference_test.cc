@@ -62,5 +62,22 @@ TEST(UnscaleReference, MultipliesAndFindsWhatIsNotFinite) {
   }
 }
 
+TEST(CopyNonzeroReference, CopiesWhatIsNotZeroAndWhatMayNotBeOnTheHost) {
+  const uint64_t count = 4 * kNonzeroBlock + 3;
+  std::vector<float> device(count, 0.0f);
+  device[0] = 1;
+  device[3 * kNonzeroBlock - 1] = -0.0f;
+  device[count - 1] = 2;
+  std::vector<float> host(count, 7.0f);
+  std::vector<uint8_t> nonzero = {0, 1, 0, 0, 1};
+  CopyNonzeroReference(host.data(), device.data(), count, nonzero.data());
+  EXPECT_THAT(nonzero, ElementsAre(1, 0, 1, 0, 1));
+  EXPECT_EQ(host[1], 0);
+  EXPECT_EQ(host[kNonzeroBlock], 0) << "was not on the host";
+  EXPECT_TRUE(std::signbit(host[3 * kNonzeroBlock - 1]));
+  EXPECT_EQ(host[3 * kNonzeroBlock], 7) << "is not looked at";
+  EXPECT_EQ(host[count - 1], 2);
+}
+
 }  // namespace
 }  // namespace parley

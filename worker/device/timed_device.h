@@ -98,6 +98,11 @@ class TimedDevice final : public ComputeDevice {
     const StreamWork work(this, stream, "unscale");
     return device_.Unscale(stream, values, count, factor, bad);
   }
+  absl::Status CopyNonzero(StreamId stream, float* host, const float* device, uint64_t count,
+                           uint8_t* nonzero) override {
+    const StreamWork work(this, stream, "copy what is not zero to the host");
+    return device_.CopyNonzero(stream, host, device, count, nonzero);
+  }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override { return device_.MakeEvent(); }
   absl::Status Record(DeviceEvent& event, StreamId stream) override {
     return device_.Record(event, stream);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/nonzero_blocks.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -195,6 +196,32 @@ std::vector<StepPlan> FakeSession::Ahead(size_t count) const {
   const size_t end = std::min(plans_.size(), next_ + count);
   return {plans_.begin() + static_cast<std::ptrdiff_t>(next_),
           plans_.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+std::vector<std::string> FakeSession::pushed_nonzero(size_t tensor) const {
+  absl::MutexLock lock(&mu_);
+  const auto found = pushed_nonzero_.find(tensor);
+  return found == pushed_nonzero_.end() ? std::vector<std::string>() : found->second;
+}
+
+absl::Status FakeSession::PushNonzero(size_t tensor, std::string_view nonzero) {
+  const absl::Span<const std::byte> gradient = gradients_->tensor(tensor);
+  const size_t element = ElementBytes(tensors_[tensor].dtype());
+  const uint64_t elements = gradient.size() / element;
+  bool fits = NonzeroElements(nonzero, elements).has_value();
+  if (fits) {
+    ForRuns(nonzero, elements, [&](uint64_t begin, uint64_t end, bool holds) {
+      fits = fits && (holds || AllZero(gradient.subspan(begin * element, (end - begin) * element)));
+    });
+  }
+  if (!fits) {
+    return absl::InternalError(absl::StrCat(tensors_[tensor].name(), " has other zeros"));
+  }
+  {
+    absl::MutexLock lock(&mu_);
+    pushed_nonzero_[tensor].emplace_back(nonzero);
+  }
+  return Push(tensor);
 }
 
 absl::Status FakeSession::PushUntil(size_t tensor, size_t bytes) {

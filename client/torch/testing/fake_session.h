@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -34,6 +35,8 @@ class FakeSession final : public Session {
   // Bytes until which a tensor was awaited, and then pushed, before it was whole; since Register.
   const std::vector<size_t>& awaited_until(size_t tensor) { return awaited_until_[tensor]; }
   std::vector<size_t> pushed_until(size_t tensor) const;
+  // By PushNonzero, since Register.
+  std::vector<std::string> pushed_nonzero(size_t tensor) const;
 
   const std::vector<TensorSpec>& tensors() const { return tensors_; }
   const std::vector<Evaluation>& evaluations() const { return evaluations_; }
@@ -88,6 +91,8 @@ class FakeSession final : public Session {
   void Wake() override;
   std::vector<StepPlan> Ahead(size_t count) const override;
   absl::Status Push(size_t tensor) override;
+  // Internal where it is not so.
+  absl::Status PushNonzero(size_t tensor, std::string_view nonzero) override;
   absl::Status PushUntil(size_t tensor, size_t bytes) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
@@ -138,6 +143,7 @@ class FakeSession final : public Session {
   std::vector<size_t> pushed_ ABSL_GUARDED_BY(mu_);
   std::map<size_t, std::vector<std::byte>> begun_ ABSL_GUARDED_BY(mu_);  // by PushUntil
   std::map<size_t, std::vector<size_t>> pushed_until_ ABSL_GUARDED_BY(mu_);
+  std::map<size_t, std::vector<std::string>> pushed_nonzero_ ABSL_GUARDED_BY(mu_);
   std::vector<std::string> awaited_peers_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -233,6 +233,43 @@ TEST_F(DeviceContract, UnscalingLeavesWhatWasFoundBefore) {
   EXPECT_EQ(ToHost<uint32_t>(bad.data(), 1).front(), 1);
 }
 
+TEST_F(DeviceContract, WhatIsNotZeroIsBroughtToTheHost) {
+  std::mt19937 random(9);
+  for (const uint64_t count : {1u, 1000u, 1024u, 1025u, 70'000u, 3'000'001u}) {
+    const uint64_t blocks = (count + kNonzeroBlock - 1) / kNonzeroBlock;
+    const DeviceBuffer host = *device_->AllocatePinned("test", count * sizeof(float));
+    const DeviceBuffer nonzero = *device_->AllocatePinned("test", blocks);
+    std::vector<float> expected(count, 5.0f);
+    std::vector<uint8_t> expected_nonzero(blocks, 1);
+    device_->HostWrites(host.data(), count * sizeof(float));
+    device_->HostWrites(nonzero.data(), blocks);
+    std::memcpy(host.data(), expected.data(), count * sizeof(float));
+    std::memset(nonzero.data(), 1, blocks);
+    for (int turn = 0; turn < 4; ++turn) {
+      std::vector<float> values(count, 0.0f);
+      for (uint64_t k = 0; k <= blocks / 8; ++k) {
+        const float some[] = {1.5f, -0.0f, std::numeric_limits<float>::quiet_NaN()};
+        if (turn != 2) values[random() % count] = some[random() % 3];
+      }
+      const DeviceBuffer tensor = OnDevice(values);
+      CopyNonzeroReference(expected.data(), values.data(), count, expected_nonzero.data());
+      ASSERT_TRUE(device_
+                      ->CopyNonzero(kCompute, reinterpret_cast<float*>(host.data()),
+                                    reinterpret_cast<const float*>(tensor.data()), count,
+                                    reinterpret_cast<uint8_t*>(nonzero.data()))
+                      .ok());
+      Finish(kCompute);
+      device_->HostReads(host.data(), count * sizeof(float));
+      device_->HostReads(nonzero.data(), blocks);
+      std::vector<float> got(count);
+      std::memcpy(got.data(), host.data(), count * sizeof(float));
+      ExpectSame(got, expected);
+      ExpectSame(got, values);
+      EXPECT_EQ(std::memcmp(nonzero.data(), expected_nonzero.data(), blocks), 0);
+    }
+  }
+}
+
 TEST_F(DeviceContract, AnEventPutsTheWorkOfTwoStreamsInOrder) {
   const size_t count = 4 << 20;
   std::vector<float> values(count, 1.0f);
