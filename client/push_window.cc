@@ -44,13 +44,12 @@ void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vect
 
 std::string PushWindow::NonzeroOf(size_t tensor, const PlacedSlice& placed,
                                   std::string_view nonzero) const {
-  const size_t element = ElementBytes(tensors_[tensor].dtype());
-  // Slices begin with a byte of it; parts of node groups need not.
+  if (nonzero.empty()) return {};
+  // Slices begin with a byte of it: at multiples of 65,536 elements.
   constexpr uint64_t kByte = 8 * kZeroBlock;
+  const size_t element = ElementBytes(tensors_[tensor].dtype());
   const uint64_t begin = placed.begin / element;
-  if (nonzero.empty() || begin % kByte != 0) return {};
   const uint64_t end = begin + placed.bytes / element;
-  if (end < gradients_.tensor(tensor).size() / element && end % kByte != 0) return {};
   return std::string(nonzero.substr(begin / kByte, (end + kByte - 1) / kByte - begin / kByte));
 }
 
@@ -223,11 +222,15 @@ TensorSlice PushWindow::EncodeSlice(const Item& item, bool copy, Way way) const 
   slice.slice = item.placed->slice;
   slice.dtype = narrow ? options_.narrow : spec.dtype();
   slice.nonzero = item.nonzero;
-  // Who reads it where it lies finds out as fast.
-  if (way != Way::kLent && slice.nonzero.empty() && !spec.buffer()) {
-    slice.nonzero = FindNonzero(gradient, ElementBytes(spec.dtype()));
+  if (way != Way::kLent) {  // who reads it where it lies finds zeros as fast
+    const size_t element = ElementBytes(spec.dtype());
+    if (slice.nonzero.empty()) {
+      if (!spec.buffer()) slice.nonzero = FindNonzero(gradient, element);
+    } else if (!AreWorthLeavingOut(slice.nonzero, gradient.size() / element)) {
+      slice.nonzero.clear();
+    }
+    slice.packed = !slice.nonzero.empty();
   }
-  slice.packed = way != Way::kLent && !slice.nonzero.empty();
   if (way == Way::kLent || (!copy && !narrow && !slice.packed)) {
     slice.bytes = gradient;
     slice.owner = gradients_.owner();

@@ -130,6 +130,12 @@ TEST(PushWindowZeros, ZerosStayHereWhereAGradientGoesAsAMessage) {
     EXPECT_EQ(sent[0].bytes, 1024 * element);
     EXPECT_EQ(sent[1].nonzero, known.substr(8));
     EXPECT_EQ(sent[1].bytes, 2048 * element);
+    known.assign(16, '\xff');
+    known[15] = '\x3f';
+    sent = push(known);
+    ASSERT_EQ(sent.size(), 2u);
+    EXPECT_EQ(sent[1].nonzero, "") << "not worth while";
+    EXPECT_EQ(sent[1].bytes, 65536 * element);
     // A shard on this machine that does not read memory: messages as they are, not narrowed.
     shards.ReadLent(true);
     sent = push({});

@@ -36,9 +36,10 @@ namespace parley {
 // there is now. Then version() has fallen, and the next plan is of an earlier step: so keep nothing
 // of one's own that depends on the step but what follows from the plan.
 //
-// One thread calls these methods in this order (the training thread). From any thread: Push and
-// PushUntil, by the threads of backward; Wake, Preempt, failure, traffic, TellWaits, ordinal and
-// member_ordinal. Retries, and attempts of a step that must be sent again, happen inside.
+// One thread calls these methods in this order (the training thread). From any thread: Push,
+// PushNonzero and PushUntil, by the threads of backward; Wake, Preempt, failure, traffic,
+// TellWaits, ordinal and member_ordinal. Retries, and attempts of a step that must be sent again,
+// happen inside.
 //
 // Tensors are named by their index in what was registered; an index that is too high is
 // InvalidArgument where a status is returned, and else must not be given. Bytes are row-major,
@@ -168,7 +169,7 @@ class Session {
   // tensor's dtype and shape. For a buffer: its value after the step. Shards on this machine read
   // it there: between Push (of its beginning: PushUntil) and the end of Complete it must not be
   // written; by one who uses PullAhead, until AwaitParameter of that tensor, or Pull, has brought
-  // the next values.
+  // the next values. In a node group it may hold sums of the ranks' then, instead of what it did.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
   // Rises where there is other memory at the addresses of gradient(...): since shards may have to
@@ -232,10 +233,10 @@ class Session {
   // As Push, where the caller knows which parts of gradient(i) are zeros, as most of an embedding's
   // is: bit b % 8 of nonzero[b / 8] may be 0 only where elements 1024 b ... 1024 b + 1023 are all
   // +0, which they have to be in memory, too. A bit for each such block of the tensor, the last
-  // byte filled up with 0. Shards on this machine do not read the others, and where gradients go as
-  // messages nobody looks for them (Push finds them out by itself). The codes of Push;
-  // InvalidArgument: it is not of the tensor's size, or the tensor is a buffer. In bounded and
-  // async, and in node groups, it is Push.
+  // byte filled up with 0. Where gradients go as messages nobody looks for them then (Push finds
+  // them out by itself), and a shard on this machine that updates ahead need not read them. The
+  // codes of Push; InvalidArgument: it is not of the tensor's size, or the tensor is a buffer. In
+  // bounded and async, and in node groups, it is Push.
   virtual absl::Status PushNonzero(size_t tensor, std::string_view nonzero) {
     (void)nonzero;
     return Push(tensor);

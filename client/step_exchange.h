@@ -39,7 +39,7 @@ namespace parley {
 // sends: a tensor goes when the reducer has it. They stay in the arena, over the gradients, so that
 // a RETRY sends them again without adding up anew.
 //
-// Push and PushUntil: any thread. All else: the training thread.
+// Push, PushNonzero and PushUntil: any thread. All else: the training thread.
 class StepExchange : private Reducer::Listener {
  public:
   struct Options {

@@ -50,6 +50,10 @@ std::optional<uint64_t> NonzeroElements(std::string_view nonzero, uint64_t eleme
   return count;
 }
 
+bool AreWorthLeavingOut(std::string_view nonzero, uint64_t elements) {
+  return NonzeroElements(nonzero, elements).value_or(elements) <= elements - elements / 4;
+}
+
 bool AreZero(std::string_view nonzero, uint64_t begin, uint64_t end) {
   for (uint64_t block = begin / kZeroBlock; block < Blocks(end); ++block) {
     if (IsNonzero(nonzero, block)) return false;

@@ -33,6 +33,9 @@ inline bool IsNonzero(std::string_view nonzero, uint64_t block) {
 // so many elements.
 std::optional<uint64_t> NonzeroElements(std::string_view nonzero, uint64_t elements);
 
+// Whether a quarter of so many elements, or more, lie in blocks of zeros; `nonzero` is of so many.
+bool AreWorthLeavingOut(std::string_view nonzero, uint64_t elements);
+
 // Whether all of the elements begin .. end lie in blocks of zeros; `nonzero` is of `end` or more.
 bool AreZero(std::string_view nonzero, uint64_t begin, uint64_t end);
 

@@ -66,6 +66,13 @@ TEST(NonzeroBlocksTest, OnlyWhereAQuarterOfItIsZerosItIsWorthWhile) {
   EXPECT_EQ(FindNonzero({}, sizeof(double)), "");
 }
 
+TEST(NonzeroBlocksTest, WhatIsSaidIsWorthWhileAsWhatIsFound) {
+  EXPECT_TRUE(AreWorthLeavingOut("\x3f", 8 * kZeroBlock));
+  EXPECT_FALSE(AreWorthLeavingOut("\x7f", 8 * kZeroBlock));
+  EXPECT_TRUE(AreWorthLeavingOut(std::string(1, '\0'), 3));
+  EXPECT_FALSE(AreWorthLeavingOut("\x01", 3));
+}
+
 TEST(NonzeroBlocksTest, WhatIsOfAnotherSizeIsRefused) {
   EXPECT_EQ(NonzeroElements(std::string(1, '\x83'), 8 * kZeroBlock - 1000),
             2 * kZeroBlock + kZeroBlock - 1000);

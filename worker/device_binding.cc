@@ -90,7 +90,7 @@ absl::Status DeviceBinding::Start() {
     if (!among.ok()) return among.status();
     among_ = *std::move(among);
   }
-  if (options_.group == nullptr) {
+  if (options_.group == nullptr && options_.leaves_out_zeros) {
     std::vector<size_t> bytes;
     for (const uint64_t each : elements) {
       bytes.push_back(each >= options_.direct_gradient ? each * sizeof(float) : 0);
@@ -247,7 +247,6 @@ void DeviceBinding::BeginBackward(bool last) {
                     session_->gradient(i).size() / sizeof(float) >= options_.direct_gradient;
     if (zeros_ != nullptr && !is_direct_[i]) zeros_->Forget(i);
   }
-  without_zeros_.assign(tensors_.size(), 0);
   if (zeros_ != nullptr && last) zeros_->BeginStep();
   // What this rank owns of the sums goes there in any size: each part is a copy anyway.
   if (options_.group != nullptr) among_->ToOwner(pinned_gradients_.size() > 0);
@@ -344,6 +343,10 @@ absl::Status DeviceBinding::Send(size_t bucket) {
   return status;
 }
 
+bool DeviceBinding::LeavesOutZeros(size_t tensor) const {
+  return zeros_ != nullptr && !zeros_->blocks(tensor).empty();
+}
+
 absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
   auto* const values = gradient.mutable_data_ptr<float>();
   absl::Status status;
@@ -355,12 +358,10 @@ absl::Status DeviceBinding::SendDirect(size_t i, at::Tensor gradient) {
   if (!status.ok()) return status;
   const size_t bucket = plan_.buckets.size() + i;
   const absl::Span<std::byte> host = session_->gradient(i);
-  if (const absl::Span<uint8_t> blocks = zeros_->blocks(i); !blocks.empty()) {
-    without_zeros_[i] = 1;
-    status = out_->SendNonzero(bucket, values, host, blocks);
+  if (LeavesOutZeros(i)) {
+    status = out_->SendNonzero(bucket, values, host, zeros_->blocks(i));
     if (status.ok()) delivery_->Sent();
     if (!absl::IsUnavailable(status)) return status;
-    without_zeros_[i] = 0;
     zeros_->GiveUp(i);
   }
   const absl::StatusOr<size_t> pieces = out_->SendDirect(
@@ -376,15 +377,12 @@ absl::Status DeviceBinding::Push(size_t bucket, absl::Span<const std::byte> valu
     const size_t tensor = bucket - plan_.buckets.size();
     const absl::Span<std::byte> all = session_->gradient(tensor);
     const auto begin = static_cast<size_t>(values.data() - all.data());
-    if (begin + values.size() < all.size()) {
-      absl::Status status = session_->PushUntil(tensor, begin + values.size());
-      zeros_->Look(tensor, begin, values);
-      return status;
-    }
-    on_their_way_[tensor] = at::Tensor();
-    if (without_zeros_[tensor] != 0) return binding_->PushFilled(tensor, zeros_->Take(tensor));
-    absl::Status status = binding_->PushFilled(tensor);
-    zeros_->Look(tensor, begin, values);
+    const bool whole = begin + values.size() == all.size();
+    if (whole) on_their_way_[tensor] = at::Tensor();
+    if (LeavesOutZeros(tensor)) return binding_->PushFilled(tensor, zeros_->Take(tensor));
+    absl::Status status =
+        whole ? binding_->PushFilled(tensor) : session_->PushUntil(tensor, begin + values.size());
+    if (zeros_ != nullptr) zeros_->Look(tensor, begin, values);
     return status;
   }
   for (const BucketPlan::Part& part : sent_[bucket]) {

@@ -68,6 +68,9 @@ class DeviceBinding final : public TrainingBinding {
     // Of such a gradient so many go at a time, so that a shard has the first ones while the last
     // ones are on their way (sync.update_ahead). float32: 8 MiB.
     uint64_t direct_piece = 1 << 21;
+    // Of such a gradient that is mostly zeros only the rest is brought to the host. Not where
+    // others write to the session's gradients: in node groups that add up there.
+    bool leaves_out_zeros = true;
     absl::Duration patience = absl::Minutes(10);  // with the device: the job's stall_timeout
     // In a node group: adds up its gradients among the GPUs; nullptr: on the host.
     GpuGroup* group = nullptr;
@@ -108,6 +111,8 @@ class DeviceBinding final : public TrainingBinding {
   void GradientArrived(size_t tensor);  // a thread of backward
   // What the bucket has; once a step.
   absl::Status Send(size_t bucket);
+  // Of a large gradient, in this step.
+  bool LeavesOutZeros(size_t tensor) const;
   // A large gradient, to where the session has it.
   absl::Status SendDirect(size_t tensor, at::Tensor gradient);
   // In a node group: forms it anew where the session has. Before anything is sent.
@@ -154,9 +159,10 @@ class DeviceBinding final : public TrainingBinding {
   std::unique_ptr<ModuleBinding> binding_;
   DeviceBuffer pinned_gradients_;  // the session's, if it could be pinned
   uint64_t pinned_memory_ = 0;     // Session::gradient_memory of it
+  std::unique_ptr<MostlyZeroGradients>
+      zeros_;  // of those that go directly; null: none are left out
   std::unique_ptr<GradientPath> out_;
   std::unique_ptr<GradientDelivery> delivery_;  // of out_
-  std::unique_ptr<MostlyZeroGradients> zeros_;  // of those that go directly
   std::unique_ptr<DeviceValues> values_;
   std::unique_ptr<DeviceBuffers> buffers_;
   std::unique_ptr<SamplePath> samples_;  // from the first batch on
@@ -180,7 +186,6 @@ class DeviceBinding final : public TrainingBinding {
   std::vector<size_t> undelivered_;       // buckets of each tensor; the delivery's thread
   std::vector<bool> is_direct_;           // each tensor: it goes alone, from where it is
   std::vector<at::Tensor> on_their_way_;  // gradients of those, until they are delivered
-  std::vector<uint8_t> without_zeros_;    // of those that were sent so
 
   // Recorded; gradients and loss lie where each run writes them.
   std::unique_ptr<DeviceGraph> graph_;

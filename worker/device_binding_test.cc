@@ -199,6 +199,55 @@ TEST_F(DeviceBindingTest, OfAnEmbeddingOnlyWhatIsNotZeroIsBroughtToTheHost) {
   }
 }
 
+DeviceBinding::Options OfWords() {
+  DeviceBinding::Options options;
+  options.direct_gradient = 1000;
+  options.patience = absl::Milliseconds(200);
+  return options;
+}
+
+TEST_F(DeviceBindingTest, WhereOthersWriteToTheSessionsGradientsAllIsBrought) {
+  WordsNetwork network;
+  FakeSession session(Plans(4), 0.1);
+  DeviceBinding::Options options = OfWords();
+  options.leaves_out_zeros = false;
+  Train(**DeviceBinding::Make(network, device_, options), network, session,
+        {torch::tensor({3, 4, 41})});
+  EXPECT_THAT(session.pushed_nonzero(0), IsEmpty());
+}
+
+// For a step gradients go rounded, in buckets, which are copied to the same memory.
+TEST_F(DeviceBindingTest, WhatHasComeToTheHostInAnotherWayIsNotTakenForZeros) {
+  WordsNetwork network;
+  FakeSession session(Plans(8), 0.1);
+  session.on_complete = [&](uint64_t step) {
+    session.on_wire = step == 3 ? BF16 : DATA_TYPE_UNSPECIFIED;  // of the next one
+  };
+  Train(**DeviceBinding::Make(network, device_, OfWords()), network, session,
+        {torch::tensor({3, 4, 41})});
+  EXPECT_THAT(device_.violations(), IsEmpty());
+  EXPECT_EQ(session.pushed_nonzero(0).size(), 5) << "2, 3, and from 6 on";
+}
+
+TEST_F(DeviceBindingTest, AnEmbeddingOnItsWayOutlivesTheBinding) {
+  WordsNetwork network;
+  FakeSession session(Plans(2), 0.1);
+  auto binding = *DeviceBinding::Make(network, device_, OfWords());
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  for (int step = 1; step <= 2; ++step) {
+    ASSERT_TRUE(session.NextStep().has_value());
+    if (step == 2) session.push_status = absl::AbortedError("fenced");
+    ASSERT_TRUE(
+        binding->Backward(network.Forward(torch::tensor({3, 4, 41})).square().mean(), true).ok());
+    if (step == 2) break;
+    ASSERT_TRUE(binding->Complete(1).ok());
+    ASSERT_TRUE(binding->Pull(false).ok());
+  }
+  EXPECT_EQ(binding->Settle(), session.push_status);
+  binding.reset();
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST_F(DeviceBindingTest, GradientsThatTheSessionRoundsAreRoundedOnTheDevice) {
   FakeSession exact(Plans(1), 0.1);
   TestNetwork on_host;

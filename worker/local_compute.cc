@@ -45,6 +45,7 @@ absl::Status LocalCompute::Attach() {
   DeviceBinding::Options options;
   options.patience = StallTimeout(parts_.job);
   options.group = parts_.group;
+  options.leaves_out_zeros = parts_.job.cluster().group() <= 1;
   auto binding = parts_.device == nullptr
                      ? HostBinding::Make(parts_.network)
                      : DeviceBinding::Make(parts_.network, *parts_.device, options);

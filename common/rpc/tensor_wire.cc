@@ -124,8 +124,15 @@ bool ReadSlice(CodedInputStream& in, TensorSlice& slice) {
       slice.dtype = static_cast<DataType>(static_cast<int32_t>(dtype));
     } else if (field == SliceData::kNonzeroFieldNumber &&
                type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {
+      // Not by ReadString, which makes room for what a length says before it has come.
       int size = 0;
-      if (!ReadLength(in, size) || !in.ReadString(&slice.nonzero, size)) return false;
+      TensorBytes nonzero;
+      if (!ReadLength(in, size) || size > in.BytesUntilLimit() ||
+          !View(in, static_cast<size_t>(size), nonzero)) {
+        return false;
+      }
+      slice.nonzero.resize(nonzero.size());
+      nonzero.CopyTo(reinterpret_cast<std::byte*>(slice.nonzero.data()));
       slice.packed = size > 0;
     } else if (field == SliceData::kDataFieldNumber &&
                type == WireFormatLite::WIRETYPE_LENGTH_DELIMITED) {

@@ -75,16 +75,18 @@ const GatheredGradient::Contribution* GatheredGradient::OnlyOne(
 bool GatheredGradient::IsKnownZero(absl::Span<const uint32_t> contributors, uint64_t begin,
                                    uint64_t end) const {
   if (started_) return false;
+  bool covered = false;  // the sum of nothing is -0
   for (const Contribution& contribution : contributions_) {
     const PartRange& range = contribution.range;
     if (!Counts(contribution, contributors) || range.begin >= end || range.end <= begin) continue;
+    covered = covered || (range.begin <= begin && range.end >= end);
     if (contribution.nonzero.empty() ||
         !AreZero(contribution.nonzero, std::max(begin, range.begin) - range.begin,
                  std::min(end, range.end) - range.begin)) {
       return false;
     }
   }
-  return true;
+  return covered;
 }
 
 absl::Status GatheredGradient::LentStands(absl::Span<const uint32_t> contributors) const {

@@ -113,6 +113,53 @@ TEST(ShardTest, ZerosThatAreLeftOutCountAsIfTheyHadCome) {
   }
 }
 
+// Of ranks of a node group, whose parts begin anywhere in a slice.
+TEST(ShardTest, ZerosOfAPartAreItsOwn) {
+  constexpr uint64_t kElements = 9 * kZeroBlock + 10;
+  constexpr uint64_t kMiddle = 4 * kZeroBlock + 777;
+  ClusterView view = MakeView({.tensors = {{"w", kElements}}, .workers = 2});
+  view.mutable_contributors()->DeleteSubrange(1, 1);
+  view.mutable_contributors(0)->clear_part_members();
+  for (const uint64_t member : {1, 2}) view.mutable_contributors(0)->add_part_members(member);
+  for (const uint32_t part : {0, 1}) {
+    SlicePart& added = *view.mutable_slices(0)->add_parts();
+    added.set_part(part);
+    added.set_begin(part == 0 ? 0 : kMiddle);
+    added.set_end(part == 0 ? kMiddle : kElements);
+  }
+  JobConfig job = SummingJob();
+  job.mutable_cluster()->set_group(2);
+  ShardCluster cluster(job, view);
+  Floats expected(kElements, 0);
+  for (const uint32_t part : {1, 0}) {
+    const uint64_t begin = part == 0 ? 0 : kMiddle;
+    Floats gradient((part == 0 ? kMiddle : kElements) - begin, 0);
+    for (const uint64_t at : {uint64_t{5}, gradient.size() - 1}) {
+      gradient[at] = static_cast<float>(part + 1);
+      expected[begin + at] = -gradient[at];
+    }
+    PushRequest push = cluster.MakePush(0, 1, 0, 0, gradient);
+    *push.mutable_header() = HeaderOf(view, part + 1);
+    push.set_part(part);
+    push.set_composition(view.contributors(0).attempt());
+    SliceData& slice = *push.mutable_slices(0);
+    const absl::Span<const std::byte> bytes(reinterpret_cast<const std::byte*>(gradient.data()),
+                                            gradient.size() * sizeof(float));
+    slice.set_nonzero(FindNonzero(bytes, sizeof(float)));
+    ASSERT_FALSE(slice.nonzero().empty());
+    PackNonzero(bytes, sizeof(float), slice.nonzero(), slice.mutable_data());
+    ASSERT_EQ(OutcomeOf(cluster.Push(push)), ADDED);
+  }
+  for (const uint32_t part : {0, 1}) {
+    CompleteRequest complete = cluster.MakeComplete(0, 1, 0);
+    *complete.mutable_header() = HeaderOf(view, part + 1);
+    complete.set_part(part);
+    complete.set_composition(view.contributors(0).attempt());
+    cluster.Complete(complete);
+  }
+  EXPECT_EQ(cluster.Values("w", 1), expected);
+}
+
 TEST(ShardTest, WhatIsLeftOutHasToFitTheSlice) {
   ViewOptions options{.tensors = {{"w", 4 * kZeroBlock}}};
   ShardCluster cluster(SummingJob(), MakeView(options));

@@ -22,7 +22,7 @@
 namespace parley {
 namespace {
 
-constexpr size_t kElements = 100;
+constexpr size_t kElements = 5000;  // five blocks of zeros, as LocalSlice.nonzero counts them
 constexpr char kAddress[] = "host:1";
 
 struct Message {
@@ -81,7 +81,7 @@ void Visit(const std::vector<Message>& messages, bool greets, const MemorySegmen
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
-  static const auto& segment = *new auto(*MemorySegment::Create(4096));
+  static const auto& segment = *new auto(*MemorySegment::Create(32 << 10));
   const std::vector<Message> messages =
       Split(std::string(reinterpret_cast<const char*>(data + 1), size - 1));
   Visit(messages, (data[0] & 1) == 0, *segment);

@@ -18,8 +18,9 @@ namespace parley {
 // finds them where they are delivered as a whole, in the first steps and then now and then, and
 // keeps for each which blocks of the host's memory hold anything.
 //
-// Look and Take are called by whoever delivers, of a tensor that was sent in this step; blocks by
-// who sends it, before; all else by the training thread, while nothing is under way.
+// blocks and GiveUp are called by who sends a tensor, in each step before Look and Take, which are
+// whoever delivers it; all else by the training thread, while nothing is under way. It outlives
+// what was sent.
 class MostlyZeroGradients {
  public:
   // bytes: of each tensor's gradient, of float32; 0: it is none of those. The device outlives it.

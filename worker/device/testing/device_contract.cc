@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -233,39 +234,47 @@ TEST_F(DeviceContract, UnscalingLeavesWhatWasFoundBefore) {
   EXPECT_EQ(ToHost<uint32_t>(bad.data(), 1).front(), 1);
 }
 
+// Within memory of the host's own, as a session's gradients are.
 TEST_F(DeviceContract, WhatIsNotZeroIsBroughtToTheHost) {
   std::mt19937 random(9);
+  const auto segment = *MemorySegment::Create(16 << 20);
+  const DeviceBuffer pinned =
+      *device_->Pin("test", {segment->data(), segment->bytes()}, /*read_only=*/false);
   for (const uint64_t count : {1u, 1000u, 1024u, 1025u, 70'000u, 3'000'001u}) {
     const uint64_t blocks = (count + kNonzeroBlock - 1) / kNonzeroBlock;
-    const DeviceBuffer host = *device_->AllocatePinned("test", count * sizeof(float));
-    const DeviceBuffer nonzero = *device_->AllocatePinned("test", blocks);
+    std::byte* const host = segment->data() + 64 + count % 7 * sizeof(float);
+    std::byte* const nonzero = segment->data() + segment->bytes() - blocks - 1;
     std::vector<float> expected(count, 5.0f);
     std::vector<uint8_t> expected_nonzero(blocks, 1);
-    device_->HostWrites(host.data(), count * sizeof(float));
-    device_->HostWrites(nonzero.data(), blocks);
-    std::memcpy(host.data(), expected.data(), count * sizeof(float));
-    std::memset(nonzero.data(), 1, blocks);
+    // What is said to be zero there, and is, is not touched; so it shows if it was not.
+    expected_nonzero[0] = 0;
+    device_->HostWrites(host, count * sizeof(float));
+    device_->HostWrites(nonzero, blocks);
+    std::memcpy(host, expected.data(), count * sizeof(float));
+    std::memcpy(nonzero, expected_nonzero.data(), blocks);
     for (int turn = 0; turn < 4; ++turn) {
       std::vector<float> values(count, 0.0f);
       for (uint64_t k = 0; k <= blocks / 8; ++k) {
         const float some[] = {1.5f, -0.0f, std::numeric_limits<float>::quiet_NaN()};
-        if (turn != 2) values[random() % count] = some[random() % 3];
+        const uint64_t at = random() % count;
+        if (turn != 2 && at >= kNonzeroBlock) values[at] = some[random() % 3];
       }
       const DeviceBuffer tensor = OnDevice(values);
       CopyNonzeroReference(expected.data(), values.data(), count, expected_nonzero.data());
-      ASSERT_TRUE(device_
-                      ->CopyNonzero(kCompute, reinterpret_cast<float*>(host.data()),
-                                    reinterpret_cast<const float*>(tensor.data()), count,
-                                    reinterpret_cast<uint8_t*>(nonzero.data()))
-                      .ok());
+      const absl::Status copied = device_->CopyNonzero(
+          kCompute, reinterpret_cast<float*>(host), reinterpret_cast<const float*>(tensor.data()),
+          count, reinterpret_cast<uint8_t*>(nonzero));
+      ASSERT_TRUE(copied.ok()) << copied;
       Finish(kCompute);
-      device_->HostReads(host.data(), count * sizeof(float));
-      device_->HostReads(nonzero.data(), blocks);
+      device_->HostReads(host, count * sizeof(float));
+      device_->HostReads(nonzero, blocks);
       std::vector<float> got(count);
-      std::memcpy(got.data(), host.data(), count * sizeof(float));
+      std::memcpy(got.data(), host, count * sizeof(float));
       ExpectSame(got, expected);
+      EXPECT_EQ(got[0], 5);
+      std::fill_n(got.begin(), std::min(count, kNonzeroBlock), 0.0f);
       ExpectSame(got, values);
-      EXPECT_EQ(std::memcmp(nonzero.data(), expected_nonzero.data(), blocks), 0);
+      EXPECT_EQ(std::memcmp(nonzero, expected_nonzero.data(), blocks), 0);
     }
   }
 }

@@ -1,0 +1,153 @@
+// What a worker on the shards' machine has lent to them, and when it takes it back.
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/forwarding_shard.h"
+#include "tests/contract/contract_test.h"
+
+namespace parley {
+namespace {
+
+class LendingContract : public ContractTest {};
+INSTANTIATE_TEST_SUITE_P(Over, LendingContract, testing::Values("Local"),
+                         [](const auto& info) { return std::string(info.param); });
+
+constexpr uint32_t kSecondOfBig = 1;  // slice
+
+// Keeps the loans of the large tensor's last push, and, while it is told to, what is answered to
+// pulls of its second slice.
+class HoldingConnector final : public Connector {
+ public:
+  explicit HoldingConnector(Connector& to) : to_(to) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return to_.ConnectCoordinator(address);
+  }
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<Shard>(to_.ConnectShard(address), *this);
+  }
+  MemorySource* memory() override { return to_.memory(); }
+  Visitors* visitors() override { return to_.visitors(); }
+
+  void Hold() {
+    absl::MutexLock lock(&mu_);
+    holds_ = true;
+  }
+  void LetGo() {
+    std::vector<std::function<void()>> held;
+    {
+      absl::MutexLock lock(&mu_);
+      holds_ = false;
+      held.swap(held_);
+    }
+    for (const std::function<void()>& answer : held) answer();
+  }
+  size_t held() const {
+    absl::MutexLock lock(&mu_);
+    return held_.size();
+  }
+  bool AllStand() const {
+    absl::MutexLock lock(&mu_);
+    return std::all_of(loans_.begin(), loans_.end(),
+                       [](const Loan& loan) { return loan.Stands(); });
+  }
+  size_t loans() const {
+    absl::MutexLock lock(&mu_);
+    return loans_.size();
+  }
+  void ForgetLoans() {
+    absl::MutexLock lock(&mu_);
+    loans_.clear();
+  }
+
+ private:
+  class Shard final : public ForwardingShard {
+   public:
+    Shard(std::shared_ptr<ShardClient> remote, HoldingConnector& all)
+        : ForwardingShard(std::move(remote)), all_(all) {}
+    void PushTensors(const TensorPush& push, absl::Time deadline, Done<PushReply> done) override {
+      {
+        absl::MutexLock lock(&all_.mu_);
+        for (const TensorSlice& slice : push.slices) {
+          if (slice.slice <= kSecondOfBig && slice.loan.has_value()) {
+            all_.loans_.push_back(*slice.loan);
+          }
+        }
+      }
+      remote()->PushTensors(push, deadline, std::move(done));
+    }
+    void PullTensors(const PullRequest& request, absl::Time deadline,
+                     Done<TensorPull> done) override {
+      if (std::count(request.slices().begin(), request.slices().end(), kSecondOfBig) == 0) {
+        return remote()->PullTensors(request, deadline, std::move(done));
+      }
+      remote()->PullTensors(
+          request, deadline,
+          [&all = all_, done = std::move(done)](absl::StatusOr<TensorPull> pulled) {
+            {
+              absl::MutexLock lock(&all.mu_);
+              if (all.holds_) {
+                all.held_.push_back([done, pulled] { done(pulled); });
+                return;
+              }
+            }
+            done(std::move(pulled));
+          });
+    }
+
+   private:
+    HoldingConnector& all_;
+  };
+
+  Connector& to_;
+  mutable absl::Mutex mu_;
+  bool holds_ ABSL_GUARDED_BY(mu_) = false;
+  std::vector<std::function<void()>> held_ ABSL_GUARDED_BY(mu_);
+  std::vector<Loan> loans_ ABSL_GUARDED_BY(mu_);
+};
+
+// The shard that has not answered may still be adding that gradient up.
+TEST_P(LendingContract, AGradientIsLentUntilAllNextValuesOfItsTensorAreHere) {
+  auto cluster = MakeCluster(1, 2, "steps: 5 consistency { sync { reduction: SUM } }");
+  HoldingConnector connector(cluster->transport().connector());
+  cluster->RunWorkers(
+      1,
+      [&](Session& session) {
+        // Of no buffer, for which PullAhead would wait with what it is pulled with.
+        const std::vector<TensorSpec> model = {Model()[0]};
+        ASSERT_TRUE(session.Register(model, 4000, 0).ok());
+        ASSERT_TRUE(session.Initialize({session.gradient(0)}).ok());
+        ASSERT_TRUE(session.Pull().ok());
+        for (int step = 1; step <= 5; ++step) {
+          ASSERT_TRUE(session.NextStep().has_value());
+          if (step > 1) {
+            ASSERT_TRUE(session.AwaitParameter(0).ok());
+          }
+          for (float& value : As<float>(session.gradient(0))) value = 1;
+          connector.ForgetLoans();
+          ASSERT_TRUE(session.Push(0).ok());
+          if (step > 2) connector.Hold();
+          ASSERT_TRUE(session.Complete(0).ok());
+          ASSERT_TRUE(session.PullAhead().ok());
+          if (step <= 2) continue;  // it knows by now that values are pulled ahead
+          ASSERT_EQ(connector.loans(), 2u);
+          ASSERT_TRUE(session.AwaitParameterUntil(0, sizeof(float)).ok());
+          EXPECT_EQ(As<float>(session.parameter(0)).front(), -step);
+          EXPECT_TRUE(connector.AllStand()) << "step " << step;
+          connector.LetGo();
+          ASSERT_TRUE(session.AwaitParameter(0).ok());
+          EXPECT_EQ(As<float>(session.parameter(0)).back(), -step);
+          EXPECT_FALSE(connector.AllStand());
+        }
+        ASSERT_TRUE(session.Pull().ok());
+        ExpectTheEnd(session);
+      },
+      connector);
+}
+
+}  // namespace
+}  // namespace parley
