@@ -159,7 +159,26 @@ std::vector<StepPlan> From(const std::vector<StepPlan>& plans, size_t step) {
   return {plans.begin() + static_cast<std::ptrdiff_t>(step), plans.end()};
 }
 
+// A table of which a step uses one value.
+class TableNetwork final : public Network {
+ public:
+  TableNetwork() {
+    module_ = std::make_shared<torch::nn::Module>();
+    table_ = module_->register_parameter("table", torch::ones({300, 1024}));
+  }
+  at::Tensor Forward(const at::Tensor& x) override {
+    return x.narrow(1, 0, 1) * table_.narrow(0, 7, 1).narrow(1, 5, 1);
+  }
+  void SetTraining(bool /*training*/) override {}
+  std::vector<NamedTensor> Tensors() const override { return TensorsOf(*module_); }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  at::Tensor table_;
+};
+
 struct Trained {
+  size_t without_zeros = 0;  // gradients of the first tensor
   std::vector<double> losses;
   std::vector<size_t> brought;  // batches, before each step
   std::vector<std::string> violations;
@@ -178,11 +197,13 @@ struct Graphs {
   bool replaces_count = false;
   bool replaces_count_of_few = false;
   Network* network = nullptr;  // in place of a LinearNetwork
+  uint32_t group = 1;          // workers of a node group
 };
 Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong = {},
               const std::vector<size_t>& begun = {}, const Graphs& graphs = {}) {
   JobConfig job;
   job.set_cuda_graphs(graphs.wanted);
+  job.mutable_cluster()->set_group(graphs.group);
   job.mutable_data()->set_batch(4);
   job.mutable_data()->set_prefetch(prefetch);
   job.set_loss(MEAN_SQUARED_ERROR);
@@ -220,6 +241,7 @@ Trained Train(bool on_device, size_t prefetch, const std::vector<size_t>& wrong 
       EXPECT_TRUE(compute.PullEvaluation().ok());
     }
   }
+  trained.without_zeros = session.pushed_nonzero(0).size();
   trained.losses = session.losses();
   trained.violations = device.violations();
   trained.steps = device.steps;
@@ -262,6 +284,17 @@ TEST(LocalComputeTest, WhatIsBroughtAheadChangesNothing) {
     EXPECT_THAT(trained.violations, IsEmpty());
   }
   EXPECT_EQ(Train(/*on_device=*/true, 0).losses, losses);
+}
+
+// A rank's gradients hold the group's sums after a step.
+TEST(LocalComputeTest, ZerosAreLeftOutWhereNobodyElseWritesToGradients) {
+  for (const uint32_t group : {1, 2}) {
+    TableNetwork network;
+    const Trained trained =
+        Train(/*on_device=*/true, 0, {}, {}, {.network = &network, .group = group});
+    EXPECT_EQ(trained.without_zeros, group == 1 ? kSteps - 1 : 0) << "the first one is looked at";
+    EXPECT_THAT(trained.violations, IsEmpty());
+  }
 }
 
 TEST(LocalComputeTest, StepsAsGraphsComeToTheSameBits) {

@@ -134,6 +134,17 @@ TEST(TensorWireTest, AgreesWithProtobufOnDamagedBytes) {
   EXPECT_GT(refused, 1000);
 }
 
+TEST(TensorWireTest, WhatLeavesNothingOutIsNotPacked) {
+  // A push of slice 3 that has the field `nonzero`, with nothing in it.
+  const grpc::Slice bytes(std::string("\x32\x04\x08\x03\x1a\0", 6));
+  PushRequest head;
+  std::vector<TensorSlice> slices;
+  ASSERT_TRUE(DecodeTensors(grpc::ByteBuffer(&bytes, 1), kPushSlicesField, head, slices).ok());
+  ASSERT_EQ(slices.size(), 1u);
+  EXPECT_EQ(slices[0].slice, 3u);
+  EXPECT_FALSE(slices[0].packed);
+}
+
 TEST(TensorWireTest, BorrowsLargeTensorsAndHoldsTheirOwner) {
   const auto memory = std::make_shared<std::string>(100'000, 'x');
   std::vector<TensorSlice> slices(1);

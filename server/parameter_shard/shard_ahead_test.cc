@@ -503,10 +503,17 @@ TEST_F(MostlyZeroTest, WhatAWorkerSaysIsZeroIsNotRead) {
                                    kElements * sizeof(float));
   slice.owner = std::shared_ptr<const void>(&lent, [](const void*) {});
   slice.loan = Loan{&count, 1};
-  slice.nonzero = "\x42";
   PushRequest request;
   *request.mutable_header() = cluster_.worker(0);
   request.set_step(4);
+  for (const char* wrong : {"\x42\x01", ""}) {
+    slice.nonzero = wrong;
+    slice.packed = slice.nonzero.empty();
+    EXPECT_TRUE(absl::IsInvalidArgument(
+        cluster_.leader().Push(request, absl::MakeConstSpan(&slice, 1)).status()));
+  }
+  slice.packed = false;
+  slice.nonzero = "\x42";
   ASSERT_TRUE(cluster_.leader().Push(request, absl::MakeConstSpan(&slice, 1)).ok());
   RunAll();
   Complete(4);

@@ -101,7 +101,7 @@ absl::Status TableSlice::Check(const PartRange& range, const TensorSlice& data) 
         absl::StrCat("a push of ", name(), " cannot be ", std::string(DataTypeName(data.dtype))));
   }
   uint64_t elements = range.end - range.begin;
-  if (!data.nonzero.empty()) {
+  if (data.packed || !data.nonzero.empty()) {
     const std::optional<uint64_t> there = NonzeroElements(data.nonzero, elements);
     if (buffer_ || !there.has_value()) {
       return absl::InvalidArgumentError(

@@ -183,6 +183,46 @@ TEST_F(Steps, WhatIsSentDirectlyIsInTheHostsOwnMemoryWhenItIsDelivered) {
   EXPECT_THAT(device_.violations(), IsEmpty());
 }
 
+// As an embedding's: in each step others of its blocks hold something.
+TEST_F(Steps, WhatIsNotZeroIsInTheHostsOwnMemoryWhenItIsDelivered) {
+  constexpr size_t kBlocks = 6;
+  constexpr size_t kValues = kBlocks * kNonzeroBlock - 10;
+  std::vector<float> home(kValues, 0.0F);
+  std::vector<uint8_t> nonzero(kBlocks, 0);
+  const auto bytes = [](auto& values) {
+    return absl::MakeSpan(reinterpret_cast<std::byte*>(values.data()),
+                          values.size() * sizeof(values[0]));
+  };
+  const DeviceBuffer pinned = *device_.Pin("home", bytes(home), /*read_only=*/false);
+  const DeviceBuffer pinned_bytes = *device_.Pin("nonzero", bytes(nonzero), /*read_only=*/false);
+  const DeviceBuffer gradient = *device_.Allocate("gradient", kValues * sizeof(float));
+  float* const values = Floats(gradient);
+  for (size_t step = 0; step < 5; ++step) {
+    const auto fill = [=] {
+      std::fill_n(values, kValues, 0.0F);
+      for (const size_t at : {step * kNonzeroBlock, kValues - 1}) values[at] = 1;
+    };
+    ASSERT_TRUE(device_.Compute(StreamId::kCompute, "backward", {}, {All(gradient)}, fill).ok());
+    const absl::Status sent =
+        gradients_out_->SendNonzero(9, values, bytes(home), absl::MakeSpan(nonzero));
+    ASSERT_TRUE(sent.ok()) << sent;
+    const auto came =
+        gradients_out_->Deliver(Soon(), [&](size_t bucket, absl::Span<const std::byte> delivered) {
+          EXPECT_EQ(bucket, 9u);
+          EXPECT_EQ(delivered.data(), bytes(home).data());
+          EXPECT_EQ(delivered.size(), kValues * sizeof(float));
+          for (size_t i = 0; i < kValues; ++i) {
+            const bool holds = i == step * kNonzeroBlock || i + 1 == kValues;
+            EXPECT_EQ(home[i], holds ? 1 : 0);
+          }
+          device_.HostReads(bytes(nonzero).data(), kBlocks);
+          return absl::OkStatus();
+        });
+    ASSERT_TRUE(came.ok()) << came.status();
+  }
+  EXPECT_THAT(device_.violations(), IsEmpty());
+}
+
 TEST_F(Steps, WhatIsBroughtDirectlyComesAfterTheForwardThatUsesTheFormer) {
   const auto event = *device_.MakeEvent();
   std::vector<float> sums(4);
