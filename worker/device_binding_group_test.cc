@@ -65,7 +65,7 @@ struct GroupRank {
                      uint64_t small_values = 3)
       : rank(number),
         ranks(ranks),
-        device({.for_tensors_of_the_cpu = true, .pins = pins}),
+        device({.for_tensors_of_the_cpu = true, .most_pins = pins ? SIZE_MAX : 0}),
         session(Plans(3), 0.1),
         group([=, this](const Reducer::Group& /*of*/, const std::function<bool()>& cancelled,
                         absl::Time deadline) -> absl::StatusOr<std::unique_ptr<DeviceGroup>> {

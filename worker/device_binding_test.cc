@@ -80,7 +80,7 @@ TEST_F(DeviceBindingTest, TrainsToTheSameBitsAsOnTheHost) { TrainBothWays({torch
 
 TEST_F(DeviceBindingTest, GradientsThatCannotBePinnedAreCopied) {
   FakeSession session(Plans(2), 0.1);
-  FakeDevice device({.for_tensors_of_the_cpu = true, .pins = false});
+  FakeDevice device({.for_tensors_of_the_cpu = true, .most_pins = 0});
   DeviceBinding::Options options;
   options.direct_gradient = 1;
   Train(**DeviceBinding::Make(network_, device, options), network_, session,

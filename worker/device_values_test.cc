@@ -146,7 +146,7 @@ TEST_F(DeviceValuesTest, WhatIsNotShownOfATensorComesByPinnedBlocks) {
 
 class WithoutPins : public DeviceValuesTest {
  protected:
-  WithoutPins() : DeviceValuesTest({.pins = false}) {}
+  WithoutPins() : DeviceValuesTest({.most_pins = 0}) {}
 };
 
 TEST_F(WithoutPins, AreTriedOnceForEachTensorAndPullAndNotForEver) {
@@ -157,6 +157,26 @@ TEST_F(WithoutPins, AreTriedOnceForEachTensorAndPullAndNotForEver) {
     ExpectAllAreThere();
   }
   EXPECT_EQ(device_.refused_pins(), 10u) << "there is one that is large";
+}
+
+// A part of two values at a time; pieces of five are awaited, so a piece has three parts.
+class WithFewPins : public DeviceValuesTest {
+ protected:
+  WithFewPins() : DeviceValuesTest({.most_pins = 4}) {}
+};
+
+TEST_F(WithFewPins, WhatIsRefusedAfterOthersOfItsPieceComesByPinnedBlocks) {
+  session_.shows = true;
+  for (int pull = 0; pull < 20; ++pull) {
+    for (const at::Tensor& tensor : tensors_) {
+      std::fill_n(tensor.mutable_data_ptr<float>(), tensor.numel(), 0.0F);
+    }
+    ASSERT_TRUE(values_->BringAll().ok());
+    ExpectAllAreThere();
+  }
+  EXPECT_GE(device_.pinned(), 3u);
+  EXPECT_EQ(device_.refused_pins(), 10u);
+  EXPECT_EQ(device_.copies_of_unpinned(), 0u);
 }
 
 TEST_F(DeviceValuesTest, WhatNobodyOwnsComesFromTheHost) {

@@ -37,7 +37,7 @@ struct Workload {
 // 1 to 5: a sample that is missing or counts twice always shows.
 int64_t Factor(uint64_t sample) { return 1 + static_cast<int64_t>(sample * 2654435761U % 5); }
 
-// Half of a large tensor is zeros, so that they are left out.
+// As support/integer_job.py has it. Half of a large tensor is zeros, so that they are left out.
 int64_t Pattern(size_t tensor, size_t element) {
   if (element / (4 * kZeroBlock) % 2 == 1) return 0;
   return static_cast<int64_t>((tensor + element) % 7) - 3;

@@ -194,7 +194,7 @@ absl::StatusOr<DeviceBuffer> FakeDevice::Pin(absl::string_view what,
                                              absl::Span<const std::byte> memory,
                                              bool /*read_only*/) {
   absl::MutexLock lock(&mu_);
-  if (!options_.pins) {
+  if (pins_.size() >= options_.most_pins) {
     ++refused_pins_;
     return absl::UnavailableError(absl::StrCat(name_, " does not pin ", what));
   }

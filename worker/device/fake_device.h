@@ -2,6 +2,7 @@
 #define PARLEY_WORKER_DEVICE_FAKE_DEVICE_H_
 
 #include <array>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
@@ -31,10 +32,10 @@ class FakeDevice : public ComputeDevice {
     // something waits where the stream is told to: for other devices, too, as in a synchronisation
     // of LibTorch's own. And memory that the device has not given out is nobody's concern.
     bool for_tensors_of_the_cpu = false;
-    bool pins = true;            // memory of others
-    bool records = true;         // graphs
-    bool reaches_others = true;  // memory of other devices
-    bool writes_to_host = true;  // by itself, CopyNonzero
+    size_t most_pins = SIZE_MAX;  // of memory of others, at a time
+    bool records = true;          // graphs
+    bool reaches_others = true;   // memory of other devices
+    bool writes_to_host = true;   // by itself, CopyNonzero
   };
   FakeDevice() : FakeDevice(Options()) {}
   explicit FakeDevice(const Options& options) : options_(options) {

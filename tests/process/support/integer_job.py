@@ -157,7 +157,8 @@ class IntegerJob:
             begin, end = header[f"sum{tensor}"]["data_offsets"]
             values = struct.unpack(f"<{elements}f", data[begin:end])
             for i, value in enumerate(values):
-                right = -self.epochs * factors * ((tensor + i) % 7 - 3)
+                pattern = 0 if i // 4096 % 2 == 1 else (tensor + i) % 7 - 3
+                right = -self.epochs * factors * pattern
                 assert value == right, f"element {i} of sum{tensor} is {value}, {right} is right"
 
     def logs(self):
