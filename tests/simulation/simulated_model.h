@@ -12,12 +12,15 @@
 
 namespace parley {
 
-// What simulated workers train: some small tensors, one slice each, of which the last is a buffer.
+// What simulated workers train: some small tensors, one slice each, of which the last is a buffer;
+// in some jobs one has more elements, and as an embedding's most of its gradients are zeros.
 // Gradients are small integers, so that sums are exact.
 class SimulatedModel {
  public:
   // So many that each of three shards has some.
   SimulatedModel() : SimulatedModel({3, 5, 1, 4, 7, 2}) {}
+  // One with blocks of zeros, which are left out or not read.
+  static SimulatedModel WithZeros() { return SimulatedModel({3, 5, kWide, 4, 7, 2}); }
   // Elements of each tensor.
   explicit SimulatedModel(std::vector<int64_t> sizes) : sizes_(std::move(sizes)) {}
 
@@ -56,8 +59,14 @@ class SimulatedModel {
   }
 
  private:
+  // Nine blocks of 1,024 elements, the last one not full, from element 8 on. The middle seven hold
+  // nothing but zeros.
+  static constexpr int64_t kWide = 8200;
+  static bool IsZero(size_t element) { return element >= 8 + 1024 && element < 8 + 8 * 1024; }
+
   // Element `element` of the gradient of one sample: a small integer.
   static float GradientOf(uint64_t sample, size_t element) {
+    if (IsZero(element)) return 0;
     return static_cast<float>((sample * 2654435761U + element * 40503U) >> 7 & 7) - 3.0F;
   }
 

@@ -63,6 +63,7 @@ void RunSeeds(const std::function<JobSimulation::Options(uint64_t seed)>& option
     if (seed / 3 % 2 == 1 && MayUpdateAhead(of_seed.job)) {
       of_seed.job.mutable_consistency()->mutable_sync()->set_update_ahead(true);
     }
+    if (seed / 5 % 8 == 3) of_seed.model = SimulatedModel::WithZeros();
     JobSimulation simulation(of_seed);
     const std::vector<std::string> broken = simulation.Run();
     ASSERT_TRUE(broken.empty()) << "seed " << seed << ": " << absl::StrJoin(broken, "\n");
