@@ -51,7 +51,7 @@ std::optional<uint64_t> NonzeroElements(std::string_view nonzero, uint64_t eleme
 }
 
 bool AreWorthLeavingOut(std::string_view nonzero, uint64_t elements) {
-  return NonzeroElements(nonzero, elements).value_or(elements) <= elements - elements / 4;
+  return NonzeroElements(nonzero, elements).value_or(elements) <= elements - (elements + 3) / 4;
 }
 
 bool AreZero(std::string_view nonzero, uint64_t begin, uint64_t end) {
