@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "tests/simulation/pushed_bytes.h"
 
 namespace parley {
 
@@ -34,10 +35,11 @@ void ClockedChecks::OnPush(const std::string& shard, const PushRequest& request,
     const auto [at, is_new] = sums_[shard].try_emplace(slice.slice());
     std::vector<float>& sum = at->second;
     if (is_new) sum = sums_[kBefore][slice.slice()];
-    sum.resize(slice.data().size() / sizeof(float), 0);
+    const std::string bytes = BytesOf(slice, model_);
+    sum.resize(bytes.size() / sizeof(float), 0);
     for (size_t element = 0; element < sum.size(); ++element) {
       float value = 0;
-      std::memcpy(&value, slice.data().data() + element * sizeof(float), sizeof(float));
+      std::memcpy(&value, bytes.data() + element * sizeof(float), sizeof(float));
       sum[element] = buffer ? value : sum[element] + value;
     }
   }

@@ -4,31 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
-#include "common/nonzero_blocks.h"
+#include "tests/simulation/pushed_bytes.h"
 
 namespace parley {
-
-namespace {
-
-// With the zeros that are left out of it, of floats.
-std::string Whole(const SliceData& slice) {
-  if (slice.nonzero().empty()) return slice.data();
-  std::string whole;
-  size_t taken = 0;
-  const uint64_t blocks = slice.nonzero().size() * 8;
-  for (uint64_t block = 0; block < blocks; ++block) {
-    if (!IsNonzero(slice.nonzero(), block)) {
-      whole.append(kZeroBlock * sizeof(float), '\0');
-      continue;
-    }
-    const std::string bytes = slice.data().substr(taken, kZeroBlock * sizeof(float));
-    taken += bytes.size();
-    whole += bytes;
-  }
-  return whole;  // and some zeros behind it
-}
-
-}  // namespace
 
 ContributionChecks::ContributionChecks(const JobConfig& job, SimulatedModel model, uint64_t samples,
                                        std::function<bool(uint32_t, uint32_t)> takes_part,
@@ -50,7 +28,8 @@ void ContributionChecks::OnPush(const std::string&, const PushRequest& request,
   if (!is_current_(request.header().job_epoch())) return;
   auto& slices = applied_[{request.contributor(), request.attempt(), request.step()}];
   for (int i = 0; i < request.slices_size(); ++i) {
-    if (reply.outcomes(i) == ADDED) slices[request.slices(i).slice()] = Whole(request.slices(i));
+    if (reply.outcomes(i) == ADDED)
+      slices[request.slices(i).slice()] = BytesOf(request.slices(i), model_);
   }
 }
 
