@@ -9,6 +9,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/forwarding_shard.h"
 #include "tests/contract/contract_test.h"
+#include "tests/contract/forwarding_connector.h"
 
 namespace parley {
 namespace {
@@ -21,17 +22,12 @@ constexpr uint32_t kSecondOfBig = 1;  // slice
 
 // Keeps the loans of the large tensor's last push, and, while it is told to, what is answered to
 // pulls of its second slice.
-class HoldingConnector final : public Connector {
+class HoldingConnector final : public ForwardingConnector {
  public:
-  explicit HoldingConnector(Connector& to) : to_(to) {}
-  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
-    return to_.ConnectCoordinator(address);
-  }
+  explicit HoldingConnector(Connector& to) : ForwardingConnector(to) {}
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return std::make_shared<Shard>(to_.ConnectShard(address), *this);
+    return std::make_shared<Shard>(ForwardingConnector::ConnectShard(address), *this);
   }
-  MemorySource* memory() override { return to_.memory(); }
-  Visitors* visitors() override { return to_.visitors(); }
 
   void Hold() {
     absl::MutexLock lock(&mu_);
@@ -103,7 +99,6 @@ class HoldingConnector final : public Connector {
     HoldingConnector& all_;
   };
 
-  Connector& to_;
   mutable absl::Mutex mu_;
   bool holds_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<std::function<void()>> held_ ABSL_GUARDED_BY(mu_);

@@ -9,24 +9,19 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "client/connector.h"
 #include "client/forwarding_shard.h"
+#include "tests/contract/forwarding_connector.h"
 
 namespace parley {
 
 // Makes all calls over another connector, and keeps what workers tell shards with them.
 // Thread-safe.
-class OverhearingConnector final : public Connector {
+class OverhearingConnector final : public ForwardingConnector {
  public:
-  explicit OverhearingConnector(Connector& to) : to_(to) {}
-  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
-    return to_.ConnectCoordinator(address);
-  }
+  explicit OverhearingConnector(Connector& to) : ForwardingConnector(to) {}
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
-    return std::make_shared<Shard>(to_.ConnectShard(address), *this);
+    return std::make_shared<Shard>(ForwardingConnector::ConnectShard(address), *this);
   }
-  MemorySource* memory() override { return to_.memory(); }
-  Visitors* visitors() override { return to_.visitors(); }
 
   // All of them, with copies of the gradients.
   std::vector<PushRequest> pushes() const {
@@ -104,7 +99,6 @@ class OverhearingConnector final : public Connector {
     return answered_ == pushes_.size();
   }
 
-  Connector& to_;
   mutable absl::Mutex mu_;
   size_t lent_ ABSL_GUARDED_BY(mu_) = 0;
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;
