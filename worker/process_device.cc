@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/metrics/metrics.h"
+#include "worker/stream_trace.h"
 
 namespace parley {
 namespace {
@@ -62,10 +62,7 @@ void ProcessDevice::KeepTime(std::shared_ptr<Trace> trace) {
     for (size_t i = 0; i < kStreamCount; ++i) {
       if (busy[i] > absl::ZeroDuration()) histograms[i]->Observe(absl::ToDoubleSeconds(busy[i]));
     }
-    if (trace == nullptr) return;
-    for (const TimedDevice::Work& work : works) {
-      trace->Span(absl::StrCat("GPU: ", StreamName(work.stream)), work.what, work.begin, work.end);
-    }
+    if (trace != nullptr) TraceStreams(works, *trace);
   };
   timed_ = std::make_unique<TimedDevice>(*device_, std::move(options));
 }

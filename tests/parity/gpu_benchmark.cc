@@ -11,6 +11,10 @@
 //
 //   gpu_benchmark COORDINATOR SHARD PLUGIN [--model=resnet50|transformer|cnn]
 //                 [--precision=FLOAT32|BFLOAT16_AUTOCAST|FLOAT16_AUTOCAST] [--steps=N] [--batch=N]
+//                 [--trace=FILE]
+//
+// With --trace only steps with a shard that updates ahead, whose every stream is looked at, into
+// FILE (client/trace.h); they take a little longer so.
 //
 // Ends with 1 where a ratio is worse than docs/gpu.md says.
 #include <ATen/ops/empty.h>
@@ -29,6 +33,7 @@
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
+#include "client/trace.h"
 #include "tests/parity/device_without_copies.h"
 #include "tests/parity/loopback_cluster.h"
 #include "tests/parity/shard_work.h"
@@ -44,6 +49,7 @@
 #include "worker/local_compute.h"
 #include "worker/loss.h"
 #include "worker/models/network.h"
+#include "worker/stream_trace.h"
 #include "worker/trainer.h"
 
 namespace parley {
@@ -275,6 +281,10 @@ TimedDevice::Options AsInAWorker() {
   return {64, [](const std::vector<TimedDevice::Work>&) {}};
 }
 
+TimedDevice::Options EachStepInto(const std::shared_ptr<Trace>& trace) {
+  return {1, [trace](const std::vector<TimedDevice::Work>& works) { TraceStreams(works, *trace); }};
+}
+
 // A worker's steps with nobody to send them to: median seconds of one.
 double ComputeAlone(const JobConfig& job, const Datasets& data, ComputeDevice& device,
                     uint64_t steps) {
@@ -305,7 +315,7 @@ struct WithShard {
 // All of it, over shared memory.
 WithShard TrainWithAShard(const std::string& coordinator, const std::string& shard,
                           const std::string& job_text, const Datasets& data,
-                          ComputeDevice& device) {
+                          ComputeDevice& device, const std::shared_ptr<Trace>& trace = nullptr) {
   LoopbackCluster cluster(coordinator, shard, job_text);
   const JobConfig& job = cluster.job();
   const auto connector = MakeLocalConnector(MakeGrpcConnector());
@@ -314,12 +324,13 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
   options.coordinator = cluster.coordinator();
   options.address = "127.0.0.1:1";
   options.metrics_address = "127.0.0.1:1";
+  options.trace = trace;
   const auto session = Session::Join(options, *connector);
   Check(session.status());
   const auto network = MakeNetwork(job, data.train->x());
   Check(network.status());
   Metrics metrics;
-  TrainingMetrics training_metrics(metrics);
+  TrainingMetrics training_metrics(metrics, trace);
   Log log(LogFormat::kText, "benchmark");
   WithShard found;
   std::vector<double> seconds;
@@ -335,10 +346,11 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
     begin = absl::Now();
     return std::string();
   };
-  TimedDevice timed(device, AsInAWorker());
+  TimedDevice timed(device, trace == nullptr ? AsInAWorker() : EachStepInto(trace));
   LocalCompute compute({job, **network, data, **session, training_metrics, &timed, nullptr, &log});
   Trainer trainer({job, compute, **session, training_metrics, log, before_step});
   Check(trainer.Run());
+  timed.Flush();
   SayPhases("a worker's step with the shard, means", training_metrics, job.steps());
   found.step = Median(seconds);
   return found;
@@ -350,7 +362,8 @@ bool Say(const char* what, double ratio, const char* bound, bool met) {
 }
 
 int Run(const std::string& coordinator, const std::string& shard, const std::string& plugin_path,
-        const Setting& setting, const std::string& precision, bool cuda_graphs, uint64_t steps) {
+        const Setting& setting, const std::string& precision, bool cuda_graphs, uint64_t steps,
+        const std::string& trace_file) {
   const auto plugin = LoadDevicePlugin(plugin_path);
   Check(plugin.status());
   const auto device = (*plugin)->open(0);
@@ -380,6 +393,17 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
       cuda_graphs ? absl::StrCat(precision, ", as a CUDA graph").c_str() : precision.c_str(),
       static_cast<int>(steps), std::thread::hardware_concurrency());
 
+  const std::string ahead_text =
+      absl::StrCat(text, "consistency { sync { update_ahead: true } }\n");
+  if (!trace_file.empty()) {
+    const auto trace = std::make_shared<Trace>();
+    const WithShard traced =
+        TrainWithAShard(coordinator, shard, ahead_text, data, **device, trace);
+    std::printf("  a step with updates ahead, traced: %.2f ms, the shard's work %.2f ms\n",
+                traced.step * 1e3, traced.update * 1e3);
+    Check(trace->WriteTo(trace_file, "gpu_benchmark"));
+    return 0;
+  }
   const CopyTimes large = LargeCopies(**device, bytes);
   const CopyTimes worker = WorkersCopies(**device, bytes);
   double plain = 0;
@@ -399,8 +423,7 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   WithShard ahead = with;
   const bool can_be_ahead = !cuda_graphs && !job.optimizer().skip_nonfinite();
   if (can_be_ahead) {
-    ahead = TrainWithAShard(coordinator, shard,
-                            text + "consistency { sync { update_ahead: true } }\n", data, **device);
+    ahead = TrainWithAShard(coordinator, shard, ahead_text, data, **device);
   }
 
   const auto ms = [](const char* what, double seconds) {
@@ -447,6 +470,7 @@ int main(int argc, char** argv) {
   bool cuda_graphs = false;
   uint64_t steps = 50;
   uint64_t batch = 0;
+  std::string trace;
   app.add_option("coordinator", coordinator)->required();
   app.add_option("shard", shard)->required();
   app.add_option("plugin", plugin)->required();
@@ -456,8 +480,9 @@ int main(int argc, char** argv) {
   app.add_flag("--cuda_graphs", cuda_graphs, "A worker's steps are CUDA graphs");
   app.add_option("--steps", steps, "Of each loop");
   app.add_option("--batch", batch, "Samples of a step");
+  app.add_option("--trace", trace, "Only steps with updates ahead, into this file");
   CLI11_PARSE(app, argc, argv);
   parley::Setting setting = parley::SettingOf(model);
   if (batch != 0) setting.batch = batch;
-  return parley::Run(coordinator, shard, plugin, setting, precision, cuda_graphs, steps);
+  return parley::Run(coordinator, shard, plugin, setting, precision, cuda_graphs, steps, trace);
 }
