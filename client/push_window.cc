@@ -8,6 +8,12 @@
 #include "common/tensor.h"
 
 namespace parley {
+namespace {
+
+// A slice of zeros costs a shard about as much as so small a part of it.
+constexpr size_t kLeastOfSlice = 64;
+
+}  // namespace
 
 std::shared_ptr<PushWindow> PushWindow::Make(const Options& options,
                                              const std::vector<TensorSpec>& tensors,
@@ -53,6 +59,15 @@ std::string PushWindow::NonzeroOf(size_t tensor, const PlacedSlice& placed,
   return std::string(nonzero.substr(begin / kByte, (end + kByte - 1) / kByte - begin / kByte));
 }
 
+size_t PushWindow::BytesOf(size_t tensor, const PlacedSlice& placed,
+                           std::string_view nonzero) const {
+  const size_t element = ElementBytes(tensors_[tensor].dtype());
+  const uint64_t elements = placed.bytes / element;
+  if (nonzero.empty() || !AreWorthLeavingOut(nonzero, elements)) return placed.bytes;
+  return std::max<size_t>(NonzeroElements(nonzero, elements).value_or(elements) * element,
+                          placed.bytes / kLeastOfSlice);
+}
+
 void PushWindow::AddUntil(size_t tensor, size_t bytes, std::string_view nonzero) {
   std::vector<uint32_t> shards;
   {
@@ -62,8 +77,10 @@ void PushWindow::AddUntil(size_t tensor, size_t bytes, std::string_view nonzero)
       const size_t end = placed.begin + placed.bytes;
       if (end <= added || end > bytes) continue;
       Lane& lane = lanes_[placed.shard];
-      lane.waiting.push_back({tensor, &placed, NonzeroOf(tensor, placed, nonzero)});
-      lane.waiting_bytes += placed.bytes;
+      std::string of_slice = NonzeroOf(tensor, placed, nonzero);
+      const size_t counts = BytesOf(tensor, placed, of_slice);
+      lane.waiting.push_back({tensor, &placed, std::move(of_slice), counts});
+      lane.waiting_bytes += counts;
       if (std::find(shards.begin(), shards.end(), placed.shard) == shards.end()) {
         shards.push_back(placed.shard);
       }
@@ -108,7 +125,7 @@ std::vector<PushWindow::Item> PushWindow::TakeGroup(Lane& lane, size_t& bytes) {
   bytes = 0;
   size_t count = 0;
   while (count < lane.waiting.size() && bytes < target) {
-    const size_t more = lane.waiting[count].placed->bytes;
+    const size_t more = lane.waiting[count].bytes;
     if (count > 0 && bytes + more > options_.window_bytes) break;
     bytes += more;
     ++count;

@@ -102,6 +102,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
     size_t tensor = 0;
     const PlacedSlice* placed = nullptr;
     std::string nonzero;  // of the slice, where it is known
+    size_t bytes = 0;     // that it counts for in a message (BytesOf)
   };
   struct Lane {  // to one shard
     std::deque<Item> waiting;
@@ -150,6 +151,8 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   std::shared_ptr<std::string> TakeSpare() const;
   // Of a slice, out of the tensor's; empty where that is not known.
   std::string NonzeroOf(size_t tensor, const PlacedSlice& placed, std::string_view nonzero) const;
+  // About as many as travel, or are read: where it is known what is zero, of the rest.
+  size_t BytesOf(size_t tensor, const PlacedSlice& placed, std::string_view nonzero) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   // Constant after construction.

@@ -127,15 +127,16 @@ absl::StatusOr<Verdict> WorkerSession::CompleteOnce(const Share& share) {
     const absl::Time acknowledged = runtime_->Now();
     if (!pushed.ok()) return pushed;
     // Whoever pulls after each step will do so after this one.
+    const bool will_pull = held_.has_value() && *held_ + 1 == plan_->step;
     std::vector<uint32_t> pulled;
-    if (held_.has_value() && *held_ + 1 == plan_->step) {
+    if (will_pull && calls_->JoinsCalls(exchange_->step_leader())) {
       puller_->Ask(plan_->step);
-      if (calls_->JoinsCalls(exchange_->step_leader())) {
-        pulled = puller_->AllOf(exchange_->step_leader(), kMostBytesWithVerdict);
-      }
+      pulled = puller_->AllOf(exchange_->step_leader(), kMostBytesWithVerdict);
     }
     absl::StatusOr<Verdict> verdict = exchange_->AwaitVerdict(
         [&](const std::function<bool()>& done) {
+          // Behind Complete, which its shard decides sooner so.
+          if (will_pull) puller_->Ask(plan_->step);
           return AwaitPeers(absl::StrCat("waiting for the verdict of step ", plan_->step), done);
         },
         share, plan_->data_epoch, pulled, VerdictAtOnce());

@@ -1,5 +1,6 @@
 #include "worker/local_compute.h"
 
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <string>
@@ -27,6 +28,14 @@ AllocateBatch BatchMemory(ComputeDevice* device) {
     const auto kept = std::make_shared<DeviceBuffer>(*std::move(memory));
     return {kept, kept->data()};
   };
+}
+
+// A step's loss, to be read when its gradients have left: from a GPU it comes to the host on the
+// way, so that reading it then waits for nothing.
+at::Tensor OnItsWay(const at::Tensor& loss) {
+  if (!loss.is_cuda()) return loss.detach();
+  at::Tensor here = at::empty(loss.sizes(), loss.options().device(c10::kCPU).pinned_memory(true));
+  return here.copy_(loss.detach(), /*non_blocking=*/true);
 }
 
 }  // namespace
@@ -148,7 +157,7 @@ absl::StatusOr<at::Tensor> LocalCompute::LossOfMicrobatch(const StepPlan& plan, 
     // Dropout leaves out the same elements whenever this microbatch is computed.
     parts_.network.Seed(MicrobatchSeed(parts_.job, plan, microbatch));
     loss = ComputeLoss(LossOf(parts_.job), Forward(there.x), there.y);
-    losses_.emplace_back(loss.detach(), samples);
+    losses_.emplace_back(OnItsWay(loss), samples);
     // The mean over the step's samples is the microbatches' means, each times its share of them.
     double factor = loss_scale_.value();
     if (samples != plan.samples.size()) {
@@ -192,7 +201,11 @@ absl::StatusOr<bool> LocalCompute::StepAsGraph(const StepPlan& plan,
     return false;
   }
   graphs_.Computed(plan.step);
-  losses_.emplace_back(*loss, plan.samples.size());
+  status = CatchTorch(what, [&] {
+    const c10::NoGradGuard no_grad;
+    losses_.emplace_back(OnItsWay(*loss), plan.samples.size());
+  });
+  if (!status.ok()) return status;
   return true;
 }
 

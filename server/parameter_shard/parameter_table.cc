@@ -237,19 +237,23 @@ StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
   update.clip_scale = static_cast<float>(verdict.clip_scale());
   update.rate_factor = rate_factor * verdict.rate_scale();
   if (verdict.outcome() == Verdict::APPLY) Learn({update.divisor, verdict.rate_scale()});
-  StepWork work(update, counted.contributors, counted.weights);
-  for (const PullTurn turn : kPullTurns) {
-    for (auto& [id, slice] : slices_) {
-      if (TurnOf(slice.buffer(), slice.elements() * sizeof(float)) != turn) continue;
-      // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
-      if (verdict.outcome() == Verdict::SKIP ||
-          Untouched(id, slice, verdict.step(), counted, routings)) {
-        slice.Raise(verdict.step());
-        continue;
-      }
-      slice.CallOffAhead();
-      work.Add(turn, id, slice);
+  // Each slice is come to once, of each turn: they are far apart in memory, and a step waits.
+  std::vector<std::vector<std::pair<uint32_t, TableSlice*>>> turns(std::size(kPullTurns));
+  for (auto& [id, slice] : slices_) {
+    // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
+    if (verdict.outcome() == Verdict::SKIP ||
+        Untouched(id, slice, verdict.step(), counted, routings)) {
+      slice.Raise(verdict.step());
+      continue;
     }
+    slice.CallOffAhead();
+    const PullTurn turn = TurnOf(slice.buffer(), slice.elements() * sizeof(float));
+    const auto* const place = std::find(std::begin(kPullTurns), std::end(kPullTurns), turn);
+    turns[static_cast<size_t>(place - std::begin(kPullTurns))].emplace_back(id, &slice);
+  }
+  StepWork work(update, counted.contributors, counted.weights);
+  for (size_t i = 0; i < turns.size(); ++i) {
+    for (const auto& [id, slice] : turns[i]) work.Add(kPullTurns[i], id, *slice);
   }
   return work;
 }

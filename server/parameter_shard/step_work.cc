@@ -22,18 +22,22 @@ StepWork::StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
 }
 
 void StepWork::Add(PullTurn turn, uint32_t id, TableSlice& slice) {
-  const bool goes_on =
-      !pieces_.empty() && pieces_.back().elements < next_elements_ && pieces_.back().turn == turn;
+  SliceUpdate update = update_;
+  update.contributors = contributors_;
+  const uint64_t left = slice.ElementsLeft(update);
+  const bool was_ahead = left < slice.elements();
+  const bool goes_on = !pieces_.empty() && pieces_.back().elements < next_elements_ &&
+                       pieces_.back().turn == turn && pieces_.back().was_ahead == was_ahead;
   if (!goes_on) {
     if (!pieces_.empty() && pieces_.back().turn == PullTurn::kOthers) {
       next_elements_ = std::min(2 * next_elements_, kPieceElements);
     }
-    pieces_.emplace_back().turn = turn;
+    pieces_.push_back({.turn = turn, .was_ahead = was_ahead});
   }
   pieces_.back().slices.push_back(&slice);
-  pieces_.back().elements += slice.elements();
+  pieces_.back().elements += left;
   piece_of_[id] = pieces_.size() - 1;
-  elements_ += slice.elements();
+  elements_ += left;
 }
 
 absl::Status StepWork::Run(size_t piece) const {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "common/pull_turn.h"
 #include "server/parameter_shard/table_slice.h"
@@ -24,10 +25,12 @@ class StepWork {
   StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
            const std::map<uint32_t, double>& weights);
 
-  // The turn: not before that of the slices that were added.
+  // The turn: not before that of the slices that were added. Slices of which most was done ahead of
+  // the verdict have pieces of their own, of many: to come for each by itself would take longer.
   void Add(PullTurn turn, uint32_t id, TableSlice& slice);
 
   uint64_t step() const { return update_.step; }
+  // That are left to be updated (TableSlice::ElementsLeft).
   uint64_t elements() const { return elements_; }
   size_t pieces() const { return pieces_.size(); }
   // As TableSlice::Update.
@@ -44,7 +47,8 @@ class StepWork {
   struct Piece {
     PullTurn turn;
     std::vector<TableSlice*> slices;
-    uint64_t elements = 0;
+    bool was_ahead = false;
+    uint64_t elements = 0;  // left
     bool is_done = false;
   };
 
@@ -53,7 +57,7 @@ class StepWork {
   std::vector<uint32_t> with_weight_;
   std::vector<double> weights_;  // theirs
   std::vector<Piece> pieces_;
-  std::map<uint32_t, size_t> piece_of_;  // by slice
+  absl::flat_hash_map<uint32_t, size_t> piece_of_;  // by slice
   uint64_t elements_ = 0;
   uint64_t next_elements_;  // of the next piece
   size_t ended_ = 0;

@@ -105,6 +105,9 @@ class TableSlice {
   std::shared_ptr<AheadUpdate> UpdateAheadOfGradient(const SliceUpdate& update);
   // What would take as long as Update itself is not to be begun any more.
   void CallOffAhead();
+  // Then: about how many elements' time an Update takes, fewer than elements() where it was done
+  // ahead.
+  uint64_t ElementsLeft(const SliceUpdate& update) const;
 
   // A decided step with something for this slice: the optimizer's step, or a buffer's new value, of
   // those of `contributors` that offer one. Waits for one that was begun ahead. After an error the

@@ -4,6 +4,14 @@
 #include "server/parameter_shard/table_slice.h"
 
 namespace parley {
+namespace {
+
+// Of a slice's update: what it takes to take it over, and to look at a gradient that is mostly
+// zeros.
+constexpr uint64_t kToTake = 64;
+constexpr uint64_t kToLook = 4;
+
+}  // namespace
 
 AheadUpdate::Before TableSlice::Before(std::shared_ptr<const GatheredGradient> gradient) const {
   AheadUpdate::Before before;
@@ -36,6 +44,12 @@ std::shared_ptr<AheadUpdate> TableSlice::UpdateAhead(const SliceUpdate& update) 
 void TableSlice::CallOffAhead() {
   if (of_zeros_ != nullptr) of_zeros_->CallOff();
   if (ahead_ != nullptr && !ahead_->IsShort()) ahead_->CallOff();
+}
+
+uint64_t TableSlice::ElementsLeft(const SliceUpdate& update) const {
+  if (ahead_ == nullptr || !ahead_->Expects(update)) return elements();
+  if (ahead_->HasEnded()) return elements() / kToTake;
+  return ahead_->IsShort() ? elements() / kToLook : elements();
 }
 
 bool TableSlice::TakeAhead(const SliceUpdate& update) {

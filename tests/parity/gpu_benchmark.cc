@@ -5,9 +5,9 @@
 //   plain
 //            LibTorch loop's forward and backward with batches that lie in pinned memory; with the
 //            copies it is told
-//   step     with a shard on this machine, which updates ahead where it can (and once without),
-//            against the longest of: the plain loop's forward and backward, the copies both ways,
-//            the shard's work on a step where it does not; each measured alone
+//   step     with a shard on this machine, without sync.update_ahead and where it can be with it
+//            (a job chooses), against the longest of: the plain loop's forward and backward, the
+//            copies both ways, the shard's work on a step where it does not; each measured alone
 //
 //   gpu_benchmark COORDINATOR SHARD PLUGIN [--model=resnet50|transformer|cnn]
 //                 [--precision=FLOAT32|BFLOAT16_AUTOCAST|FLOAT16_AUTOCAST] [--steps=N] [--batch=N]
@@ -58,6 +58,8 @@ namespace {
 constexpr double kMostCompute = 1.03;
 constexpr double kLeastCopies = 0.9;
 constexpr double kMostStep = 1.10;
+// Steps with a shard until all memory is there that both use step after step, and pinned.
+constexpr uint64_t kWarmUp = 40;
 
 struct Setting {
   std::string model;           // of the job file
@@ -199,11 +201,14 @@ class PlainLoop {
   size_t step_ = 0;
 };
 
-// Mean milliseconds of a worker's phases, to see where a step's time went.
-void SayPhases(const char* what, const TrainingMetrics& metrics, uint64_t steps) {
+// Mean milliseconds of a worker's phases since `before`, to see where a step's time went.
+void SayPhases(const char* what, const TrainingMetrics& metrics, uint64_t steps,
+               const std::vector<PhaseSeconds>& before = {}) {
   std::printf("  %s:", what);
-  for (const PhaseSeconds& of : metrics.seconds()) {
-    std::printf(" %s %.2f", of.phase().c_str(), of.seconds() / static_cast<double>(steps) * 1e3);
+  const std::vector<PhaseSeconds> now = metrics.seconds();
+  for (size_t i = 0; i < now.size(); ++i) {
+    const double seconds = now[i].seconds() - (before.empty() ? 0 : before[i].seconds());
+    std::printf(" %s %.2f", now[i].phase().c_str(), seconds / static_cast<double>(steps) * 1e3);
   }
   std::printf(" ms\n");
 }
@@ -314,8 +319,8 @@ struct WithShard {
 
 // All of it, over shared memory.
 WithShard TrainWithAShard(const std::string& coordinator, const std::string& shard,
-                          const std::string& job_text, const Datasets& data,
-                          ComputeDevice& device, const std::shared_ptr<Trace>& trace = nullptr) {
+                          const std::string& job_text, const Datasets& data, ComputeDevice& device,
+                          const std::shared_ptr<Trace>& trace = nullptr) {
   LoopbackCluster cluster(coordinator, shard, job_text);
   const JobConfig& job = cluster.job();
   const auto connector = MakeLocalConnector(MakeGrpcConnector());
@@ -336,12 +341,22 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
   std::vector<double> seconds;
   absl::Time begin = absl::InfinitePast();
   uint64_t step = 0;
+  double worked_before = 0;
+  std::vector<PhaseSeconds> phases_before;
+  const uint64_t steps = job.steps() - kWarmUp - 1;
   const auto before_step = [&] {
-    if (step++ > 0) seconds.push_back(SecondsSince(begin));
-    if (step == job.steps()) {
+    ++step;
+    if (step > kWarmUp + 1) seconds.push_back(SecondsSince(begin));
+    if (step == kWarmUp + 1 || step == job.steps()) {
       const auto work = SecondsOfShardWork(cluster);
       Check(work.status());
-      found.update = *work / static_cast<double>(step - 1);
+      if (step == job.steps()) {
+        found.update = (*work - worked_before) / static_cast<double>(steps);
+        SayPhases("a worker's step with the shard, means", training_metrics, steps, phases_before);
+      } else {
+        worked_before = *work;
+        phases_before = training_metrics.seconds();
+      }
     }
     begin = absl::Now();
     return std::string();
@@ -351,7 +366,6 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
   Trainer trainer({job, compute, **session, training_metrics, log, before_step});
   Check(trainer.Run());
   timed.Flush();
-  SayPhases("a worker's step with the shard, means", training_metrics, job.steps());
   found.step = Median(seconds);
   return found;
 }
@@ -371,8 +385,8 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   const std::string text = absl::StrCat(
       "seed: 1\nmodel { ", setting.model, " }\ndata { ",
       setting.image.empty() ? "text { train: \"none\" }" : "own {}", " batch: ", setting.batch,
-      " }\noptimizer { adam { rate: 0.001 } }\nprecision: ", precision,
-      cuda_graphs ? "\ncuda_graphs: true" : "", "\nsteps: ", steps,
+      " }\noptimizer { adam { rate: 0.001 } }\ndevice: CUDA\nprecision: ", precision,
+      cuda_graphs ? "\ncuda_graphs: true" : "", "\nsteps: ", steps + kWarmUp + 1,
       "\ncluster { workers: 1 shards: 1 }\ncheckpoint { at_end: false }\n");
   JobConfig job;
   {
@@ -397,8 +411,7 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
       absl::StrCat(text, "consistency { sync { update_ahead: true } }\n");
   if (!trace_file.empty()) {
     const auto trace = std::make_shared<Trace>();
-    const WithShard traced =
-        TrainWithAShard(coordinator, shard, ahead_text, data, **device, trace);
+    const WithShard traced = TrainWithAShard(coordinator, shard, ahead_text, data, **device, trace);
     std::printf("  a step with updates ahead, traced: %.2f ms, the shard's work %.2f ms\n",
                 traced.step * 1e3, traced.update * 1e3);
     Check(trace->WriteTo(trace_file, "gpu_benchmark"));
@@ -449,11 +462,13 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   met &= Say("a worker's compute, of the plain loop's time", alone / plain, "at most 1.03",
              alone / plain <= kMostCompute);
   if (cuda_graphs) return met ? 0 : 1;
-  if (can_be_ahead)
-    std::printf("  %-52s %.3f\n", "a step, of the longest part's time", with.step / limit);
-  met &= Say(can_be_ahead ? "a step with updates ahead, of the longest part's"
-                          : "a step, of the longest part's",
-             ahead.step / limit, "at most 1.10", ahead.step / limit <= kMostStep);
+  const auto say = [&](const char* what, double step) {
+    std::printf("  %-52s %.3f\n", what, step / limit);
+  };
+  say("a step, of the longest part's time", with.step);
+  if (can_be_ahead) say("a step with updates ahead", ahead.step);
+  const double better = std::min(with.step, ahead.step);  // a job says which
+  met &= Say("the better one", better / limit, "at most 1.10", better / limit <= kMostStep);
   return met ? 0 : 1;
 }
 
