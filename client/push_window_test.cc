@@ -90,6 +90,38 @@ TEST_F(PushWindowTest, GradientsAreNarrowedOnTheirWayToAFarShardOnly) {
   EXPECT_TRUE(Await(*window).ok());
 }
 
+// To come for each by itself would take a shard longer than what is left of them.
+TEST(PushWindowZeros, SlicesThatAreMostlyZerosShareMessages) {
+  constexpr size_t kSlices = 100;
+  constexpr size_t kSlice = 65536;
+  HeldShards shards(1, 1, kSlice, kSlices);
+  for (const bool lent : {false, true}) {
+    shards.ReadLent(lent);
+    PushWindow::Options options;
+    options.group_bytes = kSlice * sizeof(float);
+    const auto window = PushWindow::Make(options, shards.tensors(), shards.layout(), shards.arena(),
+                                         shards.calls());
+    const auto messages = [&](std::string_view nonzero) {
+      window->Begin(1, 0, 1);
+      window->Add(0, nonzero);
+      window->Flush();
+      std::vector<size_t> slices;
+      while (!shards.held(0).empty()) slices.push_back(shards.AnswerFirst(0).size());
+      EXPECT_EQ(window->unacknowledged_bytes(0), 0);
+      return slices;
+    };
+    const std::string zeros(kSlices * kSlice / 1024 / 8, '\0');
+    EXPECT_EQ(messages(zeros), (std::vector<size_t>{64, 36})) << "each counts for a 64th";
+    std::string one_block = zeros;
+    for (size_t i = 0; i < kSlices; ++i) one_block[i * 8] = 1;
+    EXPECT_EQ(messages(one_block), (std::vector<size_t>{64, 36})) << "a block is a 64th, too";
+    std::string half = zeros;
+    for (size_t i = 0; i < kSlices; ++i) std::fill_n(half.begin() + 8 * i, 4, '\xff');
+    EXPECT_EQ(messages(half), std::vector<size_t>(50, 2));
+    EXPECT_EQ(messages(std::string(zeros.size(), '\xff')), std::vector<size_t>(kSlices, 1));
+  }
+}
+
 TEST(PushWindowZeros, ZerosStayHereWhereAGradientGoesAsAMessage) {
   HeldShards shards(1, 1, 65536, /*slices_of_each=*/2);
   for (const bool narrow : {false, true}) {

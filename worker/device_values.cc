@@ -221,12 +221,14 @@ absl::Status DeviceValues::BringLarge(size_t tensor) {
     size_t end = std::min(all, begin + options_.staged_elements * sizeof(float));
     session_->AwaitParameterUntil(tensor, end).IgnoreError();  // as in BringBucket
     const std::vector<Session::ShownPart> shown = FindSources(tensor, begin, end, pins);
-    for (const Session::ShownPart& part : shown) {
-      absl::Status status = path_->BringDirect(to + part.begin, part.bytes);
-      if (!status.ok()) return status;
-      end = part.begin + part.bytes.size();
-    }
-    if (shown.empty()) {
+    if (!shown.empty()) {
+      std::vector<ComputeDevice::HostPart> copies;
+      for (const Session::ShownPart& part : shown) {
+        copies.push_back({to + part.begin, part.bytes});
+        end = part.begin + part.bytes.size();
+      }
+      if (absl::Status status = path_->BringDirect(copies); !status.ok()) return status;
+    } else {
       absl::Status status =
           BringStaged({{tensor, begin / sizeof(float), (end - begin) / sizeof(float), 0}});
       if (!status.ok()) return status;
@@ -380,15 +382,14 @@ absl::Status DeviceValues::BringOwn(size_t tensor, const ParameterPath::Part& pa
   auto* const to = static_cast<std::byte*>(tensors_[tensor].mutable_data_ptr());
   const size_t end = part.begin + part.bytes;
   if (!shown.empty()) {
+    std::vector<ComputeDevice::HostPart> copies;
     for (const Session::ShownPart& source : shown) {
       const size_t from = std::max(part.begin, source.begin);
       const size_t until = std::min(end, source.begin + source.bytes.size());
       if (from >= until) continue;
-      absl::Status status =
-          path_->BringDirect(to + from, source.bytes.subspan(from - source.begin, until - from));
-      if (!status.ok()) return status;
+      copies.push_back({to + from, source.bytes.subspan(from - source.begin, until - from)});
     }
-    return absl::OkStatus();
+    return path_->BringDirect(copies);
   }
   const size_t most = options_.staged_elements * sizeof(float);
   for (size_t begin = part.begin; begin < end; begin += most) {

@@ -146,6 +146,47 @@ TEST_F(AheadTest, AnotherAttemptIsWithoutWhatTheFirstHad) {
 }
 
 // Begun with both, and decided with one of them: they are kept apart, so nothing is done again.
+// To come for each by itself would take longer than to take it.
+TEST(ShardAheadTest, SlicesThatWereDoneAheadShareAPiece) {
+  constexpr int kSlices = 64;
+  constexpr size_t kDone = 40;
+  ViewOptions options;
+  options.tensors.clear();
+  options.slice_elements = 1 << 14;
+  for (int i = 0; i < kSlices; ++i) options.tensors.push_back({absl::StrCat("t", i), 1 << 14});
+  ShardResources resources = Ahead();
+  resources.later = [](const std::function<void()>&) { ADD_FAILURE() << "a core has no threads"; };
+  resources.later_from = 1;
+  ShardCluster cluster(WithAhead(SummingJob()), MakeView(options), /*start=*/true, resources);
+  std::vector<size_t> slices;
+  for (const uint64_t step : {1, 2}) {
+    cluster.PushAll(0, step, 0, 1);
+    const auto updates = cluster.leader().TakeAhead();
+    ASSERT_EQ(updates.size(), step == 1 ? 0u : kSlices);
+    for (size_t i = 0; i < updates.size() && i < kDone; ++i) updates[i]->Run();
+    cluster.Complete(cluster.MakeComplete(0, step, 0));
+    const auto work = cluster.leader().TakeWork();
+    ASSERT_NE(work, nullptr);
+    slices.clear();
+    for (size_t piece = 0, done = 0; piece < work->pieces(); ++piece) {
+      const absl::Status status = work->Run(piece);
+      Replies replies;
+      cluster.leader().OnUpdated(piece, status, replies);
+      size_t now = 0;
+      while (now < kSlices && cluster.Pull(0, static_cast<uint32_t>(now), step)->has_value()) {
+        ++now;
+      }
+      slices.push_back(now - done);
+      done = now;
+    }
+    MakeRoom(cluster.leader());
+  }
+  EXPECT_EQ(slices, (std::vector<size_t>{kDone, 2, 4, 8, 10}));
+  EXPECT_EQ(cluster.leader().counts().ahead_taken, kDone);
+  EXPECT_EQ(cluster.Values("t0", 2), Floats(1 << 14, -2));
+  EXPECT_EQ(cluster.Values("t63", 2), Floats(1 << 14, -2));
+}
+
 TEST(ShardAheadTest, AVerdictWithoutOneOfThemTakesNothing) {
   JobConfig job = WithAhead(SummingJob());
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);

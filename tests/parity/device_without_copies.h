@@ -46,6 +46,9 @@ class DeviceWithoutCopies final : public ComputeDevice {
                             size_t bytes) override {
     return device_.CopyToDevice(stream, device, host, bytes);
   }
+  absl::Status CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts) override {
+    return device_.CopyPartsToDevice(stream, parts);
+  }
   absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override {
     return device_.Clear(stream, memory, bytes);
   }

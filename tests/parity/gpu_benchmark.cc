@@ -2,12 +2,11 @@
 //
 //   copies   pinned buckets both ways, as a worker copies them, against one large copy
 //   compute  a worker's step with nobody to send to, without its copies to the host, against a
-//   plain
-//            LibTorch loop's forward and backward with batches that lie in pinned memory; with the
-//            copies it is told
+//            plain LibTorch loop's forward and backward with batches that lie in pinned memory;
+//            with the copies it is told
 //   step     with a shard on this machine, without sync.update_ahead and where it can be with it
 //            (a job chooses), against the longest of: the plain loop's forward and backward, the
-//            copies both ways, the shard's work on a step where it does not; each measured alone
+//            copies both ways, the shard's work on a step; each measured alone
 //
 //   gpu_benchmark COORDINATOR SHARD PLUGIN [--model=resnet50|transformer|cnn]
 //                 [--precision=FLOAT32|BFLOAT16_AUTOCAST|FLOAT16_AUTOCAST] [--steps=N] [--batch=N]
@@ -33,6 +32,7 @@
 #include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
+#include "client/torch/named_tensors.h"
 #include "client/trace.h"
 #include "tests/parity/device_without_copies.h"
 #include "tests/parity/loopback_cluster.h"
@@ -312,6 +312,68 @@ double ComputeAlone(const JobConfig& job, const Datasets& data, ComputeDevice& d
   return Median(seconds);
 }
 
+// A worker's session and the shard of it, as processes and thread of this machine.
+struct Joined {
+  Joined(const std::string& coordinator, const std::string& shard, const std::string& job_text,
+         const std::shared_ptr<Trace>& trace)
+      : cluster(coordinator, shard, job_text), connector(MakeLocalConnector(MakeGrpcConnector())) {
+    Session::Options options;
+    options.job = cluster.job();
+    options.coordinator = cluster.coordinator();
+    options.address = options.metrics_address = "127.0.0.1:1";
+    options.trace = trace;
+    auto joined = Session::Join(options, *connector);
+    Check(joined.status());
+    session = *std::move(joined);
+  }
+
+  LoopbackCluster cluster;
+  const std::unique_ptr<Connector> connector;
+  std::unique_ptr<Session> session;
+};
+
+double SecondsOfWork(const LoopbackCluster& cluster) {
+  const auto work = SecondsOfShardWork(cluster);
+  Check(work.status());
+  return *work;
+}
+
+// Mean seconds of a shard's work on a step with these gradients, where nobody computes, copies or
+// reads what it has made: all of it is awaited.
+double ShardAlone(const std::string& coordinator, const std::string& shard,
+                  const std::string& job_text, const Datasets& data) {
+  const Joined joined(coordinator, shard, job_text, nullptr);
+  Session& session = *joined.session;
+  const auto network = MakeNetwork(joined.cluster.job(), data.train->x());
+  Check(network.status());
+  const auto specs = SpecsOf((*network)->Tensors());
+  Check(specs.status());
+  Check(session.Register(*specs, data.train->size(), 0));
+  std::vector<absl::Span<const std::byte>> values;
+  for (size_t i = 0; i < specs->size(); ++i) {
+    const absl::Span<std::byte> gradient = session.gradient(i);
+    std::memset(gradient.data(), 0, gradient.size());
+    if ((*specs)[i].dtype() == F32) {
+      std::fill_n(reinterpret_cast<float*>(gradient.data()), gradient.size() / sizeof(float),
+                  1e-3F);
+    }
+    values.push_back(gradient);
+  }
+  Check(session.Initialize(values));
+  Check(session.Pull());
+  const uint64_t steps = joined.cluster.job().steps() - kWarmUp - 1;
+  double before = 0;
+  for (uint64_t step = 0; step < kWarmUp + steps; ++step) {
+    if (step == kWarmUp) before = SecondsOfWork(joined.cluster);
+    if (!session.NextStep().has_value()) Check(absl::InternalError("no step is left"));
+    for (size_t i = 0; i < specs->size(); ++i) Check(session.Push(i));
+    Check(session.Complete(0).status());
+    Check(session.PullAhead());
+    for (size_t i = 0; i < specs->size(); ++i) Check(session.AwaitParameter(i));
+  }
+  return (SecondsOfWork(joined.cluster) - before) / static_cast<double>(steps);
+}
+
 struct WithShard {
   double step = 0;    // median seconds
   double update = 0;  // the shard's work on one, mean seconds
@@ -321,17 +383,8 @@ struct WithShard {
 WithShard TrainWithAShard(const std::string& coordinator, const std::string& shard,
                           const std::string& job_text, const Datasets& data, ComputeDevice& device,
                           const std::shared_ptr<Trace>& trace = nullptr) {
-  LoopbackCluster cluster(coordinator, shard, job_text);
-  const JobConfig& job = cluster.job();
-  const auto connector = MakeLocalConnector(MakeGrpcConnector());
-  Session::Options options;
-  options.job = job;
-  options.coordinator = cluster.coordinator();
-  options.address = "127.0.0.1:1";
-  options.metrics_address = "127.0.0.1:1";
-  options.trace = trace;
-  const auto session = Session::Join(options, *connector);
-  Check(session.status());
+  const Joined joined(coordinator, shard, job_text, trace);
+  const JobConfig& job = joined.cluster.job();
   const auto network = MakeNetwork(job, data.train->x());
   Check(network.status());
   Metrics metrics;
@@ -348,13 +401,12 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
     ++step;
     if (step > kWarmUp + 1) seconds.push_back(SecondsSince(begin));
     if (step == kWarmUp + 1 || step == job.steps()) {
-      const auto work = SecondsOfShardWork(cluster);
-      Check(work.status());
+      const double work = SecondsOfWork(joined.cluster);
       if (step == job.steps()) {
-        found.update = (*work - worked_before) / static_cast<double>(steps);
+        found.update = (work - worked_before) / static_cast<double>(steps);
         SayPhases("a worker's step with the shard, means", training_metrics, steps, phases_before);
       } else {
-        worked_before = *work;
+        worked_before = work;
         phases_before = training_metrics.seconds();
       }
     }
@@ -362,8 +414,9 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
     return std::string();
   };
   TimedDevice timed(device, trace == nullptr ? AsInAWorker() : EachStepInto(trace));
-  LocalCompute compute({job, **network, data, **session, training_metrics, &timed, nullptr, &log});
-  Trainer trainer({job, compute, **session, training_metrics, log, before_step});
+  LocalCompute compute(
+      {job, **network, data, *joined.session, training_metrics, &timed, nullptr, &log});
+  Trainer trainer({job, compute, *joined.session, training_metrics, log, before_step});
   Check(trainer.Run());
   timed.Flush();
   found.step = Median(seconds);
@@ -431,6 +484,8 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   const double with_copies = ComputeAlone(job, data, **device, steps);
   // A graph's gradients leave when it has ended: that it is not faster beside a shard is known.
   WithShard with;
+  double shard_alone = 0;
+  if (!cuda_graphs) shard_alone = ShardAlone(coordinator, shard, text, data);
   if (!cuda_graphs) with = TrainWithAShard(coordinator, shard, text, data, **device);
   // float16 has all gradients of a step looked at before it is decided.
   WithShard ahead = with;
@@ -450,11 +505,12 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   ms("a worker's step with nobody to send to", alone);
   ms("the same, gradients brought to the host", with_copies);
   if (!cuda_graphs) {
-    ms("the shard's work on a step", with.update);
+    ms("the shard's work on a step, alone", shard_alone);
+    ms("the same, beside a worker", with.update);
     ms("a step with the shard", with.step);
     if (can_be_ahead) ms("the same, with updates ahead", ahead.step);
   }
-  const double limit = std::max({plain, large.to_host + large.to_device, with.update});
+  const double limit = std::max({plain, large.to_host + large.to_device, shard_alone});
   bool met = Say("copies to the host, of the large one's speed", large.to_host / worker.to_host,
                  "at least 0.9", large.to_host / worker.to_host >= kLeastCopies);
   met &= Say("copies to the device", large.to_device / worker.to_device, "at least 0.9",

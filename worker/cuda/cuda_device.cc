@@ -203,6 +203,35 @@ absl::Status CudaDevice::CopyToDevice(StreamId stream, std::byte* device, const 
                "copying to the device");
 }
 
+absl::Status CudaDevice::CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts) {
+  // Between copies of 1 MiB each that are given one by one the bus stands still for a tenth of the
+  // time. CUDA's default stream takes no batches.
+  if (parts.size() < 2 || stream == StreamId::kCompute || !has_batches_) {
+    return ComputeDevice::CopyPartsToDevice(stream, parts);
+  }
+  if (absl::Status status = Use(); !status.ok()) return status;
+  std::vector<void*> to;
+  std::vector<const void*> from;
+  std::vector<size_t> bytes;
+  for (const HostPart& part : parts) {
+    to.push_back(part.device);
+    from.push_back(part.host.data());
+    bytes.push_back(part.host.size());
+  }
+  cudaMemcpyAttributes attributes = {};
+  attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+  size_t of_all = 0;  // from the first on
+  const cudaError_t copied =
+      cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), parts.size(), &attributes, &of_all,
+                           1, this->stream(stream));
+  if (copied == cudaErrorNotSupported) {
+    cudaGetLastError();
+    has_batches_ = false;
+    return ComputeDevice::CopyPartsToDevice(stream, parts);
+  }
+  return Error(copied, "copying to the device");
+}
+
 absl::Status CudaDevice::Clear(StreamId stream, std::byte* memory, size_t bytes) {
   if (absl::Status status = Use(); !status.ok()) return status;
   return Error(cudaMemsetAsync(memory, 0, bytes, this->stream(stream)), "clearing memory");

@@ -37,6 +37,7 @@ class CudaDevice final : public ComputeDevice {
                           size_t bytes) override;
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                             size_t bytes) override;
+  absl::Status CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts) override;
   absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override;
   absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
                     std::byte* bucket) override;
@@ -71,6 +72,7 @@ class CudaDevice final : public ComputeDevice {
   const int index_;
   std::string name_;
   // Did not answer in time. To free its memory, or a stream, would wait for it without an end.
+  std::atomic<bool> has_batches_ = true;  // of copies: until the driver says it has none
   std::atomic<bool> silent_ = false;
   std::array<cudaStream_t, kStreamCount> streams_ = {};
 };

@@ -97,6 +97,14 @@ class ComputeDevice {
   virtual absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                                     size_t bytes) = 0;
 
+  // A copy of each, of which none is empty and none touches another's place; in any order. Faster
+  // than one by one.
+  struct HostPart {
+    std::byte* device = nullptr;
+    absl::Span<const std::byte> host;  // pinned
+  };
+  virtual absl::Status CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts);
+
   // From memory of this device, or of OpenShared, to this one's.
   virtual absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
                                     size_t bytes) = 0;

@@ -28,9 +28,8 @@ absl::Status ParameterPath::Begin() {
   return status.ok() ? device_.Wait(StreamId::kToDevice, *used_) : status;
 }
 
-absl::Status ParameterPath::BringDirect(std::byte* tensor, absl::Span<const std::byte> values) {
-  absl::Status status =
-      device_.CopyToDevice(StreamId::kToDevice, tensor, values.data(), values.size());
+absl::Status ParameterPath::BringDirect(absl::Span<const ComputeDevice::HostPart> parts) {
+  absl::Status status = device_.CopyPartsToDevice(StreamId::kToDevice, parts);
   if (status.ok()) status = device_.Record(*landed_, StreamId::kToDevice);
   return status.ok() ? device_.Wait(StreamId::kCompute, *landed_) : status;
 }
@@ -104,7 +103,7 @@ absl::Status ParameterPath::BringTo(
     absl::FunctionRef<absl::Status(absl::Span<std::byte> values)> fill) {
   const auto block = Filled(bytes, deadline, fill);
   if (!block.ok()) return block.status();
-  absl::Status status = BringDirect(place, {staging_->block(*block), bytes});
+  absl::Status status = BringDirect({{place, {staging_->block(*block), bytes}}});
   return status.ok() ? staging_->ReleaseAfter(*block, StreamId::kToDevice) : status;
 }
 

@@ -50,8 +50,8 @@ class ParameterPath {
   absl::Status Begin();
 
   // Values that lie in pinned memory, and stay there as they are until the device has done what the
-  // compute stream is given next, go to a tensor from there.
-  absl::Status BringDirect(std::byte* tensor, absl::Span<const std::byte> values);
+  // compute stream is given next, go to tensors from there.
+  absl::Status BringDirect(absl::Span<const ComputeDevice::HostPart> parts);
 
   // `fill` writes the bucket's values into pinned memory, which is its own until it returns. What
   // the compute stream is given from then on has them in the pieces' tensors; what it was given

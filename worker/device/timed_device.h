@@ -74,6 +74,10 @@ class TimedDevice final : public ComputeDevice {
     const StreamWork work(this, stream, "copy to the device");
     return device_.CopyToDevice(stream, device, host, bytes);
   }
+  absl::Status CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts) override {
+    const StreamWork work(this, stream, "copy to the device");
+    return device_.CopyPartsToDevice(stream, parts);
+  }
   absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
                             size_t bytes) override {
     const StreamWork work(this, stream, "copy between devices");

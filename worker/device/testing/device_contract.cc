@@ -172,6 +172,43 @@ TEST_F(DeviceContract, SharedMemoryIsPinnedWhereItIs) {
   EXPECT_TRUE(device_->Pin("a test's own", {own->data(), bytes}, /*read_only=*/false).ok());
 }
 
+// As values come from a shard's slices.
+TEST_F(DeviceContract, ManyPartsAreCopiedToTheDeviceTogether) {
+  constexpr size_t kSegment = size_t{1} << 20;
+  const auto own = *MemorySegment::Create(2 * kSegment);
+  const auto peers = *MemorySegment::OfPeer(own->fd());
+  const DeviceBuffer pinned = *device_->AllocatePinned("test", kSegment);
+  const std::vector<float> values = Values(3 * kSegment / sizeof(float));
+  std::memcpy(own->data(), values.data(), 2 * kSegment);
+  std::memcpy(pinned.data(), values.data() + 2 * kSegment / sizeof(float), kSegment);
+  std::vector<DeviceBuffer> pins;
+  std::vector<ComputeDevice::HostPart> parts;
+  const DeviceBuffer to = OnDevice(std::vector<float>(values.size()));
+  // Of all sizes, each of a segment's halves pinned by itself, the last ones first.
+  for (size_t at = 0, size = 4; at < 3 * kSegment; size = 2 * size + 4) {
+    const size_t in_segment = at % kSegment;
+    const size_t bytes = std::min(size, kSegment - in_segment);
+    if (in_segment == 0 && at < 2 * kSegment) {
+      pins.push_back(*device_->Pin("peer's", {peers->data() + at, kSegment}, /*read_only=*/true));
+    }
+    const std::byte* const from =
+        at < 2 * kSegment ? peers->data() + at : pinned.data() + in_segment;
+    parts.insert(parts.begin(), {to.data() + at, {from, bytes}});
+    at += bytes;
+  }
+  ASSERT_GE(parts.size(), 20u);
+  for (const StreamId stream : {StreamId::kToDevice, kCompute}) {
+    ASSERT_TRUE(device_->Clear(stream, to.data(), to.size()).ok());
+    const absl::Status status = device_->CopyPartsToDevice(stream, parts);
+    ASSERT_TRUE(status.ok()) << status;
+    Finish(stream);
+    ExpectSame(ToHost<float>(to.data(), values.size()), values);
+    ASSERT_TRUE(device_->CopyPartsToDevice(stream, absl::MakeSpan(parts).first(1)).ok());
+    ASSERT_TRUE(device_->CopyPartsToDevice(stream, {}).ok());
+    Finish(stream);
+  }
+}
+
 TEST_F(DeviceContract, MemoryIsAlignedAndCounted) {
   const ComputeDevice::Memory before = *device_->memory();
   EXPECT_GT(before.total, 0);

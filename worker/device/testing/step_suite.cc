@@ -234,7 +234,7 @@ TEST_F(Steps, WhatIsBroughtDirectlyComesAfterTheForwardThatUsesTheFormer) {
     ASSERT_TRUE(parameters_in_->Begin().ok());
     for (size_t i = 0; i < kBuckets; ++i) {
       const absl::Status status = parameters_in_->BringDirect(
-          parameters_[i].data(), {versions[step].data() + i * kBytes, kBytes});
+          {{parameters_[i].data(), {versions[step].data() + i * kBytes, kBytes}}});
       ASSERT_TRUE(status.ok()) << status;
     }
     Forward();
