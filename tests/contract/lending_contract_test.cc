@@ -10,6 +10,7 @@
 #include "client/forwarding_shard.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/forwarding_connector.h"
+#include "tests/contract/overhearing_connector.h"
 
 namespace parley {
 namespace {
@@ -139,6 +140,34 @@ TEST_P(LendingContract, AGradientIsLentUntilAllNextValuesOfItsTensorAreHere) {
           EXPECT_FALSE(connector.AllStand());
         }
         ASSERT_TRUE(session.Pull().ok());
+        ExpectTheEnd(session);
+      },
+      connector);
+}
+
+// Else its shard would look at all of them before it decides the step.
+TEST_P(LendingContract, CompleteGoesBeforeThePullsThatAreAskedAheadOfItsVerdict) {
+  auto cluster = MakeCluster(1, 1, "steps: 4 consistency { sync { reduction: SUM } }");
+  OverhearingConnector connector(cluster->transport().connector());
+  cluster->RunWorkers(
+      1,
+      [&](Session& session) {
+        ASSERT_TRUE(session.Register(Model(), 4000, 0).ok());
+        std::vector<absl::Span<const std::byte>> values;
+        for (size_t i = 0; i < Model().size(); ++i) values.push_back(session.gradient(i));
+        ASSERT_TRUE(session.Initialize(values).ok());
+        ASSERT_TRUE(session.Pull().ok());
+        for (int step = 1; step <= 4; ++step) {
+          ASSERT_TRUE(session.NextStep().has_value());
+          for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(session.Push(i).ok());
+          const size_t before = connector.pulls();
+          ASSERT_TRUE(session.Complete(0).ok());
+          EXPECT_EQ(connector.pulls_before_complete(), before) << "step " << step;
+          // From the second step on it knows that values are pulled.
+          EXPECT_EQ(connector.pulls() > before, step > 1) << "step " << step;
+          ASSERT_TRUE(session.PullAhead().ok());
+          for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(session.AwaitParameter(i).ok());
+        }
         ExpectTheEnd(session);
       },
       connector);

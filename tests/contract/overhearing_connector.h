@@ -41,6 +41,11 @@ class OverhearingConnector final : public ForwardingConnector {
     absl::MutexLock lock(&mu_);
     return pulls_;
   }
+  // That had been made when the last Complete was.
+  size_t pulls_before_complete() const {
+    absl::MutexLock lock(&mu_);
+    return pulls_before_complete_;
+  }
   // Until all pushes have been answered.
   void AwaitAnswers() const {
     absl::MutexLock lock(&mu_, absl::Condition(this, &OverhearingConnector::AllAnswered));
@@ -87,6 +92,7 @@ class OverhearingConnector final : public ForwardingConnector {
       {
         absl::MutexLock lock(&heard_.mu_);
         heard_.complete_ = request;
+        heard_.pulls_before_complete_ = heard_.pulls_;
       }
       remote()->Complete(request, deadline, std::move(done));
     }
@@ -103,6 +109,7 @@ class OverhearingConnector final : public ForwardingConnector {
   size_t lent_ ABSL_GUARDED_BY(mu_) = 0;
   size_t sent_ ABSL_GUARDED_BY(mu_) = 0;
   size_t pulls_ ABSL_GUARDED_BY(mu_) = 0;
+  size_t pulls_before_complete_ ABSL_GUARDED_BY(mu_) = 0;
   size_t answered_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<PushRequest> pushes_ ABSL_GUARDED_BY(mu_);
   CompleteRequest complete_ ABSL_GUARDED_BY(mu_);
