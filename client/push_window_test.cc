@@ -118,7 +118,8 @@ TEST(PushWindowZeros, SlicesThatAreMostlyZerosShareMessages) {
     std::string half = zeros;
     for (size_t i = 0; i < kSlices; ++i) std::fill_n(half.begin() + 8 * i, 4, '\xff');
     EXPECT_EQ(messages(half), std::vector<size_t>(50, 2));
-    EXPECT_EQ(messages(std::string(zeros.size(), '\xff')), std::vector<size_t>(kSlices, 1));
+    const std::vector<size_t> one_each(kSlices, 1);
+    EXPECT_EQ(messages(std::string(zeros.size(), '\x7f')), one_each) << "not worth while";
   }
 }
 
