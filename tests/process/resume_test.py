@@ -4,6 +4,7 @@
 moment, and resumed with another number of shards, which need not have been whole numbers of the first.
 """
 
+import contextlib
 import os
 import random
 import re
@@ -61,7 +62,8 @@ def kill_everything(run):
     pids = list(run.pids().values())
     run.process.send_signal(signal.SIGKILL)
     for pid in pids:
-        if alive(pid):
+        # Some are gone by themselves, with who has started them.
+        with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     run.process.wait()
     wait_for("all to be gone", lambda: not any(alive(pid) for pid in pids), 30)
