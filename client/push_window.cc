@@ -10,8 +10,12 @@
 namespace parley {
 namespace {
 
-// A slice of zeros costs a shard about as much as so small a part of it.
+// To hear of a slice of zeros, and to look at none of it, takes about as long as to read so small a
+// part of it.
 constexpr size_t kLeastOfSlice = 64;
+// Of slices whole: a message of such may have to go without shared memory after all, with all that
+// lies there.
+constexpr size_t kMostWhole = 32 << 20;
 
 }  // namespace
 
@@ -61,11 +65,11 @@ std::string PushWindow::NonzeroOf(size_t tensor, const PlacedSlice& placed,
 
 size_t PushWindow::BytesOf(size_t tensor, const PlacedSlice& placed,
                            std::string_view nonzero) const {
+  if (nonzero.empty() || !calls_.ReadsLentMemory(placed.shard)) return placed.bytes;
   const size_t element = ElementBytes(tensors_[tensor].dtype());
   const uint64_t elements = placed.bytes / element;
-  if (nonzero.empty() || !AreWorthLeavingOut(nonzero, elements)) return placed.bytes;
-  return std::max<size_t>(NonzeroElements(nonzero, elements).value_or(elements) * element,
-                          placed.bytes / kLeastOfSlice);
+  const uint64_t there = NonzeroElements(nonzero, elements).value_or(elements);
+  return std::max<size_t>(there * element, placed.bytes / kLeastOfSlice);
 }
 
 void PushWindow::AddUntil(size_t tensor, size_t bytes, std::string_view nonzero) {
@@ -80,7 +84,7 @@ void PushWindow::AddUntil(size_t tensor, size_t bytes, std::string_view nonzero)
       std::string of_slice = NonzeroOf(tensor, placed, nonzero);
       const size_t counts = BytesOf(tensor, placed, of_slice);
       lane.waiting.push_back({tensor, &placed, std::move(of_slice), counts});
-      lane.waiting_bytes += counts;
+      lane.waiting_bytes += placed.bytes;
       if (std::find(shards.begin(), shards.end(), placed.shard) == shards.end()) {
         shards.push_back(placed.shard);
       }
@@ -123,18 +127,20 @@ std::vector<PushWindow::Item> PushWindow::TakeGroup(Lane& lane, size_t& bytes) {
   const size_t target = std::min(options_.group_bytes, options_.window_bytes);
   if (lane.waiting.empty() || (!flushing_ && lane.waiting_bytes < target)) return items;
   bytes = 0;
+  size_t whole = 0;
   size_t count = 0;
-  while (count < lane.waiting.size() && bytes < target) {
+  while (count < lane.waiting.size() && bytes < target && whole < kMostWhole) {
     const size_t more = lane.waiting[count].bytes;
     if (count > 0 && bytes + more > options_.window_bytes) break;
     bytes += more;
+    whole += lane.waiting[count].placed->bytes;
     ++count;
   }
   if (lane.open_bytes != 0 && lane.open_bytes + bytes > options_.window_bytes) return items;
   const auto end = lane.waiting.begin() + static_cast<std::ptrdiff_t>(count);
   items.assign(lane.waiting.begin(), end);
   lane.waiting.erase(lane.waiting.begin(), end);
-  lane.waiting_bytes -= bytes;
+  lane.waiting_bytes -= whole;
   lane.open_bytes += bytes;
   ++lane.sent;
   return items;

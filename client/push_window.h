@@ -106,11 +106,11 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   };
   struct Lane {  // to one shard
     std::deque<Item> waiting;
-    size_t waiting_bytes = 0;
-    size_t open_bytes = 0;  // sent, not acknowledged
-    bool pumped = false;    // a thread is in Pump
-    bool borrows = false;   // something was lent
-    uint64_t sent = 0;      // messages of this attempt
+    size_t waiting_bytes = 0;  // of whole slices
+    size_t open_bytes = 0;     // sent, not acknowledged
+    bool pumped = false;       // a thread is in Pump
+    bool borrows = false;      // something was lent
+    uint64_t sent = 0;         // messages of this attempt
   };
   // What answers touch, on the training thread.
   struct Acks {
@@ -151,7 +151,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   std::shared_ptr<std::string> TakeSpare() const;
   // Of a slice, out of the tensor's; empty where that is not known.
   std::string NonzeroOf(size_t tensor, const PlacedSlice& placed, std::string_view nonzero) const;
-  // About as many as travel, or are read: where it is known what is zero, of the rest.
+  // About as many as a shard reads: where it reads them in place, and knows what is zero, the rest.
   size_t BytesOf(size_t tensor, const PlacedSlice& placed, std::string_view nonzero) const;
   bool NobodyPumps() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 

@@ -81,7 +81,8 @@ class StepExchange : private Reducer::Listener {
   // Then: tells the step leader, and waits for the verdict. The share as in CompleteRequest.
   // pulled: slices of the step leader whose values are wanted with it. On RETRY all is pushed
   // again, as the next attempt: call AwaitPushes and this once more. at_once: as in
-  // CompleteRequest; then the step leader may still read the gradients, too.
+  // CompleteRequest; then the step leader may still read the gradients, too. `wait` is called when
+  // the step leader has been told.
   absl::StatusOr<Verdict> AwaitVerdict(const AnswerQueue::Wait& wait, const Share& share,
                                        uint64_t data_epoch, absl::Span<const uint32_t> pulled = {},
                                        bool at_once = false);

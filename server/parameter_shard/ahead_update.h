@@ -54,6 +54,8 @@ class AheadUpdate {
   bool CallOff();
   // Whether next to nothing is left to do: most of it has been done of zeros.
   bool IsShort() const { return of_zeros_ != nullptr && of_zeros_->state_ == State::kBegun; }
+  // Whether all that can be done of zeros is.
+  bool IsNearlyDone() const { return of_zeros_ != nullptr && of_zeros_->HasEnded(); }
   bool HasEnded() const { return ended_.HasBeenNotified(); }
   // Waits for one that has begun: as long as a slice takes. What has come out of it; what it writes
   // is of use only where that is OK, and nothing of `before` is held any more.

@@ -145,7 +145,6 @@ TEST_F(AheadTest, AnotherAttemptIsWithoutWhatTheFirstHad) {
   EXPECT_EQ(shard().counts().ahead_taken, 0u);
 }
 
-// Begun with both, and decided with one of them: they are kept apart, so nothing is done again.
 // To come for each by itself would take longer than to take it.
 TEST(ShardAheadTest, SlicesThatWereDoneAheadShareAPiece) {
   constexpr int kSlices = 64;
@@ -187,6 +186,7 @@ TEST(ShardAheadTest, SlicesThatWereDoneAheadShareAPiece) {
   EXPECT_EQ(cluster.Values("t63", 2), Floats(1 << 14, -2));
 }
 
+// Begun with both, and decided with one of them: they are kept apart, so nothing is done again.
 TEST(ShardAheadTest, AVerdictWithoutOneOfThemTakesNothing) {
   JobConfig job = WithAhead(SummingJob());
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);

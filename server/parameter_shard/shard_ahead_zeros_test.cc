@@ -74,6 +74,7 @@ TEST_F(MostlyZeroTest, WhatIsExpectedToBeZeroIsComputedBeforeThereIsAGradient) {
     const auto rest = cluster_.leader().TakeAhead();
     ASSERT_EQ(rest.size(), 1u);
     EXPECT_TRUE(rest[0]->IsShort());
+    EXPECT_TRUE(rest[0]->IsNearlyDone());
     if (step == 4) rest[0]->Run();
     Complete(step);
     EXPECT_EQ(taken(), step - 2);
@@ -109,6 +110,7 @@ TEST_F(MostlyZeroTest, OneThatHasNotBegunIsNotWaitedFor) {
   const auto whole = cluster_.leader().TakeAhead();
   ASSERT_EQ(whole.size(), 1u);
   EXPECT_FALSE(whole[0]->IsShort());
+  EXPECT_FALSE(whole[0]->IsNearlyDone());
   whole[0]->Run();
   of_zeros[0]->Run();
   EXPECT_FALSE(of_zeros[0]->HasEnded());

@@ -49,7 +49,7 @@ void TableSlice::CallOffAhead() {
 uint64_t TableSlice::ElementsLeft(const SliceUpdate& update) const {
   if (ahead_ == nullptr || !ahead_->Expects(update)) return elements();
   if (ahead_->HasEnded()) return elements() / kToTake;
-  return ahead_->IsShort() ? elements() / kToLook : elements();
+  return ahead_->IsNearlyDone() ? elements() / kToLook : elements();
 }
 
 bool TableSlice::TakeAhead(const SliceUpdate& update) {

@@ -12,8 +12,8 @@
 //                 [--precision=FLOAT32|BFLOAT16_AUTOCAST|FLOAT16_AUTOCAST] [--steps=N] [--batch=N]
 //                 [--trace=FILE]
 //
-// With --trace only steps with a shard that updates ahead, whose every stream is looked at, into
-// FILE (client/trace.h); they take a little longer so.
+// With --trace only steps with a shard, that updates ahead where it can, whose every stream is
+// looked at, into FILE (client/trace.h); they take a little longer so.
 //
 // Ends with 1 where a ratio is worse than docs/gpu.md says.
 #include <ATen/ops/empty.h>
@@ -462,11 +462,14 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
 
   const std::string ahead_text =
       absl::StrCat(text, "consistency { sync { update_ahead: true } }\n");
+  // float16 has all gradients of a step looked at before it is decided.
+  const bool can_be_ahead = !cuda_graphs && !job.optimizer().skip_nonfinite();
   if (!trace_file.empty()) {
     const auto trace = std::make_shared<Trace>();
-    const WithShard traced = TrainWithAShard(coordinator, shard, ahead_text, data, **device, trace);
-    std::printf("  a step with updates ahead, traced: %.2f ms, the shard's work %.2f ms\n",
-                traced.step * 1e3, traced.update * 1e3);
+    const WithShard traced = TrainWithAShard(coordinator, shard, can_be_ahead ? ahead_text : text,
+                                             data, **device, trace);
+    std::printf("  a step, traced: %.2f ms, the shard's work %.2f ms\n", traced.step * 1e3,
+                traced.update * 1e3);
     Check(trace->WriteTo(trace_file, "gpu_benchmark"));
     return 0;
   }
@@ -487,9 +490,7 @@ int Run(const std::string& coordinator, const std::string& shard, const std::str
   double shard_alone = 0;
   if (!cuda_graphs) shard_alone = ShardAlone(coordinator, shard, text, data);
   if (!cuda_graphs) with = TrainWithAShard(coordinator, shard, text, data, **device);
-  // float16 has all gradients of a step looked at before it is decided.
   WithShard ahead = with;
-  const bool can_be_ahead = !cuda_graphs && !job.optimizer().skip_nonfinite();
   if (can_be_ahead) {
     ahead = TrainWithAShard(coordinator, shard, ahead_text, data, **device);
   }

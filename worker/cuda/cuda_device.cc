@@ -224,7 +224,7 @@ absl::Status CudaDevice::CopyPartsToDevice(StreamId stream, absl::Span<const Hos
   const cudaError_t copied =
       cudaMemcpyBatchAsync(to.data(), from.data(), bytes.data(), parts.size(), &attributes, &of_all,
                            1, this->stream(stream));
-  if (copied == cudaErrorNotSupported) {
+  if (copied == cudaErrorNotSupported || copied == cudaErrorCallRequiresNewerDriver) {
     cudaGetLastError();
     has_batches_ = false;
     return ComputeDevice::CopyPartsToDevice(stream, parts);

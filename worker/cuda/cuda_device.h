@@ -71,8 +71,8 @@ class CudaDevice final : public ComputeDevice {
 
   const int index_;
   std::string name_;
-  // Did not answer in time. To free its memory, or a stream, would wait for it without an end.
   std::atomic<bool> has_batches_ = true;  // of copies: until the driver says it has none
+  // Did not answer in time. To free its memory, or a stream, would wait for it without an end.
   std::atomic<bool> silent_ = false;
   std::array<cudaStream_t, kStreamCount> streams_ = {};
 };
