@@ -10,8 +10,9 @@
 namespace parley {
 namespace {
 
-// Elements of the sum at a time, which stays in the nearest cache.
-constexpr size_t kTile = 1024;
+// Elements of the sum at a time, which stays in the nearest cache. Many: after each, what was
+// written past the caches is waited for (optimizer_kernels.h).
+constexpr size_t kTile = 8192;
 
 }  // namespace
 
@@ -73,8 +74,9 @@ absl::Status AheadUpdate::Compute(bool only_new) {
 
   MostlyZero zeros;
   float scratch[kTile] = {};
-  for (uint64_t begin = 0; begin < training.elements(); begin += kTile) {
-    const size_t count = std::min<uint64_t>(kTile, training.elements() - begin);
+  const uint64_t tile_elements = only_new ? kZeroBlock : kTile;
+  for (uint64_t begin = 0; begin < training.elements(); begin += tile_elements) {
+    const size_t count = std::min(tile_elements, training.elements() - begin);
     const absl::Span<float> tile(scratch, count);
     absl::StatusOr<absl::Span<const float>> sum = tile;
     if (only_new && before_.gradient->IsKnownZero(contributors_, begin, begin + count)) {

@@ -1,18 +1,28 @@
 // What the shard's optimizers cost one thread: ApplyUpdate over float32 against a loop that loads
-// and stores the same arrays and does next to nothing with them, in turns.
+// and stores the same arrays and does next to nothing with them, in turns; and the same step
+// computed beside what there is (sync.update_ahead), in slices of 1 MiB, with a gradient that is
+// lent and as of zeros.
 //
 //   bazel run -c opt //tests/benchmarks:optimizer_benchmark -- [--mib=64] [--rounds=20]
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "common/job/optimizer_settings.h"
+#include "proto/types.pb.h"
+#include "server/parameter_shard/accumulator.h"
+#include "server/parameter_shard/ahead_update.h"
+#include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/optimizers.h"
+#include "server/parameter_shard/slice_training.h"
+#include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 
 namespace parley {
@@ -66,6 +76,67 @@ std::vector<Case> Cases() {
           {"RMSprop", rmsprop}};
 }
 
+// Slices whose next step is computed beside the last one.
+class Beside {
+ public:
+  static constexpr uint64_t kElements = 1 << 18;
+
+  Beside(const OptimizerSettings& settings, absl::Span<const float> gradient) {
+    TensorSpec tensor;
+    tensor.set_dtype(F32);
+    training_ = std::make_shared<SliceTraining>("slice", tensor, kElements, settings);
+    for (uint64_t begin = 0; begin + kElements <= gradient.size(); begin += kElements) {
+      Slice& slice = slices_.emplace_back();
+      slice.gradient = std::make_unique<GradientAccumulator>(kElements, /*apart=*/false, &pool_);
+      TensorSlice lent;
+      lent.dtype = F32;
+      lent.bytes = TensorBytes::Piece(reinterpret_cast<const std::byte*>(gradient.data() + begin),
+                                      kElements * sizeof(float));
+      lent.owner = training_;  // somebody who stays
+      lent.loan = Loan();
+      Require(slice.gradient->Add({.begin = 0, .end = kElements}, lent));
+      for (AheadUpdate::After* const place : {&slice.now, &slice.next}) {
+        place->values = pool_.Take(kElements * sizeof(float));
+        std::fill_n(place->values->as<float>().data(), kElements, 1.0F);
+        if (training_->state_bytes() == 0) continue;
+        place->state = pool_.Take(training_->state_bytes());
+        std::fill_n(place->state->as<float>().data(), place->state->size() / sizeof(float), 1.0F);
+      }
+    }
+  }
+
+  void Step(bool of_zeros) {
+    ++step_;
+    for (Slice& slice : slices_) {
+      const uint32_t contributors[] = {0};
+      SliceUpdate update;
+      update.step = step_;
+      update.contributors = contributors;
+      AheadUpdate::Before before;
+      before.training = training_;
+      if (!of_zeros) before.gradient = slice.gradient->Share();
+      before.values = Pin(slice.now.values);
+      if (slice.now.state != nullptr) before.state = Pin(slice.now.state);
+      before.step_count = step_;
+      AheadUpdate ahead(update, std::move(before), slice.next);
+      ahead.Run();
+      Require(ahead.Await());
+      std::swap(slice.now, slice.next);
+    }
+  }
+
+ private:
+  struct Slice {
+    std::unique_ptr<GradientAccumulator> gradient;
+    AheadUpdate::After now;
+    AheadUpdate::After next;
+  };
+  BufferPool pool_;
+  std::shared_ptr<const SliceTraining> training_;
+  std::vector<Slice> slices_;
+  uint64_t step_ = 0;
+};
+
 void Measure(const Case& of, size_t count, size_t rounds) {
   const std::vector<std::string> names = OptimizerStateNames(of.settings);
   const size_t arrays = 1 + names.size();
@@ -75,13 +146,15 @@ void Measure(const Case& of, size_t count, size_t rounds) {
   for (size_t i = 0; i < names.size(); ++i) {
     state.push_back({names[i], absl::MakeSpan(values[i + 1])});
   }
+  Beside beside(of.settings, gradient);
   std::vector<double> update;
   std::vector<double> loop;
+  std::vector<double> ahead;
+  std::vector<double> of_zeros;
   for (size_t round = 0; round < rounds; ++round) {
     update.push_back(SecondsOf([&] {
-      const absl::Status status = ApplyUpdate<float>(of.settings, of.settings.rate, round + 1,
-                                                     gradient, absl::MakeSpan(values[0]), state);
-      if (!status.ok()) std::exit((std::fprintf(stderr, "%s\n", status.ToString().c_str()), 1));
+      Require(ApplyUpdate<float>(of.settings, of.settings.rate, round + 1, gradient,
+                                 absl::MakeSpan(values[0]), state));
     }));
     const auto load_and_store = arrays == 1   ? LoadAndStore<1>
                                 : arrays == 2 ? LoadAndStore<2>
@@ -89,11 +162,14 @@ void Measure(const Case& of, size_t count, size_t rounds) {
     loop.push_back(SecondsOf([&] {
       load_and_store(count, gradient.data(), values[0].data(), values[1].data(), values[2].data());
     }));
+    ahead.push_back(SecondsOf([&] { beside.Step(/*of_zeros=*/false); }));
+    of_zeros.push_back(SecondsOf([&] { beside.Step(/*of_zeros=*/true); }));
   }
   // The gradient is loaded, the others are loaded and stored.
   const double bytes = static_cast<double>(count * sizeof(float) * (1 + 2 * arrays));
-  std::printf("%-22s %10.2f %10.2f %10.1f %12.2f\n", of.name, 1e3 * Median(update),
-              1e3 * Median(loop), 1e-9 * bytes / Median(update), Median(loop) / Median(update));
+  std::printf("%-22s %10.2f %10.2f %10.1f %12.2f %10.2f %12.2f\n", of.name, 1e3 * Median(update),
+              1e3 * Median(loop), 1e-9 * bytes / Median(update), Median(loop) / Median(update),
+              1e3 * Median(ahead), 1e3 * Median(of_zeros));
   std::fflush(stdout);
 }
 
@@ -104,7 +180,8 @@ int Main(int argc, char** argv) {
   app.add_option("--mib", mib, "Of parameters");
   app.add_option("--rounds", rounds, "Of each; medians are told");
   CLI11_PARSE(app, argc, argv);
-  std::printf("%-22s %10s %10s %10s %12s\n", "", "update ms", "loop ms", "GB/s", "of the loop");
+  std::printf("%-22s %10s %10s %10s %12s %10s %12s\n", "", "update ms", "loop ms", "GB/s",
+              "of the loop", "beside ms", "of zeros ms");
   for (const Case& of : Cases()) Measure(of, (mib << 20) / sizeof(float), rounds);
   return 0;
 }
