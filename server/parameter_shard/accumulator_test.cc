@@ -133,5 +133,26 @@ TEST(GradientAccumulatorTest, WhatIsKnownToBeZeroIs) {
   }
 }
 
+// Of 16 blocks, of which so many hold something, from the first one on or from the last one back.
+TEST(MostlyZeroCountTest, IsRefutedAsSoonAsItCannotHoldAnyMore) {
+  constexpr size_t kBlocks = 16;
+  for (const bool first : {true, false}) {
+    for (size_t nonzero = 0; nonzero <= kBlocks; ++nonzero) {
+      MostlyZero zeros(kBlocks * kZeroBlock);
+      size_t counted = 0;
+      for (size_t block = 0; block < kBlocks && !zeros.IsRefuted(); ++block) {
+        std::vector<float> values(kZeroBlock);
+        const bool holds = first ? block < nonzero : kBlocks - block <= nonzero;
+        if (holds) values.back() = 1;
+        EXPECT_EQ(zeros.Count(values), !holds);
+        ++counted;
+      }
+      EXPECT_EQ(zeros.holds(), nonzero <= kBlocks / 4) << nonzero;
+      const size_t read = first ? kBlocks / 4 + 1 : kBlocks - nonzero + kBlocks / 4 + 1;
+      EXPECT_EQ(counted, nonzero <= kBlocks / 4 ? kBlocks : read) << nonzero;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace parley

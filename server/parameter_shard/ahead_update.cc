@@ -72,7 +72,7 @@ absl::Status AheadUpdate::Compute(bool only_new) {
   const absl::Span<const T> values = before_.values->as<T>();
   const absl::Span<T> new_values = after_.values->as<T>();
 
-  MostlyZero zeros;
+  MostlyZero zeros(training.elements());
   float scratch[kTile] = {};
   const uint64_t tile_elements = only_new ? kZeroBlock : kTile;
   for (uint64_t begin = 0; begin < training.elements(); begin += tile_elements) {
@@ -86,7 +86,7 @@ absl::Status AheadUpdate::Compute(bool only_new) {
     if (before_.gradient != nullptr) {
       sum = before_.gradient->SumOf(contributors_, begin, tile);
       if (!sum.ok()) return training.In(sum.status());
-      if (zeros.Count(*sum) && only_new) continue;
+      if ((only_new || !zeros.IsRefuted()) && zeros.Count(*sum) && only_new) continue;
     }
     absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
     for (size_t i = 0; i < states; ++i) {

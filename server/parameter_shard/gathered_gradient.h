@@ -25,6 +25,10 @@ absl::Status LentIsWritten(uint32_t contributor);
 // +0, whose step is another one than that of -0.
 class MostlyZero {
  public:
+  explicit MostlyZero(uint64_t elements) : elements_(elements) {}
+
+  // Whether it is not, by what was counted. To look at the rest would only take time.
+  bool IsRefuted() const { return all_ - zeros_ > elements_ / 4; }
   // The next elements; whether they all are.
   bool Count(absl::Span<const float> values) {
     bool all = true;
@@ -48,8 +52,9 @@ class MostlyZero {
 
  private:
   static constexpr size_t kPiece = kZeroBlock;
+  const uint64_t elements_;
   uint64_t zeros_ = 0;
-  uint64_t all_ = 0;
+  uint64_t all_ = 0;  // that were counted
 };
 
 // What has come for one trained slice in one attempt: the sum of what was copied and added at once,

@@ -179,7 +179,7 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
   ++optimizer_steps_;
   SliceUpdate step = update;
   if (reduced_) step.divisor = 1;
-  MostlyZero zeros;
+  MostlyZero zeros(elements());
   const size_t states = training_->state_names().size();
   const uint64_t tile_elements = lent ? kLentTile : kTile;
   for (uint64_t begin = 0; begin < elements(); begin += tile_elements) {
@@ -193,7 +193,7 @@ absl::Status TableSlice::Train(const SliceUpdate& update) {
       if (!added.ok()) return training_->In(added.status());
       sum = *added;
     }
-    if (sparse_) zeros.Count(sum);
+    if (sparse_ && !zeros.IsRefuted()) zeros.Count(sum);
     absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
     for (size_t i = 0; i < states; ++i) {
       T* const values = reinterpret_cast<T*>(state_bytes + i * training_->state_stride());
