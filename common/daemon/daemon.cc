@@ -16,6 +16,7 @@
 #include "common/daemon/version.h"
 #include "common/describe_member.h"
 #include "common/job/job_file.h"
+#include "common/rpc/refusals.h"
 #include "common/security/credential_file.h"
 
 namespace parley {
@@ -77,11 +78,15 @@ absl::Status Daemon::TakeCredentials(const std::string& job_directory) {
   return absl::OkStatus();
 }
 
-void Daemon::Refused(absl::string_view why) {
+void Daemon::CountRefused(absl::string_view why, double count) {
   metrics_
       .Counter("parley_refused_total", "Connections and calls of strangers that were refused.",
                {{"why", std::string(why)}})
-      .Increment();
+      .Increment(count);
+}
+
+void Daemon::Refused(absl::string_view why) {
+  CountRefused(why, 1);
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = absl::Now();
@@ -108,6 +113,8 @@ absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
                        {credentials_, [this](absl::string_view why) { Refused(why); }});
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
+  // A series that begins with its first stranger would not have risen.
+  for (const absl::string_view why : kWhyRefused) CountRefused(why, 0);
   auto address = AdvertisedAddress(flags_.advertise, server_->address());
   if (!address.ok()) return address.status();
   address_ = *std::move(address);

@@ -10,6 +10,11 @@
 
 namespace parley {
 
+// Why somebody may be refused: he sends no TLS (or HTTP/2); has connected and says nothing; has no
+// certificate, or none of the job; says no token, or a wrong one.
+inline constexpr absl::string_view kWhyRefused[] = {
+    "garbage", "idle", "no certificate", "wrong certificate", "no token", "wrong token"};
+
 // Passes on why somebody was refused, until its owner wants to hear of it no more: gRPC's
 // connections, which hold this, may live on for a while after their server. Thread-safe.
 class Refusals {

@@ -18,8 +18,8 @@ from support.programs import program
 
 PROMTOOL = os.environ.get("PARLEY_TEST_PROMTOOL", os.path.expanduser("~/.cache/parley/tools/promtool"))
 ROLES = {"coordinator", "shard", "stage", "worker"}
-# Without a GPU, a loss scale and strangers.
-NOT_HERE = {"parley_loss_scale", "parley_refused_total", "parley_gpu_memory_used_bytes", "parley_gpu_memory_total_bytes",
+# Without a GPU and a loss scale.
+NOT_HERE = {"parley_loss_scale", "parley_gpu_memory_used_bytes", "parley_gpu_memory_total_bytes",
             "parley_gpu_utilization_ratio", "parley_gpu_bus_bytes_per_second", "parley_gpu_stream_duration_seconds"}
 PROCESS = ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes", "process_start_time_seconds",
            "process_threads", "process_open_fds"]
