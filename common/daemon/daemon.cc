@@ -78,15 +78,14 @@ absl::Status Daemon::TakeCredentials(const std::string& job_directory) {
   return absl::OkStatus();
 }
 
-void Daemon::CountRefused(absl::string_view why, double count) {
-  metrics_
-      .Counter("parley_refused_total", "Connections and calls of strangers that were refused.",
-               {{"why", std::string(why)}})
-      .Increment(count);
+prometheus::Counter& Daemon::RefusedCounter(absl::string_view why) {
+  return metrics_.Counter("parley_refused_total",
+                          "Connections and calls of strangers that were refused.",
+                          {{"why", std::string(why)}});
 }
 
 void Daemon::Refused(absl::string_view why) {
-  CountRefused(why, 1);
+  RefusedCounter(why).Increment();
   {
     absl::MutexLock lock(&mu_);
     const absl::Time now = absl::Now();
@@ -113,8 +112,8 @@ absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
                        {credentials_, [this](absl::string_view why) { Refused(why); }});
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
-  // A series that begins with its first stranger would not have risen.
-  for (const absl::string_view why : kWhyRefused) CountRefused(why, 0);
+  // Each is there from the beginning, so that the first stranger is seen as a rise.
+  for (const absl::string_view why : kWhyRefused) RefusedCounter(why);
   auto address = AdvertisedAddress(flags_.advertise, server_->address());
   if (!address.ok()) return address.status();
   address_ = *std::move(address);

@@ -85,7 +85,7 @@ class Daemon {
  private:
   void HandleSignal(int signal);
   void Refused(absl::string_view why);
-  void CountRefused(absl::string_view why, double count);
+  prometheus::Counter& RefusedCounter(absl::string_view why);
 
   const Role role_;
   const DaemonFlags flags_;

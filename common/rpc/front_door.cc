@@ -8,6 +8,7 @@
 
 #include "absl/time/clock.h"
 #include "common/direct/tcp_socket.h"
+#include "common/rpc/refusals.h"
 
 namespace parley {
 namespace {
@@ -46,12 +47,12 @@ class FrontDoor::Visitor final : public DirectLoop::Watched {
     if (size < static_cast<ssize_t>(kFirstBytes)) {
       // He has gone, or had to; who has said nothing at all may only have looked whether the port
       // answers.
-      if (refused_) door_.Refuse("idle");
-      if (!refused_ && size > 0) door_.Refuse("garbage");
+      if (refused_) door_.Refuse(kIdle);
+      if (!refused_ && size > 0) door_.Refuse(kGarbage);
       return false;
     }
     if (!IsAClient(first, door_.options_.tls)) {
-      door_.Refuse("garbage");
+      door_.Refuse(kGarbage);
       return false;
     }
     SetLowWater(fd_, 1);

@@ -30,7 +30,7 @@ class FrontDoor {
     // Connections that have not begun; the one that came first makes room for another one.
     size_t most_waiting = 256;
     absl::Duration patience = absl::Seconds(10);
-    // Why one was turned away: "garbage", "idle". On the door's thread; may be empty.
+    // Why one was turned away: kGarbage, kIdle. On the door's thread; may be empty.
     std::function<void(absl::string_view why)> refused;
   };
   // Takes over the connection. On the door's thread; must not wait.

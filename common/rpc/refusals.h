@@ -10,10 +10,15 @@
 
 namespace parley {
 
-// Why somebody may be refused: he sends no TLS (or HTTP/2); has connected and says nothing; has no
-// certificate, or none of the job; says no token, or a wrong one.
-inline constexpr absl::string_view kWhyRefused[] = {
-    "garbage", "idle", "no certificate", "wrong certificate", "no token", "wrong token"};
+// Why somebody is refused.
+inline constexpr absl::string_view kGarbage = "garbage";  // he sends no TLS, or no HTTP/2
+inline constexpr absl::string_view kIdle = "idle";        // he has connected and says nothing
+inline constexpr absl::string_view kNoCertificate = "no certificate";
+inline constexpr absl::string_view kWrongCertificate = "wrong certificate";
+inline constexpr absl::string_view kNoToken = "no token";
+inline constexpr absl::string_view kWrongToken = "wrong token";
+inline constexpr absl::string_view kWhyRefused[] = {kGarbage,          kIdle,    kNoCertificate,
+                                                    kWrongCertificate, kNoToken, kWrongToken};
 
 // Passes on why somebody was refused, until its owner wants to hear of it no more: gRPC's
 // connections, which hold this, may live on for a while after their server. Thread-safe.

@@ -32,8 +32,7 @@ std::string HostOf(const std::string& address);
 // outlive it.
 class RpcServer {
  public:
-  // Whom it lets in, and who is to be told why somebody was not: "garbage", "idle" (he has
-  // connected and said nothing), "no certificate", "wrong certificate", "no token", "wrong token".
+  // Whom it lets in, and who is to be told why somebody was not: one of kWhyRefused.
   struct Entry {
     SharedCredentials credentials;
     Refusals::Told refused;  // on threads of the server; must not wait

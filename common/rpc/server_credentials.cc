@@ -66,7 +66,7 @@ class TokenCredentials final : public grpc::ServerCredentials {
       right = AreEqual(Text(metadata[i].value), asked.token);
     }
     if (right) return done(user_data, nullptr, 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
-    asked.refusals->Tell(said ? "wrong token" : "no token");
+    asked.refusals->Tell(said ? kWrongToken : kNoToken);
     done(user_data, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED,
          said ? "the call says another token than this job's: its credentials are those of another "
                 "job, or of an earlier one in the same directory"
@@ -89,7 +89,7 @@ class OwnCertificate final : public grpc::experimental::ExternalCertificateVerif
     if (shown.data() != nullptr && shown == certificate_) {
       *status = grpc::Status::OK;
     } else {
-      refusals_->Tell(shown.empty() ? "no certificate" : "wrong certificate");
+      refusals_->Tell(shown.empty() ? kNoCertificate : kWrongCertificate);
       *status = {grpc::StatusCode::UNAUTHENTICATED, "not the certificate of this job"};
     }
     return true;  // at once

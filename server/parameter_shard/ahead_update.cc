@@ -6,13 +6,15 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
+#include "common/nonzero_blocks.h"
 
 namespace parley {
 namespace {
 
-// Elements of the sum at a time, which stays in the nearest cache. Many: after each, what was
-// written past the caches is waited for (optimizer_kernels.h).
+// Elements of the sum at a time, which stays in a near cache. Many: after each, what was written
+// past the caches is waited for (optimizer_kernels.h).
 constexpr size_t kTile = 8192;
+static_assert(kTile % kZeroBlock == 0, "MostlyZero counts whole blocks of each tile");
 
 }  // namespace
 
@@ -74,6 +76,7 @@ absl::Status AheadUpdate::Compute(bool only_new) {
 
   MostlyZero zeros(training.elements());
   float scratch[kTile] = {};
+  // What needs not be done again are blocks of zeros.
   const uint64_t tile_elements = only_new ? kZeroBlock : kTile;
   for (uint64_t begin = 0; begin < training.elements(); begin += tile_elements) {
     const size_t count = std::min(tile_elements, training.elements() - begin);

@@ -92,18 +92,21 @@ void Run(const Loop loop) {
   loop();
 }
 
-// RunOver takes a line of the caches of each array at a time. Of four lines, written past the
-// caches, Adam's step takes an Emerald Rapids 5 to 10 % longer: a core has room for few that are on
-// their way to memory.
+// RunOver takes a line of the caches of each array at a time. With four at a time, written past the
+// caches, Adam's step takes 5 to 10 % longer on an Emerald Rapids: a core has room for few lines
+// that are on their way to memory.
 template <class T>
 inline constexpr size_t kLine = 64 / sizeof(T);
 
-// Before it reads a line it asks for the one that is so far behind: processors read ahead by
-// themselves, but not beyond the page, of which each array has another one after 4 KiB.
+// Before it reads a line it asks for the one so many bytes further on, which may lie behind the
+// array's end: the processor that we measured on reads ahead by itself, but waits at the beginning
+// of each page, and each array has another one after 4 KiB.
 inline constexpr size_t kAheadBytes = 1024;
 template <class T>
 PARLEY_KERNEL inline void AskAhead(const T* line) {
-  if (line != nullptr) __builtin_prefetch(reinterpret_cast<const char*>(line) + kAheadBytes);
+  if (line == nullptr) return;
+  __builtin_prefetch(
+      reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(line) + kAheadBytes));
 }
 
 template <class T>

@@ -244,9 +244,9 @@ std::vector<OptimizerSettings> AllVariants() {
   return all;
 }
 
-// The shard cuts tensors into slices, these into pieces for its threads and tiles (8192 and 1024
-// elements), wherever that may be: so begins and lengths about these sizes and those of vectors.
-// Inside of longer arrays, as a slice's are: they need not be aligned.
+// The shard cuts tensors into slices, these into pieces for its threads and tiles (8192, 2048 and
+// 1024 elements), wherever that may be: so begins and lengths about these sizes and those of
+// vectors. Inside of longer arrays, as a slice's are: they need not be aligned.
 template <class T>
 void CompareCuts(const OptimizerSettings& settings) {
   constexpr size_t kElements = 8192 + 1024 + 67;
@@ -263,7 +263,7 @@ void CompareCuts(const OptimizerSettings& settings) {
   const Trainee<T> untouched = cut;
   for (const size_t begin : {0, 1, 2, 3, 5, 8, 13, 16, 1023, 1024, 1025, 8191, 8192, 8193}) {
     for (const size_t length :
-         {1, 3, 4, 7, 8, 9, 15, 17, 33, 64, 1023, 1024, 1025, 8191, 8192, 8193}) {
+         {1, 3, 4, 7, 8, 9, 15, 16, 17, 31, 32, 33, 64, 1023, 1024, 1025, 8191, 8192, 8193}) {
       if (begin + length > kElements) continue;
       SCOPED_TRACE(absl::StrCat("from ", begin, ", ", length, " elements"));
       for (size_t step = 0; step < kSteps; ++step) {
@@ -297,6 +297,71 @@ TEST(OptimizersTest, TheResultDoesNotDependOnTheCut) {
     CompareCuts<float>(settings);
     CompareCuts<double>(settings);
     if (::testing::Test::HasFailure()) return;
+  }
+}
+
+// Beside the old values, wherever that begins: some of it can be written past the caches. mixed:
+// the state stays in its place.
+template <class T>
+void CompareElsewhere(const OptimizerSettings& settings, size_t length, size_t offset, bool mixed) {
+  constexpr size_t kAround = 8;
+  constexpr T kUntouched = 77;
+  std::mt19937_64 random(length);
+  const std::vector<float> start = RandomFloats(random, length);
+  const std::vector<float> gradient = RandomFloats(random, length);
+  Trainee<T> in_place(settings, {start.begin(), start.end()});
+  ASSERT_TRUE(in_place.Step(RandomFloats(random, length)).ok());
+  const Trainee<T> before = in_place;
+  ASSERT_TRUE(in_place.Step(gradient).ok());
+
+  Trainee<T> old = before;
+  const auto place = [&](std::vector<T>& memory) {
+    memory.assign(length + kAround, kUntouched);
+    return absl::MakeSpan(memory).subspan(offset, length);
+  };
+  std::vector<T> values;
+  std::map<std::string, std::vector<T>> state;
+  std::vector<StateTensor<T>> tensors;
+  for (const std::string& name : old.names) {
+    const absl::Span<T> from = absl::MakeSpan(old.state[name]);
+    tensors.push_back({name, mixed ? FromTo<T>(from) : FromTo<T>(from, place(state[name]))});
+  }
+  ASSERT_TRUE(ApplyUpdate<T>(settings, settings.rate, in_place.steps, gradient,
+                             FromTo<T>(absl::MakeSpan(old.values), place(values)), tensors)
+                  .ok());
+  const auto expect = [&](const std::vector<T>& found, const std::vector<T>& expected) {
+    for (size_t i = 0; i < found.size(); ++i) {
+      const bool inside = i >= offset && i < offset + length;
+      ASSERT_EQ(found[i], inside ? expected[i - offset] : kUntouched) << "at " << i;
+    }
+  };
+  expect(values, in_place.values);
+  EXPECT_TRUE(old.values == before.values);
+  for (const std::string& name : old.names) {
+    if (mixed) {
+      EXPECT_TRUE(old.state[name] == in_place.state[name]) << name;
+    } else {
+      expect(state[name], in_place.state[name]);
+      EXPECT_TRUE(old.state[name] == before.state.at(name)) << name;
+    }
+  }
+}
+
+TEST(OptimizersTest, NorOnWhereItIsWritten) {
+  size_t variant = 0;
+  for (const OptimizerSettings& settings : AllVariants()) {
+    for (const size_t length : {1, 7, 8, 15, 16, 17, 31, 32, 33, 100, 1025}) {
+      for (size_t offset = 0; offset <= 5; ++offset) {
+        for (const bool mixed : {false, true}) {
+          SCOPED_TRACE(absl::StrCat("variant ", variant, ", ", length, " elements at ", offset,
+                                    mixed ? ", mixed" : ""));
+          CompareElsewhere<float>(settings, length, offset, mixed);
+          CompareElsewhere<double>(settings, length, offset, mixed);
+          if (::testing::Test::HasFailure()) return;
+        }
+      }
+    }
+    ++variant;
   }
 }
 

@@ -1,7 +1,7 @@
 // What the shard's optimizers cost one thread: ApplyUpdate over float32 against a loop that loads
-// and stores the same arrays and does next to nothing with them, in turns; and the same step
-// computed beside what there is (sync.update_ahead), in slices of 1 MiB, with a gradient that is
-// lent and as of zeros.
+// and stores the same arrays and does next to nothing with them, in turns. Then the same step
+// computed beside what there is (sync.update_ahead), in slices of 1 MiB: with a lent gradient, and
+// as of zeros, in turns.
 //
 //   bazel run -c opt //tests/benchmarks:optimizer_benchmark -- [--mib=64] [--rounds=20]
 #include <CLI/CLI.hpp>
@@ -16,6 +16,7 @@
 
 #include "absl/types/span.h"
 #include "common/job/optimizer_settings.h"
+#include "common/tensor_slice.h"
 #include "proto/types.pb.h"
 #include "server/parameter_shard/accumulator.h"
 #include "server/parameter_shard/ahead_update.h"
@@ -162,6 +163,8 @@ void Measure(const Case& of, size_t count, size_t rounds) {
     loop.push_back(SecondsOf([&] {
       load_and_store(count, gradient.data(), values[0].data(), values[1].data(), values[2].data());
     }));
+  }
+  for (size_t round = 0; round < rounds; ++round) {
     ahead.push_back(SecondsOf([&] { beside.Step(/*of_zeros=*/false); }));
     of_zeros.push_back(SecondsOf([&] { beside.Step(/*of_zeros=*/true); }));
   }

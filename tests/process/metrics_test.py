@@ -59,14 +59,15 @@ CHANGES = {
     "worker": ["parley_loss"],
 }
 # Where nothing goes wrong: there, so that the first one is seen as a rise.
+STRANGERS = [f'parley_refused_total{{why="{why}"' for why in ("garbage", "idle", "no certificate", "wrong certificate", "no token", "wrong token")]
 ZERO = {
     "coordinator": ['parley_verdicts_total{outcome="skip"', 'parley_verdicts_total{outcome="retry"', "parley_checkpoint_failures_total",
-                    "parley_shards_lost_total", "parley_steps_lost_total"],
+                    "parley_shards_lost_total", "parley_steps_lost_total", *STRANGERS],
     "shard": ['parley_pushes_total{outcome="duplicate"', 'parley_pushes_total{outcome="stale"', 'parley_pushes_total{outcome="fenced"',
               'parley_verdicts_total{outcome="skip"', 'parley_verdicts_total{outcome="retry"', "parley_checkpoint_failures_total",
-              "parley_ranges_cut_total"],
-    "stage": [],
-    "worker": [],
+              "parley_ranges_cut_total", *STRANGERS],
+    "stage": STRANGERS,
+    "worker": STRANGERS,
 }
 
 

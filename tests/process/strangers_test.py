@@ -75,7 +75,7 @@ def memory(pid, what):
 
 def refused(metrics):
     counts = {why: float(count) for why, count in re.findall(r'^parley_refused_total\{.*why="([^"]+)".*\} (\S+)$', metrics, re.MULTILINE)}
-    assert len(counts) == 6, f"some have no series before anybody is refused so: {counts}"
+    assert len(counts) == 6, f"some have no series: {counts}"
     return {why: count for why, count in counts.items() if count > 0}
 
 
