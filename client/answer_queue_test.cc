@@ -6,7 +6,7 @@
 #include <thread>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -20,7 +20,7 @@ TEST(AnswerQueue, RunsAnswersOfOtherThreadsOnTheWaitingOne) {
     for (int i = 1; i <= 1000; ++i) queue.Post([&sum, i] { sum += i; });
   });
   EXPECT_TRUE(queue
-                  .RunUntil([&] { return sum == 500500; }, absl::Now() + absl::Seconds(30),
+                  .RunUntil([&] { return sum == 500500; }, SteadyNow() + absl::Seconds(30),
                             kNothing, absl::Seconds(1))
                   .ok());
   other.join();
@@ -50,7 +50,7 @@ TEST(AnswerQueue, EndsAtTheDeadlineAndTellsThatItWaits) {
   AnswerQueue queue(RealRuntime());
   int waited = 0;
   const absl::Status status =
-      queue.RunUntil([] { return false; }, absl::Now() + absl::Milliseconds(20), [&] { ++waited; },
+      queue.RunUntil([] { return false; }, SteadyNow() + absl::Milliseconds(20), [&] { ++waited; },
                      absl::Milliseconds(2));
   EXPECT_TRUE(absl::IsDeadlineExceeded(status));
   EXPECT_GE(waited, 2);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/direct/tcp_socket.h"
 
 namespace parley {
@@ -42,11 +42,11 @@ class DirectLink::Ear final : public DirectConnection::Reader {
 void DirectLink::Open() {
   {
     absl::MutexLock lock(&mu_);
-    if (closed_ || opening_ || absl::Now() < rest_until_) return;
+    if (closed_ || opening_ || SteadyNow() < rest_until_) return;
     opening_ = true;
   }
   const auto peer = std::make_shared<std::string>();
-  find_(absl::Now() + kHello, peer,
+  find_(SteadyNow() + kHello, peer,
         [self = shared_from_this(), peer](const absl::StatusOr<FindDirectReply>& found) {
           self->OnFound(*peer, found);
         });
@@ -72,7 +72,7 @@ void DirectLink::Greet(uint64_t token) {
   hello.set_call(next_call_);
   hello.set_hello(token);
   // Whoever listens there now may be another process than was found.
-  calls_[next_call_++] = {absl::Now() + kHello,
+  calls_[next_call_++] = {SteadyNow() + kHello,
                           [self = this](const absl::StatusOr<Reply>& reply) {
                             absl::MutexLock lock(&self->mu_);
                             if (self->connection_ == nullptr) return;
@@ -91,7 +91,7 @@ void DirectLink::Greet(uint64_t token) {
 void DirectLink::Rest() {
   opening_ = false;
   rest_ = std::clamp(2 * rest_, kFirstRest, kLongestRest);
-  rest_until_ = absl::Now() + rest_;
+  rest_until_ = SteadyNow() + rest_;
 }
 
 bool DirectLink::Call(const char* method, const google::protobuf::MessageLite& message,
@@ -104,7 +104,7 @@ bool DirectLink::Call(const char* method, const google::protobuf::MessageLite& m
   DirectRequest& request = *frame.mutable_request();
   request.set_method(method);
   request.set_patience_us(absl::ToInt64Microseconds(
-      std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1))));
+      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1))));
   request.set_message(message.SerializeAsString());
   std::shared_ptr<DirectConnection> connection;
   {

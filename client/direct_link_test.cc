@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/direct/direct_server.h"
 #include "common/direct/tcp_socket.h"
 
@@ -20,7 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(20); }
 
 TensorSlice SliceOf(const std::shared_ptr<const std::string>& bytes) {
   TensorSlice slice;
@@ -104,7 +105,7 @@ class DirectLinkTest : public ::testing::Test {
 
   void AwaitReady(DirectLink& link) {
     const absl::Time deadline = Soon();
-    while (!link.ready() && absl::Now() < deadline) {
+    while (!link.ready() && SteadyNow() < deadline) {
       link.Open();
       absl::SleepFor(absl::Milliseconds(1));
     }
@@ -191,12 +192,12 @@ TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
     kept_[i].answer(absl::OkStatus(), DirectRequest(), {});
   }
   const absl::Time deadline = Soon();
-  while (answered < kCalls && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  while (answered < kCalls && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
   EXPECT_EQ(answered, kCalls);
 }
 
 TEST_F(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {
-  const absl::Status late = Call("Keep", "", {}, absl::Now() + absl::Milliseconds(50)).status();
+  const absl::Status late = Call("Keep", "", {}, SteadyNow() + absl::Milliseconds(50)).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   EXPECT_THAT(std::string(late.message()), HasSubstr("host:1"));
   EXPECT_TRUE(link_->ready()) << "others may be answered";
@@ -216,7 +217,7 @@ TEST_F(DirectLinkTest, BytesThatHaveNotGoneAtTheDeadlineNeverGo) {
   const std::weak_ptr<const std::string> alive = bytes;
   std::vector<TensorSlice> slices(4, SliceOf(bytes));
   const absl::Status late =
-      Call("Echo", "", std::move(slices), absl::Now() + absl::Milliseconds(200)).status();
+      Call("Echo", "", std::move(slices), SteadyNow() + absl::Milliseconds(200)).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   EXPECT_EQ(bytes.use_count(), 1) << "somebody may still read them";
   go_on_.Notify();
@@ -287,7 +288,7 @@ TEST_F(DirectLinkTest, AnotherProcessThanWasFoundIsNotCalled) {
   wrong->Open();
   const int finds = finds_;
   const absl::Time deadline = Soon();
-  while (finds_ == finds && absl::Now() < deadline) {
+  while (finds_ == finds && SteadyNow() < deadline) {
     EXPECT_FALSE(wrong->ready());
     wrong->Open();  // again, when it has rested
     absl::SleepFor(absl::Milliseconds(5));
@@ -314,12 +315,12 @@ TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
   ASSERT_EQ(outgoing.Parts(absl::MakeSpan(&part, 1)), 1u);
   const absl::Time deadline = Soon();
   while (::send(fd->get(), part.iov_base, part.iov_len, MSG_NOSIGNAL) < 0 &&
-         absl::Now() < deadline) {
+         SteadyNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));  // it is not connected yet
   }
   char byte = 0;
   ssize_t got = -1;
-  while ((got = ::recv(fd->get(), &byte, 1, 0)) < 0 && errno == EAGAIN && absl::Now() < deadline) {
+  while ((got = ::recv(fd->get(), &byte, 1, 0)) < 0 && errno == EAGAIN && SteadyNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << got << ": it is not over";

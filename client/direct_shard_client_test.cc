@@ -12,12 +12,13 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/testing/refusing_peers.h"
+#include "common/clock/steady_now.h"
 #include "common/direct/direct_server.h"
 
 namespace parley {
 namespace {
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(20); }
 
 // The way by gRPC, whose calls wait until the test answers them.
 class Remote final : public RefusingShard {
@@ -73,7 +74,7 @@ class DirectShardClientTest : public ::testing::Test {
   void Connect() {
     find_(server_->Found());
     const absl::Time deadline = Soon();
-    while (!link_->ready() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    while (!link_->ready() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
     ASSERT_TRUE(link_->ready());
   }
 

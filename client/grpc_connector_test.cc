@@ -7,7 +7,7 @@
 
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/reply.h"
 #include "common/rpc/server.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -69,7 +69,7 @@ class GrpcConnectorTest : public testing::Test {
     request.set_progress(progress);
     absl::Notification answered;
     absl::Status status;
-    client.Heartbeat(request, absl::Now() + absl::Seconds(10),
+    client.Heartbeat(request, SteadyNow() + absl::Seconds(10),
                      [&](absl::StatusOr<HeartbeatReply> reply) {
                        status = reply.status();
                        answered.Notify();
@@ -105,7 +105,7 @@ TEST_F(GrpcConnectorTest, WhereNobodyListensTheCallIsUnavailableAndNamesTheAddre
 TEST_F(GrpcConnectorTest, ACallEndsAtItsDeadline) {
   auto client = connector_->ConnectCoordinator(server_->address());
   absl::Notification answered;
-  client->Watch({}, absl::Now() + absl::Milliseconds(50),
+  client->Watch({}, SteadyNow() + absl::Milliseconds(50),
                 [&](const absl::StatusOr<SharedJobState>& reply) {
                   EXPECT_EQ(reply.status().code(), absl::StatusCode::kDeadlineExceeded);
                   answered.Notify();
@@ -118,7 +118,7 @@ TEST_F(GrpcConnectorTest, LargeMessagesPass) {
   PullRequest request;
   request.add_slices(40 << 20);
   absl::Notification answered;
-  client->Pull(request, absl::Now() + absl::Seconds(30), [&](absl::StatusOr<PullReply> reply) {
+  client->Pull(request, SteadyNow() + absl::Seconds(30), [&](absl::StatusOr<PullReply> reply) {
     EXPECT_TRUE(reply.ok()) << reply.status();
     if (reply.ok()) {
       EXPECT_EQ(reply->slices(0).data().size(), 40u << 20);
@@ -142,7 +142,7 @@ TEST_F(GrpcConnectorTest, ItsEndEndsWhatIsOpen) {
   auto client = connector_->ConnectCoordinator(server_->address());
   absl::Mutex mu;
   std::optional<absl::Status> status;
-  client->Watch({}, absl::Now() + absl::Hours(1), [&](const absl::StatusOr<SharedJobState>& reply) {
+  client->Watch({}, SteadyNow() + absl::Hours(1), [&](const absl::StatusOr<SharedJobState>& reply) {
     absl::MutexLock lock(&mu);
     status = reply.status();
   });
@@ -162,7 +162,7 @@ TEST(GrpcConnector, AClientMayGoWhileItsCallRunsAndTheConnectorRightAfter) {
     {
       auto connector = MakeGrpcConnector();
       connector->ConnectCoordinator("127.0.0.1:1")
-          ->GetStatus(GetStatusRequest(), absl::Now() + absl::Seconds(5),
+          ->GetStatus(GetStatusRequest(), SteadyNow() + absl::Seconds(5),
                       [&](const absl::StatusOr<GetStatusReply>&) { ended.Notify(); });
       if (round % 2 == 0) ended.WaitForNotification();
     }

@@ -18,11 +18,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/open_calls.h"
+#include "common/clock/steady_now.h"
 #include "common/replies.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "common/rpc/tensor_wire.h"
 #include "common/security/credentials.h"
@@ -120,8 +121,7 @@ class GrpcPeer {
   void Begin(absl::Time deadline, Done<Reply> done, std::shared_ptr<std::string> peer,
              const Start& start) const {
     auto call = std::make_unique<OpenCall<Reply>>();
-    call->context.set_deadline(
-        absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Hours(1))));
+    call->context.set_deadline(ToGrpcDeadline(std::min(deadline, SteadyNow() + absl::Hours(1))));
     SayToken(credentials_, call->context);
     if (!calls_->Add(&call->context)) {
       return done(absl::CancelledError(absl::StrCat(address_, ": this process is ending")));

@@ -4,7 +4,8 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/await.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -26,7 +27,7 @@ absl::StatusOr<std::shared_ptr<LocalLink>> LocalLink::Open(const std::string& ad
   LocalRequest hello;
   hello.mutable_hello()->set_address(address);
   LocalLink* const self = link.get();
-  const bool sent = link->Send(hello, absl::Now() + kHello,
+  const bool sent = link->Send(hello, SteadyNow() + kHello,
                                [self](const absl::StatusOr<LocalReply>& reply) {
                                  if (reply.ok() && reply->code() == 0) {
                                    self->ready_ = true;
@@ -47,7 +48,7 @@ LocalLink::LocalLink(std::unique_ptr<LocalSocket> socket, std::string address,
 bool LocalLink::Send(LocalRequest& request, absl::Time deadline, OnReply on_reply,
                      const std::vector<SegmentHeap::Place>& places) {
   request.set_patience_us(absl::ToInt64Microseconds(
-      std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1))));
+      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1))));
   absl::MutexLock lock(&mu_);
   if (closed_) return false;
   std::vector<int> files;
@@ -161,14 +162,14 @@ absl::StatusOr<TensorPull> LocalLink::Assemble(LocalReply reply) {
 }
 
 absl::Time LocalLink::NextDeadline() {
-  absl::Time next = absl::Now() + kLook;
+  absl::Time next = SteadyNow() + kLook;
   absl::MutexLock lock(&mu_);
   for (const auto& [number, call] : calls_) next = std::min(next, call.deadline);
   return next;
 }
 
 bool LocalLink::Visit() {
-  visited_ = absl::GetCurrentTimeNanos();
+  visited_ = absl::ToUnixNanos(SteadyNow());
   if (ended_ || !turn_.TryLock()) return false;
   absl::StatusOr<LocalMessage> message = socket_->Receive(absl::InfinitePast());
   const bool came = message.ok();
@@ -190,21 +191,21 @@ void LocalLink::Leave() {
 }
 
 bool LocalLink::StandBack() {
-  if (absl::GetCurrentTimeNanos() - visited_ > absl::ToInt64Nanoseconds(kVisitor)) return false;
+  if (absl::ToUnixNanos(SteadyNow()) - visited_ > absl::ToInt64Nanoseconds(kVisitor)) return false;
   absl::MutexLock lock(&watch_mu_);
-  (void)watch_mu_.AwaitWithTimeout(absl::Condition(&left_), kVisitor);
+  (void)AwaitFor(watch_mu_, absl::Condition(&left_), kVisitor);
   left_ = false;
   return true;
 }
 
 void LocalLink::Run() {
   absl::Status over;
-  absl::Time deadlines_at = absl::Now() + kLook;
+  absl::Time deadlines_at = SteadyNow() + kLook;
   while (over.ok()) {
-    if (absl::Now() < deadlines_at && StandBack()) continue;
+    if (SteadyNow() < deadlines_at && StandBack()) continue;
     socket_->Await(NextDeadline());
-    if (absl::Now() < deadlines_at && StandBack()) continue;
-    deadlines_at = absl::Now() + kLook;
+    if (SteadyNow() < deadlines_at && StandBack()) continue;
+    deadlines_at = SteadyNow() + kLook;
     absl::MutexLock lock(&turn_);
     absl::StatusOr<LocalMessage> message = socket_->Receive(absl::InfinitePast());
     if (message.ok()) {
@@ -213,7 +214,7 @@ void LocalLink::Run() {
       over = message.status();
     }
     EndCalls(absl::DeadlineExceededError(absl::StrCat(address_, " did not answer in time")),
-             absl::Now());
+             SteadyNow());
   }
   absl::MutexLock turn(&turn_);
   ready_ = false;

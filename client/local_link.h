@@ -99,7 +99,7 @@ class LocalLink final : public Visitors {
   // The shard's, by number.
   PeerSegments segments_ ABSL_GUARDED_BY(turn_);
 
-  std::atomic<int64_t> visited_ = 0;  // in Unix nanoseconds; 0: whoever was there has left
+  std::atomic<int64_t> visited_ = 0;  // nanoseconds of SteadyNow; 0: whoever was there has left
   absl::Mutex watch_mu_;
   bool left_ ABSL_GUARDED_BY(watch_mu_) = false;
 

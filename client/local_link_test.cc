@@ -14,16 +14,17 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/testing/scripted_door.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/memory_segment.h"
 
 namespace parley {
 namespace {
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
 // Whether it holds before a test gives up.
 bool Comes(const std::function<bool()>& what) {
-  for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
+  for (const absl::Time deadline = Soon(); SteadyNow() < deadline;) {
     if (what()) return true;
     absl::SleepFor(absl::Microseconds(200));
   }
@@ -138,7 +139,7 @@ TEST_F(LocalLinkTest, ASecondAnswerEndsTheLink) {
 }
 
 TEST_F(LocalLinkTest, AnAnswerAfterTheDeadlineIsOnlySaidToHaveBeenRead) {
-  const auto late = Pull(absl::Now() + absl::Milliseconds(20));
+  const auto late = Pull(SteadyNow() + absl::Milliseconds(20));
   const uint64_t call = Asked();
   EXPECT_EQ(EndOf(*late), absl::StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(door_.Say(ReplyTo(call)));

@@ -1,5 +1,7 @@
 #include "client/open_calls.h"
 
+#include "common/clock/await.h"
+
 namespace parley {
 
 bool OpenCalls::Add(grpc::ClientContext* call) {
@@ -22,7 +24,7 @@ void OpenCalls::Gone() {
 
 void OpenCalls::AwaitNone(absl::Duration timeout) {
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithTimeout(absl::Condition(this, &OpenCalls::NoneLeft), timeout);
+  (void)AwaitFor(mu_, absl::Condition(this, &OpenCalls::NoneLeft), timeout);
 }
 
 void OpenCalls::Close(absl::Duration timeout) {
@@ -30,7 +32,7 @@ void OpenCalls::Close(absl::Duration timeout) {
   closed_ = true;
   // Cancelling only starts the call's end, `done` comes on another thread.
   for (grpc::ClientContext* call : calls_) call->TryCancel();
-  mu_.AwaitWithTimeout(absl::Condition(this, &OpenCalls::NoneLeft), timeout);
+  (void)AwaitFor(mu_, absl::Condition(this, &OpenCalls::NoneLeft), timeout);
 }
 
 }  // namespace parley

@@ -8,8 +8,9 @@
 #include <optional>
 #include <thread>
 
-#include "absl/time/clock.h"
 #include "client/timer_thread.h"
+#include "common/clock/await.h"
+#include "common/clock/steady_now.h"
 #include "common/host_name.h"
 #include "common/loop_threads.h"
 #include "common/seed.h"
@@ -22,14 +23,14 @@ constexpr size_t kMostThreads = 4;  // more do not make memory faster
 
 class MachineRuntime final : public Runtime {
  public:
-  absl::Time Now() const override { return absl::Now(); }
+  absl::Time Now() const override { return SteadyNow(); }
   std::shared_ptr<Timers> MakeTimers() override { return std::make_shared<TimerThread>(); }
   bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline) override
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
     // As LocalSocket::Receive: what is awaited often comes sooner than a thread wakes.
-    const absl::Time sleep_at = std::min(deadline, absl::Now() + kLook);
+    const absl::Time sleep_at = std::min(deadline, SteadyNow() + kLook);
     while (!condition.Eval()) {
-      if (absl::Now() >= sleep_at) return mu.AwaitWithDeadline(condition, deadline);
+      if (SteadyNow() >= sleep_at) return AwaitUntil(mu, condition, deadline);
       mu.Unlock();
       (void)::sched_yield();
       mu.Lock();

@@ -14,10 +14,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/testing/quiet_membership.h"
 #include "client/testing/refusing_peers.h"
 #include "client/timer_thread.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -209,7 +209,7 @@ class StepExchangeTest : public testing::Test {
   AnswerQueue::Wait wait() {
     return [this](const std::function<bool()>& done) {
       return queue_->RunUntil(
-          done, absl::Now() + absl::Seconds(30), [] {}, absl::Seconds(1));
+          done, SteadyNow() + absl::Seconds(30), [] {}, absl::Seconds(1));
     };
   }
 

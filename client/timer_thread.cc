@@ -2,13 +2,14 @@
 
 #include <limits>
 
-#include "absl/time/clock.h"
+#include "common/clock/await.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
 TimerThread::TimerThread() : thread_([this] { Run(); }) {}
 
-absl::Time TimerThread::Now() const { return absl::Now(); }
+absl::Time TimerThread::Now() const { return SteadyNow(); }
 
 void TimerThread::RunAt(absl::Time when, std::function<void()> task) {
   absl::MutexLock lock(&mu_);
@@ -39,11 +40,11 @@ void TimerThread::Run() {
         if (stopped_) return;
         const absl::Time next =
             tasks_.empty() ? absl::InfiniteFuture() : tasks_.begin()->first.first;
-        if (next <= absl::Now()) break;
+        if (next <= SteadyNow()) break;
         waiting_for_ = tasks_.empty()
                            ? Key(absl::InfiniteFuture(), std::numeric_limits<uint64_t>::max())
                            : tasks_.begin()->first;
-        mu_.AwaitWithDeadline(absl::Condition(this, &TimerThread::Changed), next);
+        (void)AwaitUntil(mu_, absl::Condition(this, &TimerThread::Changed), next);
       }
       task = std::move(tasks_.begin()->second);
       tasks_.erase(tasks_.begin());

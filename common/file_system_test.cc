@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/posix_writable_file.h"
 
 namespace parley {
@@ -63,7 +63,7 @@ TEST_F(FileSystemTest, TwoNamesOfOneFileHaveOneInode) {
   for (const char* name : {"a name", "a second name", "another file"}) {
     files_->Remove(Path(name)).IgnoreError();
   }
-  const absl::Time before = absl::Now() - absl::Seconds(1);
+  const absl::Time before = SteadyNow() - absl::Seconds(1);
   ASSERT_TRUE(WriteFileAtomically(*files_, Path("a name"), "1").ok());
   ASSERT_TRUE(WriteFileAtomically(*files_, Path("another file"), "1").ok());
   ASSERT_TRUE(files_->Link(Path("a name"), Path("a second name")).ok());

@@ -2,8 +2,8 @@
 
 #include <pthread.h>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -47,7 +47,7 @@ void LoopThreads::Run(size_t count, const std::function<void(size_t)>& body) {
   }
   Work(loop);
   if (!helped) return;
-  for (const absl::Time until = absl::Now() + kLook; !NobodyHelps() && absl::Now() < until;) {
+  for (const absl::Time until = SteadyNow() + kLook; !NobodyHelps() && SteadyNow() < until;) {
     (void)::sched_yield();
   }
   absl::MutexLock lock(&mu_);

@@ -9,8 +9,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/clock/steady_now.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -36,7 +36,7 @@ absl::StatusOr<std::unique_ptr<TrainingBinding>> DeviceBinding::Make(const Netwo
 DeviceBinding::DeviceBinding(const Network& network, ComputeDevice& device, const Options& options)
     : network_(network), device_(device), options_(options), where_(device.torch_device()) {}
 
-absl::Time DeviceBinding::Deadline() const { return absl::Now() + options_.patience; }
+absl::Time DeviceBinding::Deadline() const { return SteadyNow() + options_.patience; }
 
 bool DeviceBinding::IsTrained(size_t i) const {
   return !binding_->specs()[i].buffer() && shadows_[i].tensor.requires_grad();

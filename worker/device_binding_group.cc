@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/steady_now.h"
 #include "worker/device_binding.h"
 #include "worker/owned_parts.h"
 
@@ -116,7 +117,7 @@ absl::Status DeviceBinding::BroadcastValues(std::byte* values,
       {[this, values, parts, end](DeviceGroup& among) {
          const StreamWork named(&device_, StreamId::kCommunication, "broadcast");
          absl::Status status = among.Broadcast(values, parts, BucketType::kFloat32,
-                                               absl::Now() + together_->patience());
+                                               SteadyNow() + together_->patience());
          return status.ok() ? device_.Record(*end, StreamId::kCommunication) : status;
        },
        end, nullptr});

@@ -13,6 +13,7 @@
 
 #include "absl/time/clock.h"
 #include "client/torch/testing/fake_session.h"
+#include "common/clock/steady_now.h"
 #include "common/tensor.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/testing/fake_group.h"
@@ -408,8 +409,8 @@ TEST(GroupedDeviceBinding, SumsOfAStepThatIsLostAreNotWaitedFor) {
     EXPECT_TRUE(rank.binding->Backward(loss, last).ok());
   };
   const auto until = [](const std::function<bool()>& done) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!done() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+    while (!done() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
     EXPECT_TRUE(done());
   };
   backward(alone, true);

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
@@ -33,7 +33,7 @@ void DeviceBuffers::Attach(Session& session, ModuleBinding& module) {
   module_ = &module;
 }
 
-absl::Time DeviceBuffers::Deadline() const { return absl::Now() + patience_; }
+absl::Time DeviceBuffers::Deadline() const { return SteadyNow() + patience_; }
 
 absl::StatusOr<std::vector<at::Tensor>> DeviceBuffers::OfNetwork() const {
   std::vector<at::Tensor> buffers;

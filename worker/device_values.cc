@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/clock/steady_now.h"
 #include "common/tensor.h"
 #include "worker/owned_parts.h"
 
@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<DeviceValues>> DeviceValues::Make(
 
 DeviceValues::~DeviceValues() {
   // A device that does not answer within a minute is lost, and nobody reads its copies.
-  if (session_ != nullptr) AwaitDevice(absl::Now() + absl::Minutes(1)).IgnoreError();
+  if (session_ != nullptr) AwaitDevice(SteadyNow() + absl::Minutes(1)).IgnoreError();
 }
 
 void DeviceValues::Attach(Session& session, std::vector<at::Tensor> tensors) {
@@ -60,7 +60,7 @@ void DeviceValues::Attach(Session& session, std::vector<at::Tensor> tensors) {
   tensors_ = std::move(tensors);
 }
 
-absl::Time DeviceValues::Deadline() const { return absl::Now() + options_.patience; }
+absl::Time DeviceValues::Deadline() const { return SteadyNow() + options_.patience; }
 
 absl::Status DeviceValues::AwaitDevice(absl::Time deadline) {
   absl::Status status = device_.Record(*computed_, StreamId::kCompute);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/torch/testing/fake_session.h"
+#include "common/clock/steady_now.h"
 #include "common/tensor.h"
 #include "worker/device/fake_device.h"
 
@@ -87,7 +88,7 @@ class DeviceValuesTest : public ::testing::Test {
 
   void ExpectAllAreThere() {
     ASSERT_TRUE(device_.Record(*shared_, StreamId::kCompute).ok());
-    ASSERT_TRUE(device_.Await(*shared_, absl::Now() + absl::Seconds(10)).ok());
+    ASSERT_TRUE(device_.Await(*shared_, SteadyNow() + absl::Seconds(10)).ok());
     for (const at::Tensor& tensor : tensors_) {
       const auto* const found = tensor.const_data_ptr<float>();
       for (int64_t i = 0; i < tensor.numel(); ++i) EXPECT_EQ(found[i], 1);

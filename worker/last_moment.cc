@@ -9,7 +9,7 @@ LastMoment::~LastMoment() {
 
 void LastMoment::SetIn(absl::Duration time) {
   thread_ = std::thread([this, time] {
-    if (!gone_.WaitForNotificationWithTimeout(time)) go_();
+    if (!gone_.WaitFor(time)) go_();
   });
 }
 

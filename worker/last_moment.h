@@ -5,8 +5,8 @@
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/clock/steady_notification.h"
 
 namespace parley {
 
@@ -27,7 +27,7 @@ class LastMoment {
 
  private:
   const std::function<void()> go_;
-  absl::Notification gone_;
+  SteadyNotification gone_;
   std::thread thread_;
 };
 

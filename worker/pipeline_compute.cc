@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/pipeline/pipeline_message.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -155,7 +155,7 @@ absl::Status PipelineCompute::Begin(const StepPlan& plan) {
   }
   absl::Status status = Announce({PipelineWork::Kind::kStep, plan.step, count, steps});
   if (!status.ok()) return status;
-  stretch.begun = absl::Now();  // the first time, Announce has connected with all of them
+  stretch.begun = SteadyNow();  // the first time, Announce has connected with all of them
   stretch.job_epoch = parts_.session.epochs().job;
   stretch.composition = parts_.links.pipeline().composition;
   stretch_ = std::move(stretch);
@@ -234,7 +234,7 @@ absl::StatusOr<double> PipelineCompute::RunStep(const StepPlan& plan) {
   }
   const absl::StatusOr<absl::Duration> busy = AwaitStages(stretch.next);
   if (!busy.ok()) return busy.status();
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const double whole =
       parts_.links.stages() *
       std::max(1e-9, absl::ToDoubleSeconds(now - std::exchange(stretch.begun, now)));

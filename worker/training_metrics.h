@@ -11,6 +11,7 @@
 #include "absl/time/time.h"
 #include "client/session.h"
 #include "client/trace.h"
+#include "common/clock/steady_now.h"
 #include "common/metrics/metrics.h"
 
 namespace parley {
@@ -76,8 +77,8 @@ class TrainingMetrics {
 class PhaseTimer {
  public:
   PhaseTimer(TrainingMetrics& metrics, StepPhase phase)
-      : metrics_(metrics), phase_(phase), begin_(absl::Now()) {}
-  ~PhaseTimer() { metrics_.Spent(phase_, begin_, absl::Now()); }
+      : metrics_(metrics), phase_(phase), begin_(SteadyNow()) {}
+  ~PhaseTimer() { metrics_.Spent(phase_, begin_, SteadyNow()); }
   PhaseTimer(const PhaseTimer&) = delete;
   PhaseTimer& operator=(const PhaseTimer&) = delete;
 

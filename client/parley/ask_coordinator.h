@@ -7,12 +7,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/connector.h"
 #include "client/coordinator_address.h"
 #include "client/forwarding_coordinator.h"
+#include "common/clock/steady_notification.h"
+#include "common/clock/steady_now.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -32,17 +32,17 @@ absl::StatusOr<Reply> AskCoordinator(Connector& connector, FileSystem& files,
   const auto address = ResolveCoordinator(files, coordinator);
   if (!address.ok()) return address.status();
   struct State {
-    absl::Notification answered;
+    SteadyNotification answered;
     absl::StatusOr<Reply> reply = absl::UnavailableError("no answer");
   };
   const auto state = std::make_shared<State>();
   const auto client = connector.ConnectCoordinator(*address);
-  ((*client).*method)(request, absl::Now() + timeout, [state](absl::StatusOr<Reply> reply) {
+  ((*client).*method)(request, SteadyNow() + timeout, [state](absl::StatusOr<Reply> reply) {
     state->reply = std::move(reply);
     state->answered.Notify();
   });
   // The deadline is the call's own; the wait is a little longer, and for nothing that may not come.
-  if (!state->answered.WaitForNotificationWithTimeout(timeout + absl::Seconds(1))) {
+  if (!state->answered.WaitFor(timeout + absl::Seconds(1))) {
     return absl::DeadlineExceededError(
         absl::StrCat("the coordinator at ", *address, " does not answer"));
   }

@@ -7,8 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "proto/waits.grpc.pb.h"
 
@@ -28,14 +29,14 @@ struct Question {
 std::vector<absl::StatusOr<WaitsReply>> AskWaits(const std::vector<std::string>& addresses,
                                                  const SharedCredentials& credentials,
                                                  absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   grpc::CompletionQueue answers;
   std::vector<std::unique_ptr<Question>> questions;
   for (const std::string& address : addresses) {
     auto question = std::make_unique<Question>();
     question->stub = Waits::NewStub(MakeChannel(address, credentials));
     SayToken(credentials, question->context);
-    question->context.set_deadline(absl::ToChronoTime(deadline));
+    question->context.set_deadline(ToGrpcDeadline(deadline));
     // A process that is only slow to take the connection has until the deadline too.
     question->context.set_wait_for_ready(true);
     question->reader = question->stub->AsyncWhatFor(&question->context, WaitsRequest(), &answers);

@@ -16,6 +16,7 @@
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/reader.h"
 #include "common/checkpoint/verify.h"
+#include "common/clock/steady_now.h"
 #include "common/daemon/exit_code.h"
 #include "common/file_system.h"
 
@@ -81,7 +82,7 @@ absl::StatusOr<std::string> CheckpointNow(const Options& options,
                                           const SharedCredentials& credentials) {
   const auto files = PosixFileSystem();
   const auto connector = MakeGrpcConnector(/*direct=*/false, credentials);
-  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout);
   const auto asked = AskCoordinator(*connector, *files, options.job.coordinator,
                                     &CoordinatorClient::AskForCheckpoint, AskForCheckpointRequest(),
                                     absl::Seconds(5));
@@ -94,7 +95,7 @@ absl::StatusOr<std::string> CheckpointNow(const Options& options,
     if (status.ok()) {
       if (auto end = EndOfCheckpoint(*asked, *status)) return *std::move(end);
     }
-    if (absl::Now() >= deadline) {
+    if (SteadyNow() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "no whole checkpoint after ", options.timeout, " s; it may still come: `parley status`",
           status.ok() ? "" : absl::StrCat(". ", std::string(status.status().message()))));

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -56,13 +57,13 @@ void Children::Signal(int signal, const std::function<bool(const std::string& na
 
 void Children::End(absl::Duration grace, SignalInbox& signals) {
   for (Child& child : children_) child.process.Signal(SIGINT);
-  absl::Time kill_at = absl::Now() + grace;
+  absl::Time kill_at = SteadyNow() + grace;
   while (Reap(), !AllEnded()) {
-    if (absl::Now() >= kill_at) {
+    if (SteadyNow() >= kill_at) {
       for (Child& child : children_) child.process.Signal(SIGKILL);
       kill_at = absl::InfiniteFuture();
     }
-    if (signals.Wait(std::min(kLook, kill_at - absl::Now())) != 0) kill_at = absl::InfinitePast();
+    if (signals.Wait(std::min(kLook, kill_at - SteadyNow())) != 0) kill_at = absl::InfinitePast();
   }
 }
 

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/parley/log_tail.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -45,7 +45,7 @@ class NamedPipe {
 
   // The next line that one of them writes; "" where none comes in time, or can come.
   std::string ReadLine() {
-    const absl::Time deadline = absl::Now() + kPatience;
+    const absl::Time deadline = SteadyNow() + kPatience;
     while (text_.find('\n') == std::string::npos) {
       if (!Wait(POLLIN, deadline)) return "";
       char bytes[100];
@@ -59,14 +59,14 @@ class NamedPipe {
   }
 
   // Whether all that held it have ended in time; at least one has held it.
-  bool AwaitClosed() { return Wait(POLLHUP, absl::Now() + kPatience); }
+  bool AwaitClosed() { return Wait(POLLHUP, SteadyNow() + kPatience); }
 
  private:
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
   bool Wait(short event, absl::Time deadline) {
     while (true) {
-      const absl::Duration left = deadline - absl::Now();
+      const absl::Duration left = deadline - SteadyNow();
       if (left <= absl::ZeroDuration()) return false;
       pollfd pipe = {fd_, static_cast<short>(event & POLLIN), 0};  // POLLHUP comes unasked
       // A signal may end it early.
@@ -140,9 +140,9 @@ TEST_F(ChildrenTest, WhoIgnoresItIsKilledAfterTheGrace) {
   Start(children, "polite", "trap 'exit 75' INT; " + work);
   ASSERT_NE(pipe.ReadLine(), "");
   ASSERT_NE(pipe.ReadLine(), "");
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   children.End(absl::Seconds(1), Signals());
-  EXPECT_GE(absl::Now() - began, absl::Milliseconds(900));
+  EXPECT_GE(SteadyNow() - began, absl::Milliseconds(900));
   ASSERT_TRUE(children.AllEnded());
   EXPECT_EQ(children.all()[0].exit->signal, SIGKILL);
   EXPECT_EQ(children.all()[1].exit->code, 75);

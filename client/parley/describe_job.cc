@@ -7,10 +7,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/parley/child_process.h"
 #include "client/parley/memory_file.h"
 #include "client/parley/programs.h"
+#include "common/clock/steady_now.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -44,11 +44,11 @@ Description DescribeModel(const JobConfig& job, SignalInbox& signals,
 
   // Each layer is measured a few times, however long that takes.
   const absl::Duration limit = StallTimeout(job) + 2 * absl::Seconds(options.profile);
-  const absl::Time deadline = absl::Now() + limit;
+  const absl::Time deadline = SteadyNow() + limit;
   Description described;
   while (!child->TryWait()) {
     const int signal = signals.Wait(absl::Milliseconds(100));
-    if (signal == 0 && absl::Now() < deadline) continue;
+    if (signal == 0 && SteadyNow() < deadline) continue;
     if (described.code == kFinished) {
       if (signal != 0) {
         described.code = signal == SIGINT ? kFailed : kPreempted;

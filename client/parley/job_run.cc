@@ -9,8 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/parley/log_tail.h"
+#include "common/clock/steady_now.h"
 #include "common/daemon/daemon.h"
 #include "common/job/job_file.h"
 
@@ -42,14 +42,14 @@ JobRun::JobRun(const JobConfig& job, Programs programs, const Directory& directo
       signals_(signals),
       display_(display),
       poller_(connector, files, absl::StrCat("file:", out_, "/coordinator.address")),
-      supervision_(LimitsFor(job), absl::Now()) {}
+      supervision_(LimitsFor(job), SteadyNow()) {}
 
 JobRun::Result JobRun::Run() {
   auto started = Start("coordinator", programs_.coordinator);
   if (!started.ok()) supervision_.Failed(kFailed, std::string(started.message()));
 
   while (true) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (auto status = poller_.Take()) See(*status, now);
     for (const size_t i : children_.Reap()) Ended(i, now);
     if (children_.AllEnded()) break;
@@ -59,10 +59,10 @@ JobRun::Result JobRun::Run() {
     }
     poller_.Ask(now);
     if (const int signal = signals_.Wait(PollInterval())) {
-      if (supervision_.Signalled(signal, absl::Now())) Preempt(signal);
+      if (supervision_.Signalled(signal, SteadyNow())) Preempt(signal);
     }
   }
-  if (auto status = poller_.Take()) See(*status, absl::Now());
+  if (auto status = poller_.Take()) See(*status, SteadyNow());
   display_.End();
   return {supervision_.Result(), status_};
 }

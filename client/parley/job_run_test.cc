@@ -19,9 +19,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/parley/log_tail.h"
 #include "client/testing/refusing_peers.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -192,12 +192,12 @@ TEST_F(JobRunTest, AnInterruptEndsEvenThoseThatIgnoreTerm) {
     GetStatusReply status = Joined();
     if (status.phase() == TRAINING && !sent) {
       sent = true;
-      began = absl::Now();
+      began = SteadyNow();
       kill(getpid(), SIGINT);
     }
     return status;
   });
-  EXPECT_LT(absl::Now() - began, absl::Seconds(5));
+  EXPECT_LT(SteadyNow() - began, absl::Seconds(5));
   EXPECT_EQ(result.outcome.code, kFailed);
   EXPECT_EQ(result.outcome.last_line, "interrupted by SIGINT");
   ExpectAllGone();

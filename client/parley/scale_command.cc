@@ -12,6 +12,7 @@
 #include "client/parley/scale_text.h"
 #include "client/parley/status_query.h"
 #include "client/parley/stop_end.h"
+#include "common/clock/steady_now.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -70,11 +71,11 @@ int Drain(const Options& options) {
 // The folder of the checkpoint, once the job has ended.
 absl::StatusOr<std::string> AwaitEnd(Connector& connector, FileSystem& files,
                                      const Options& options, const StopReply& told) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(options.timeout);
-  absl::Time heard_at = absl::Now();
+  const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout);
+  absl::Time heard_at = SteadyNow();
   while (true) {
     const auto status = QueryStatus(connector, files, options.job.coordinator, kAnswer);
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (status.ok()) {
       if (auto end = EndOfStop(told, *status)) return *std::move(end);
       heard_at = now;

@@ -17,7 +17,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/file_descriptor.h"
 
 namespace parley {
@@ -165,7 +165,7 @@ class Scrape {
 }  // namespace
 
 Scrapes ScrapeAll(absl::Span<const std::string> addresses, absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = SteadyNow() + timeout;
   std::map<std::string, Scrape> all;
   for (const std::string& address : addresses) all.try_emplace(address, address);
   while (true) {
@@ -177,7 +177,7 @@ Scrapes ScrapeAll(absl::Span<const std::string> addresses, absl::Duration timeou
       open.push_back(&scrape);
     }
     if (open.empty()) break;
-    const int64_t left = absl::ToInt64Milliseconds(deadline - absl::Now());
+    const int64_t left = absl::ToInt64Milliseconds(deadline - SteadyNow());
     if (left <= 0) {
       for (Scrape* scrape : open) scrape->GiveUp(timeout);
       break;

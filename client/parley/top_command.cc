@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/time/clock.h"
 #include "client/coordinator_address.h"
 #include "client/grpc_connector.h"
 #include "client/parley/command.h"
@@ -22,6 +21,7 @@
 #include "client/parley/signal_inbox.h"
 #include "client/parley/status_query.h"
 #include "client/parley/top_text.h"
+#include "common/clock/steady_now.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -114,7 +114,7 @@ std::optional<std::string> Watch(KnownJob& job, SignalInbox& signals, StatusPoll
   absl::Time asked_at = absl::InfinitePast();
   absl::Time drawn_at = absl::InfinitePast();
   while (!job.ended()) {
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now - asked_at >= kAskStatus) {
       status.Ask(now);
       asked_at = now;
@@ -130,7 +130,7 @@ std::optional<std::string> Watch(KnownJob& job, SignalInbox& signals, StatusPoll
     }
     if (IsToEnd(signals, screen)) return std::nullopt;
   }
-  return TopText(job.Frame(absl::Now()), {.columns = screen.columns(), .colour = true});
+  return TopText(job.Frame(SteadyNow()), {.columns = screen.columns(), .colour = true});
 }
 
 int Run(const Options& options) {
@@ -145,11 +145,11 @@ int Run(const Options& options) {
                 std::string(first.status().message()));
   }
   KnownJob job;
-  job.See(*std::move(first), absl::Now());
+  job.See(*std::move(first), SteadyNow());
   std::optional<std::string> page;
   if (options.once || isatty(STDOUT_FILENO) == 0) {
-    job.See(ScrapeAll(job.MetricsAddresses(), kScrape), absl::Now());
-    page = TopText(job.Frame(absl::Now()), {.columns = kColumns});
+    job.See(ScrapeAll(job.MetricsAddresses(), kScrape), SteadyNow());
+    page = TopText(job.Frame(SteadyNow()), {.columns = kColumns});
   } else {
     StatusPoller status(*connector, *files, options.job.coordinator);
     page = Watch(job, signals, status, [&] {

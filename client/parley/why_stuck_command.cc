@@ -17,6 +17,7 @@
 #include "client/parley/stuck_job.h"
 #include "client/parley/stuck_text.h"
 #include "client/parley/wait_graph.h"
+#include "common/clock/steady_now.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -37,10 +38,10 @@ struct Options {
 // One that is only slow to take the connection has the whole time to answer.
 absl::StatusOr<GetStatusReply> AskStatus(Connector& connector, FileSystem& files,
                                          const std::string& coordinator) {
-  const absl::Time deadline = absl::Now() + kAnswer;
+  const absl::Time deadline = SteadyNow() + kAnswer;
   while (true) {
-    auto status = QueryStatus(connector, files, coordinator, deadline - absl::Now());
-    if (!absl::IsUnavailable(status.status()) || absl::Now() + kPause >= deadline) return status;
+    auto status = QueryStatus(connector, files, coordinator, deadline - SteadyNow());
+    if (!absl::IsUnavailable(status.status()) || SteadyNow() + kPause >= deadline) return status;
     absl::SleepFor(kPause);
   }
 }
@@ -128,7 +129,7 @@ int Run(const Options& options) {
     silent.error = std::string(status.status().message());
     report.processes.insert(report.processes.begin(), std::move(silent));
   }
-  report.now = absl::Now();
+  report.now = SteadyNow();
   report.causes = FindRootCauses(report.processes, report.longer_than);
   const std::string text = options.format == "json" ? StuckJson(report) : StuckText(report);
   std::fputs(text.c_str(), stdout);

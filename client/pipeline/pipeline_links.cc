@@ -4,7 +4,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -58,7 +58,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
     if (call.arguments.size() != 1) {
       return absl::InvalidArgumentError("one message is delivered at a time");
     }
-    absl::StatusOr<ValuePtr> value = call.arguments[0].Fetch(absl::Now() + lease);
+    absl::StatusOr<ValuePtr> value = call.arguments[0].Fetch(SteadyNow() + lease);
     // Whoever has sent it is gone, or has given that unit up.
     if (absl::IsAborted(value.status()) || absl::IsFailedPrecondition(value.status())) {
       return value.status();
@@ -101,14 +101,14 @@ absl::Status PipelineLinks::BeginUnit() {
 }
 
 absl::Status PipelineLinks::Connect(const Member& member) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   while (true) {
-    const absl::Status connected = agent_->Connect(member.address(), absl::Now() + liveness_ / 4);
+    const absl::Status connected = agent_->Connect(member.address(), SteadyNow() + liveness_ / 4);
     if (connected.ok()) return connected;
     // It may be gone, and another one come; or it has not begun to serve.
     absl::Status still = session_.AwaitPeers("connecting with its pipeline", [] { return true; });
     if (!still.ok()) return still;
-    if (absl::Now() - began >= patience_) {
+    if (SteadyNow() - began >= patience_) {
       return absl::DeadlineExceededError(NotThere(member, connected).message());
     }
   }
@@ -148,7 +148,7 @@ absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
   auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
   // A link that was not used for a lease is given up: that of a stage to its worker in a long step.
   if (absl::IsFailedPrecondition(called.status()) &&
-      agent_->Connect(member.address(), absl::Now() + liveness_).ok()) {
+      agent_->Connect(member.address(), SteadyNow() + liveness_).ok()) {
     called = agent_->Call(member.address(), kDeliver, {value}, scope);
   }
   return called.ok() ? absl::OkStatus() : NotThere(member, called.status());

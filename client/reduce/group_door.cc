@@ -5,7 +5,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 
 namespace parley {
@@ -30,7 +30,7 @@ class GroupDoor::Visit final : public LocalVisit {
       : board_(std::move(board)), socket_(std::move(socket)) {}
 
   void Run() override {
-    absl::StatusOr<LocalMessage> message = socket_->Receive(absl::Now() + kQuestionTime);
+    absl::StatusOr<LocalMessage> message = socket_->Receive(SteadyNow() + kQuestionTime);
     GroupQuestion question;
     if (message.ok() && question.ParseFromString(message->bytes)) Answer(question);
     Close();

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 
 namespace parley {
@@ -27,7 +27,7 @@ GroupComposition Composition(uint64_t number, uint64_t job_epoch = 1) {
 
 absl::StatusOr<GroupSegments> Ask(const std::string& address, const GroupComposition& group,
                                   uint32_t rank = 1) {
-  return GroupDoor::Ask(address, group, 0, rank, absl::Now() + absl::Seconds(10));
+  return GroupDoor::Ask(address, group, 0, rank, SteadyNow() + absl::Seconds(10));
 }
 
 TEST(GroupDoorTest, WhoAsksForTheSameCompositionIsShownTheSegments) {
@@ -75,14 +75,14 @@ TEST(GroupDoorTest, OneThatSaysNothingOrNonsenseHarmsNobody) {
   const auto silent = *LocalSocket::Connect(absl::StrCat("parley-group ", Address(4)));
   const auto wrong = *LocalSocket::Connect(absl::StrCat("parley-group ", Address(4)));
   ASSERT_TRUE(wrong->Send("\xff\xff\xff\xff").ok());
-  EXPECT_FALSE(wrong->Receive(absl::Now() + absl::Seconds(10)).ok());
+  EXPECT_FALSE(wrong->Receive(SteadyNow() + absl::Seconds(10)).ok());
   EXPECT_TRUE(Ask(Address(4), Composition(1)).ok());
 }
 
 TEST(GroupDoorTest, OneThatDoesNotAnswerIsNotWaitedForForEver) {
   const auto listener = *LocalListener::Listen(absl::StrCat("parley-group ", Address(5)));
   const auto asked =
-      GroupDoor::Ask(Address(5), Composition(1), 0, 1, absl::Now() + absl::Milliseconds(20));
+      GroupDoor::Ask(Address(5), Composition(1), 0, 1, SteadyNow() + absl::Milliseconds(20));
   EXPECT_EQ(asked.status().code(), absl::StatusCode::kDeadlineExceeded) << asked.status();
 }
 

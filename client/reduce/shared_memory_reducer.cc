@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/futex.h"
 #include "common/tensor.h"
 
@@ -179,7 +180,7 @@ bool SharedMemoryReducer::FindPeers() {
 
 absl::Status SharedMemoryReducer::FindPeer(uint32_t rank, absl::Span<const size_t> bytes) {
   absl::StatusOr<GroupSegments> segments = GroupDoor::Ask(
-      group_.members[rank].address(), Composition(), group_.rank, rank, absl::Now() + kAnswerTime);
+      group_.members[rank].address(), Composition(), group_.rank, rank, SteadyNow() + kAnswerTime);
   if (!segments.ok()) return segments.status();
   absl::StatusOr<std::unique_ptr<PeerWords>> peer =
       PeerWords::Make(segments->words, segments->gradients, bytes);
@@ -210,7 +211,7 @@ Reducer::Taken SharedMemoryReducer::Take(const Values& values, absl::Span<std::b
     absl::MutexLock lock(&mu_);
     if (values.rank >= peer_values_.size() || values.rank == group_.rank) return Taken::kWithheld;
     from = peer_values_[values.rank].get();
-    gives_up = watched_.has_value() && absl::Now() >= give_up_;
+    gives_up = watched_.has_value() && SteadyNow() >= give_up_;
   }
   // Not under the lock: it copies. Nobody but Abort takes one away.
   const Taken taken = from == nullptr ? Taken::kPending : from->Take(values, to);
@@ -223,7 +224,7 @@ void SharedMemoryReducer::Watch(std::optional<uint32_t> rank) {
     absl::MutexLock lock(&mu_);
     if (watched_ == rank || (rank.has_value() && *rank >= peers_.size())) return;
     // Whoever waits for one rank after the other waits for the group.
-    if (!watched_.has_value()) give_up_ = absl::Now() + kShareTime;
+    if (!watched_.has_value()) give_up_ = SteadyNow() + kShareTime;
     watched_ = rank;
     if (!rank.has_value()) return;
     tell_ = true;
@@ -237,7 +238,7 @@ void SharedMemoryReducer::TellOfValues(const std::vector<uint32_t>& heard) {
   {
     absl::MutexLock lock(&mu_);
     if (watched_.has_value()) {
-      tell = tell_ || heard[*watched_] != heard_[*watched_] || absl::Now() >= give_up_;
+      tell = tell_ || heard[*watched_] != heard_[*watched_] || SteadyNow() >= give_up_;
     }
     tell_ = false;
     heard_ = heard;

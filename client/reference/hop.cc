@@ -7,8 +7,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
 #include "client/runtime.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -46,7 +46,7 @@ absl::StatusOr<std::unique_ptr<HopEnd>> HopEnd::Start(Way way) {
   const RemoteFunction deliver =
       [end = end.get()](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
     if (call.arguments.size() != 1) return absl::InvalidArgumentError("one tensor at a time");
-    absl::StatusOr<ValuePtr> value = call.arguments[0].Fetch(absl::Now() + kPatience);
+    absl::StatusOr<ValuePtr> value = call.arguments[0].Fetch(SteadyNow() + kPatience);
     if (!value.ok()) return value.status();
     end->queue_->Post([end, came = *std::move(value)] { end->came_ = came; });
     return RemoteValue();
@@ -60,7 +60,7 @@ absl::StatusOr<std::unique_ptr<HopEnd>> HopEnd::Start(Way way) {
 
 absl::Status HopEnd::Connect(const std::string& peer) {
   peer_ = peer;
-  return agent_->Connect(peer, absl::Now() + kPatience);
+  return agent_->Connect(peer, SteadyNow() + kPatience);
 }
 
 absl::Status HopEnd::Send(const std::shared_ptr<const std::vector<char>>& bytes) {
@@ -75,7 +75,7 @@ absl::Status HopEnd::Send(const std::shared_ptr<const std::vector<char>>& bytes)
 }
 
 absl::StatusOr<ValuePtr> HopEnd::Receive() {
-  absl::Status came = queue_->RunUntil([this] { return came_ != nullptr; }, absl::Now() + kPatience,
+  absl::Status came = queue_->RunUntil([this] { return came_ != nullptr; }, SteadyNow() + kPatience,
                                        [] {}, absl::Seconds(1));
   if (!came.ok()) return came;
   return std::exchange(came_, nullptr);
@@ -97,13 +97,13 @@ absl::StatusOr<absl::Duration> MeasureHop(size_t bytes, absl::Duration budget) {
   };
   const auto tensor = std::make_shared<const std::vector<char>>(std::max(bytes, size_t{1}));
   std::vector<absl::Duration> rounds;
-  const absl::Time end = absl::Now() + budget;
-  for (size_t round = 0; round < kWarmRounds + kLeastRounds || absl::Now() < end; ++round) {
-    const absl::Time begin = absl::Now();
+  const absl::Time end = SteadyNow() + budget;
+  for (size_t round = 0; round < kWarmRounds + kLeastRounds || SteadyNow() < end; ++round) {
+    const absl::Time begin = SteadyNow();
     if (absl::Status sent = (*near)->Send(tensor); !sent.ok()) return sent;
     const absl::StatusOr<ValuePtr> came = (*near)->Receive();
     if (!came.ok()) return came.status();
-    if (round >= kWarmRounds) rounds.push_back(absl::Now() - begin);
+    if (round >= kWarmRounds) rounds.push_back(SteadyNow() - begin);
   }
   const auto middle = rounds.begin() + static_cast<std::ptrdiff_t>(rounds.size() / 2);
   std::nth_element(rounds.begin(), middle, rounds.end());

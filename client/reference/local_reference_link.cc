@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -20,7 +20,7 @@ constexpr absl::Duration kHello = absl::Seconds(10);
 
 int64_t PatienceUntil(absl::Time deadline) {
   return absl::ToInt64Microseconds(
-      std::clamp(deadline - absl::Now(), absl::ZeroDuration(), absl::Hours(1)));
+      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1)));
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ absl::StatusOr<std::shared_ptr<LocalReferenceLink>> LocalReferenceLink::Open(
     if (!self->socket_->Send(hello.SerializeAsString()).ok()) {
       return absl::UnavailableError(absl::StrCat(address, " has no local door for references"));
     }
-    self->calls_[self->next_call_++] = {absl::Now() + kHello,
+    self->calls_[self->next_call_++] = {SteadyNow() + kHello,
                                         [self](const absl::StatusOr<FromOwner>& reply) {
                                           if (reply.ok()) {
                                             self->ready_ = true;
@@ -129,7 +129,7 @@ bool LocalReferenceLink::Call(const OutgoingCall& call, absl::Time deadline,
 }
 
 absl::Time LocalReferenceLink::NextDeadline() {
-  absl::Time next = absl::Now() + kLook;
+  absl::Time next = SteadyNow() + kLook;
   absl::MutexLock lock(&mu_);
   for (const auto& [number, call] : calls_) next = std::min(next, call.deadline);
   return next;
@@ -145,7 +145,7 @@ void LocalReferenceLink::Run() {
       over = message.status();
     }
     EndCalls(absl::DeadlineExceededError(absl::StrCat(address_, " did not answer in time")),
-             absl::Now());
+             SteadyNow());
   }
   ready_ = false;
   {

@@ -1,18 +1,15 @@
 #include "client/reference/reference_host.h"
 
-#include <chrono>
 #include <utility>
+
+#include "common/clock/await.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
 
 // Retries and leases are seen to at least so often.
 constexpr absl::Duration kTick = absl::Milliseconds(5);
-
-// As absl::Now, but nobody sets this clock.
-absl::Time SteadyNow() {
-  return absl::UnixEpoch() + absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
 
 }  // namespace
 
@@ -78,7 +75,7 @@ void ReferenceHost::PassTime() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
-      if (mu_.AwaitWithTimeout(absl::Condition(&ended_), kTick)) return;
+      if (AwaitFor(mu_, absl::Condition(&ended_), kTick)) return;
     }
     With([](ReferenceSpace& space, absl::Time now, Replies& replies) { space.Tick(now, replies); });
   }

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "client/reference/direct_references.h"
 #include "client/reference/value_wire.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/tensor_wire.h"
 
 namespace parley {
@@ -85,9 +85,9 @@ void ReferencePeers::Send(const ToOwner& message, absl::Duration patience, Done<
   if (std::holds_alternative<OpenSessionRequest>(message.request)) OpenLink(message.address);
   if (const auto* const call = std::get_if<OutgoingCall>(&message.request); call != nullptr) {
     const std::shared_ptr<LocalReferenceLink> link = LinkTo(message.address);
-    if (link != nullptr && link->Call(*call, absl::Now() + patience, done)) return;
+    if (link != nullptr && link->Call(*call, SteadyNow() + patience, done)) return;
   }
-  const absl::Time deadline = absl::Now() + patience;
+  const absl::Time deadline = SteadyNow() + patience;
   if (SendDirectly(message, deadline, done)) return;
   std::visit(Sender{PeerAt(message.address), deadline, done}, message.request);
 }

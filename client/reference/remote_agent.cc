@@ -5,10 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "client/reference/direct_references.h"
 #include "client/reference/local_reference_guest.h"
+#include "common/clock/steady_notification.h"
 #include "common/seed.h"
 
 namespace parley {
@@ -101,7 +100,7 @@ RemoteReference RemoteAgent::Make(RemoteValue value, const ReferenceScope& scope
 
 absl::Status RemoteAgent::Connect(const std::string& address, absl::Time deadline) {
   struct Waiting {
-    absl::Notification came;
+    SteadyNotification came;
     absl::Status status;
   };
   const auto waiting = std::make_shared<Waiting>();
@@ -114,7 +113,7 @@ absl::Status RemoteAgent::Connect(const std::string& address, absl::Time deadlin
                     });
                   });
   });
-  if (!waiting->came.WaitForNotificationWithDeadline(deadline)) {
+  if (!waiting->came.WaitUntil(deadline)) {
     return absl::DeadlineExceededError(absl::StrCat("no connection to ", address, " in time"));
   }
   return waiting->status;

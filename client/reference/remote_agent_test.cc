@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "client/reference/local_reference_link.h"
 #include "client/reference/values_for_test.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 #include "proto/local_reference.pb.h"
 
@@ -81,11 +82,11 @@ class RemoteAgentTest : public ::testing::TestWithParam<Way> {
 
   // Nothing lives or is held anywhere, soon.
   void ExpectAllEmpty() {
-    const absl::Time deadline = absl::Now() + 5 * kLease;
+    const absl::Time deadline = SteadyNow() + 5 * kLease;
     for (auto& agent : agents_) {
       if (agent == nullptr) continue;
       RemoteAgent::Counts counts = agent->counts();
-      while (counts.values + counts.held != 0 && absl::Now() < deadline) {
+      while (counts.values + counts.held != 0 && SteadyNow() < deadline) {
         absl::SleepFor(absl::Milliseconds(5));
         counts = agent->counts();
       }
@@ -162,7 +163,7 @@ TEST_P(RemoteAgentTest, AnErrorStandsInPlaceOfTheValue) {
 TEST_P(RemoteAgentTest, WhoeverIsNotThereIsNamed) {
   const std::string nobody = "127.0.0.1:1";
   EXPECT_EQ(a().Call(nobody, "add", {}).status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_EQ(a().Connect(nobody, absl::Now() + absl::Milliseconds(300)).code(),
+  EXPECT_EQ(a().Connect(nobody, SteadyNow() + absl::Milliseconds(300)).code(),
             absl::StatusCode::kDeadlineExceeded);
   EXPECT_EQ(a().Call(b().address(), "add", {RemoteReference()}).status().code(),
             absl::StatusCode::kInvalidArgument);
@@ -173,7 +174,7 @@ TEST_P(RemoteAgentTest, WhoeverIsNotThereIsNamed) {
 TEST_P(RemoteAgentTest, AFetchEndsByItsDeadline) {
   const auto slow = a().Call(b().address(), "wait", {});
   ASSERT_TRUE(slow.ok());
-  EXPECT_EQ(slow->Fetch(absl::Now() + absl::Milliseconds(100)).status().code(),
+  EXPECT_EQ(slow->Fetch(SteadyNow() + absl::Milliseconds(100)).status().code(),
             absl::StatusCode::kDeadlineExceeded);
   go_on_.Notify();
   EXPECT_EQ(Fetched(*slow), (std::vector<float>{1}));
@@ -285,7 +286,7 @@ class SharedMemoryTest : public ValuesTest {
   SharedMemoryTest() : ValuesTest(Way::kShared) {
     // The link is asked for with the session, and ready a moment later.
     const absl::Time deadline = Soon();
-    while (!IsShared(*Sent(std::vector<float>(8192, 1))) && absl::Now() < deadline) {
+    while (!IsShared(*Sent(std::vector<float>(8192, 1))) && SteadyNow() < deadline) {
     }
   }
 
@@ -310,7 +311,7 @@ TEST_F(SharedMemoryTest, ALargeValueStandsWhereItsSenderPutItAndItsBlockIsUsedAg
   // The sender hears of it on a thread of its own.
   const absl::Time deadline = Soon();
   ValuePtr third = Sent(std::vector<float>(100'000, 3.5F));
-  while (Begin(*third) != place && absl::Now() < deadline) {
+  while (Begin(*third) != place && SteadyNow() < deadline) {
     third = Sent(std::vector<float>(100'000, 3.5F));
   }
   EXPECT_EQ(Begin(*third), place);
@@ -364,7 +365,7 @@ class DirectValuesTest : public ValuesTest {
  protected:
   DirectValuesTest() : ValuesTest(Way::kDirect) {
     const absl::Time deadline = Soon();
-    while (to().counts().direct == 0 && absl::Now() < deadline) Sent({1});
+    while (to().counts().direct == 0 && SteadyNow() < deadline) Sent({1});
   }
 };
 

@@ -17,6 +17,7 @@
 #include "client/reference/remote_agent.h"
 #include "client/reference/values_for_test.h"
 #include "common/child_for_test.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -127,17 +128,17 @@ class RemoteProcessTest : public ::testing::Test {
 
   // Until that many values live at x; what its leases take, and more.
   void ExpectValuesAt(const std::string& address, float values) {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     std::vector<float> counts;
     do {
       const auto counted = Run(address, "counts");
       ASSERT_TRUE(counted.ok()) << counted.status();
       counts = NumbersOf(**counted);
-    } while (counts[0] != values && absl::Now() < begin + 10 * lease_);
+    } while (counts[0] != values && SteadyNow() < begin + 10 * lease_);
     EXPECT_EQ(counts[0], values);
     std::printf(
         "%g values after %s\n", values,
-        absl::FormatDuration(absl::Trunc(absl::Now() - begin, absl::Milliseconds(1))).c_str());
+        absl::FormatDuration(absl::Trunc(SteadyNow() - begin, absl::Milliseconds(1))).c_str());
   }
 
   absl::Duration lease_;
@@ -171,13 +172,13 @@ TEST_F(RemoteProcessTest, WhoHeldWhatAKilledOneHadIsTold) {
   ASSERT_TRUE(Run(y(), "keep", {*made}).ok());
   const std::string lost = x();
   x_->Kill();
-  const absl::Time killed = absl::Now();
+  const absl::Time killed = SteadyNow();
   const absl::Status here = made->Fetch(Soon()).status();
   EXPECT_EQ(here.code(), absl::StatusCode::kAborted) << here;
   EXPECT_THAT(std::string(here.message()), HasSubstr(lost));
   std::printf(
       "told after %s: %s\n",
-      absl::FormatDuration(absl::Trunc(absl::Now() - killed, absl::Milliseconds(1))).c_str(),
+      absl::FormatDuration(absl::Trunc(SteadyNow() - killed, absl::Milliseconds(1))).c_str(),
       std::string(here.message()).c_str());
   const absl::Status there = Run(y(), "add kept").status();
   EXPECT_EQ(there.code(), absl::StatusCode::kAborted) << there;
@@ -212,8 +213,8 @@ TEST_F(RemoteProcessTest, WhatAKilledOneHeldIsFreed) {
   EXPECT_EQ(agent().counts().values, 1u);
   y_->Kill();
   ExpectValuesAt(x(), 0);
-  const absl::Time deadline = absl::Now() + 10 * lease_;
-  while (agent().counts().values != 0 && absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + 10 * lease_;
+  while (agent().counts().values != 0 && SteadyNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(10));
   }
   EXPECT_EQ(agent().counts().values, 0u);

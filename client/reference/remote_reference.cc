@@ -1,7 +1,7 @@
 #include "client/reference/remote_reference.h"
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -19,7 +19,7 @@ RemoteReference::Hold::~Hold() {
 
 void RemoteReference::Fetch(absl::Time deadline, Done<ValuePtr> done) const {
   if (hold_ == nullptr) return done(OfNothing());
-  const absl::Duration patience = deadline - absl::Now();
+  const absl::Duration patience = deadline - SteadyNow();
   // Kept until the answer: what is being fetched is held.
   Done<FetchedValue> fetched = [hold = hold_, done](absl::StatusOr<FetchedValue> fetched) {
     if (!fetched.ok()) return done(fetched.status());

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/reference/remote_agent.h"
 #include "client/reference/remote_value.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
-inline absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+inline absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
 // A value of one tensor.
 template <class Element>

@@ -12,7 +12,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/answer_queue.h"
 #include "client/connector.h"
 #include "client/parameter_arena.h"
@@ -22,6 +21,7 @@
 #include "client/testing/quiet_membership.h"
 #include "client/testing/refusing_peers.h"
 #include "client/timer_thread.h"
+#include "common/clock/steady_now.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -82,7 +82,7 @@ class HeldShards {
 
   absl::Status RunUntil(const std::function<bool()>& done) {
     return queue_->RunUntil(
-        done, absl::Now() + absl::Seconds(30), [] {}, absl::Milliseconds(10));
+        done, SteadyNow() + absl::Seconds(30), [] {}, absl::Milliseconds(10));
   }
 
   // Calls that wait for their answer, the oldest first.

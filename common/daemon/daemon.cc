@@ -10,7 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/daemon/advertised.h"
 #include "common/daemon/daemon_credentials.h"
 #include "common/daemon/version.h"
@@ -88,7 +88,7 @@ void Daemon::Refused(absl::string_view why) {
   RefusedCounter(why).Increment();
   {
     absl::MutexLock lock(&mu_);
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now < refused_at_ + kRefusedPause) return;
     refused_at_ = now;
   }

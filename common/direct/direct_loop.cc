@@ -7,7 +7,7 @@
 #include <cerrno>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -75,13 +75,13 @@ void DirectLoop::TickAll() {
     absl::MutexLock lock(&mu_);
     for (const auto& [raw, watched] : watched_) all.push_back(watched);
   }
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (const auto& watched : all) watched->OnTick(now);
 }
 
 void DirectLoop::Run() {
   std::array<epoll_event, 64> events;
-  absl::Time tick_at = absl::Now() + kTick;
+  absl::Time tick_at = SteadyNow() + kTick;
   while (!ending_) {
     const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
                                    static_cast<int>(absl::ToInt64Milliseconds(kTick)));
@@ -97,7 +97,7 @@ void DirectLoop::Run() {
       over.push_back(std::move(found->second));
       watched_.erase(found);
     }
-    if (const absl::Time now = absl::Now(); now >= tick_at) {
+    if (const absl::Time now = SteadyNow(); now >= tick_at) {
       tick_at = now + kTick;
       TickAll();
     }

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/seed.h"
 
 namespace parley {
@@ -102,7 +102,7 @@ class DirectServer::Door final : public DirectLoop::Watched {
       if (!fd.ok()) continue;
       (void)DirectConnection::Start(*loops_[next_++ % loops_.size()], *std::move(fd),
                                     server_.buffers_,
-                                    std::make_shared<Guest>(server_, absl::Now()));
+                                    std::make_shared<Guest>(server_, SteadyNow()));
     }
   }
   void OnTick(absl::Time /*now*/) override {

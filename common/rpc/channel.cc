@@ -4,10 +4,13 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "common/rpc/deadline.h"
+
 namespace parley {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const SharedCredentials& credentials) {
+  WakeGrpcWhenTheClockIsSet();
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);

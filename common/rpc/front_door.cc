@@ -6,7 +6,7 @@
 #include <array>
 #include <deque>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/direct/tcp_socket.h"
 #include "common/rpc/refusals.h"
 
@@ -102,7 +102,7 @@ class FrontDoor::Threshold final : public DirectLoop::Watched {
       }
       if (!connection.ok()) continue;
       MakeRoom(door_.options_.most_waiting - 1);
-      auto visitor = std::make_shared<Visitor>(door_, *std::move(connection), absl::Now());
+      auto visitor = std::make_shared<Visitor>(door_, *std::move(connection), SteadyNow());
       if (loop_.Watch(visitor)) waiting_.push_back(visitor);
     }
     return true;

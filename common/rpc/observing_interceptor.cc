@@ -3,7 +3,7 @@
 #include <cstring>
 #include <string>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -11,14 +11,14 @@ namespace {
 class ObservingInterceptor final : public grpc::experimental::Interceptor {
  public:
   ObservingInterceptor(const RpcObserver& observer, const char* method)
-      : observer_(observer), method_(method), start_(absl::Now()) {}
+      : observer_(observer), method_(method), start_(SteadyNow()) {}
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
     if (methods->QueryInterceptionHookPoint(
             grpc::experimental::InterceptionHookPoints::PRE_SEND_STATUS)) {
       const char* slash = std::strrchr(method_, '/');
       observer_(slash == nullptr ? method_ : slash + 1, methods->GetSendStatus().error_code(),
-                absl::Now() - start_);
+                SteadyNow() - start_);
     }
     methods->Proceed();
   }

@@ -4,13 +4,13 @@
 #include <grpcpp/server_context.h>
 #include <grpcpp/support/server_callback.h>
 
-#include <chrono>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock/steady_now.h"
 #include "common/replies.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 
 namespace parley {
@@ -19,12 +19,8 @@ namespace parley {
 // for ever.
 inline CallTime TimeOf(const grpc::CallbackServerContext& context,
                        absl::Duration longest = absl::Hours(1)) {
-  const absl::Time now = absl::Now();
-  const auto deadline = context.deadline();
-  if (deadline >= std::chrono::system_clock::now() + absl::ToChronoSeconds(longest)) {
-    return {now, now + longest};
-  }
-  return {now, absl::FromChrono(deadline)};
+  const absl::Time now = SteadyNow();
+  return {now, FromGrpcDeadline(context.deadline(), now + longest)};
 }
 
 // Ends a unary call with what the core answered. `reply` and `reactor` belong to gRPC and live

@@ -9,8 +9,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/observing_interceptor.h"
 #include "common/rpc/server_credentials.h"
 
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
+  WakeGrpcWhenTheClockIsSet();
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
@@ -114,7 +116,7 @@ void RpcServer::SetServing(bool serving) {
 
 void RpcServer::Shutdown(absl::Duration grace) {
   door_.reset();
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server_->Shutdown(ToGrpcDeadline(SteadyNow() + grace));
 }
 
 }  // namespace parley

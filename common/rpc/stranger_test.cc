@@ -12,7 +12,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/file_descriptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/reply.h"
@@ -73,7 +73,7 @@ class StrangerTest : public testing::Test {
                     const std::string& header = "") {
     auto stub = Coordinator::NewStub(MakeChannel(server_->address(), credentials));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + kLongest));
+    context.set_deadline(absl::ToChronoTime(SteadyNow() + kLongest));
     SayToken(credentials, context);
     if (!header.empty()) context.AddMetadata("stranger", header);
     ReportReadyRequest request;

@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -97,7 +98,7 @@ absl::Status LocalSocket::Send(std::string_view bytes, absl::Span<const int> fil
 
 absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
   buffer_.resize(kMostBytes);
-  const absl::Time sleep_at = absl::Now() + kLook;
+  const absl::Time sleep_at = SteadyNow() + kLook;
   while (true) {
     iovec part{buffer_.data(), buffer_.size()};
     msghdr message{};
@@ -109,7 +110,7 @@ absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
     const ssize_t size = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-      const absl::Time now = absl::Now();
+      const absl::Time now = SteadyNow();
       const absl::Duration rest = deadline - now;
       if (now < sleep_at && rest > absl::ZeroDuration()) {
         (void)::sched_yield();
@@ -143,7 +144,7 @@ absl::StatusOr<LocalMessage> LocalSocket::Receive(absl::Time deadline) {
 
 void LocalSocket::Await(absl::Time deadline) const {
   // A millisecond more, so that the deadline is over when it says so; looked at now and then.
-  const absl::Duration nap = std::clamp(deadline - absl::Now() + absl::Milliseconds(1),
+  const absl::Duration nap = std::clamp(deadline - SteadyNow() + absl::Milliseconds(1),
                                         absl::ZeroDuration(), absl::Hours(1));
   pollfd waiting{fd_.get(), POLLIN, 0};
   (void)::poll(&waiting, 1, static_cast<int>(absl::ToInt64Milliseconds(nap)));

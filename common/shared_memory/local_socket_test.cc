@@ -10,15 +10,15 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
 
 std::string AName() {
-  return absl::StrCat("parley-test ", ::getpid(), " ", absl::ToUnixNanos(absl::Now()));
+  return absl::StrCat("parley-test ", ::getpid(), " ", absl::ToUnixNanos(SteadyNow()));
 }
-absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(20); }
 
 // Two ends of a connection.
 struct Pair {
@@ -64,7 +64,7 @@ TEST(LocalSocketTest, MemoryComesAlong) {
 TEST(LocalSocketTest, WaitingEndsAtTheDeadline) {
   Pair pair;
   EXPECT_TRUE(
-      absl::IsDeadlineExceeded(pair.near->Receive(absl::Now() + absl::Milliseconds(20)).status()));
+      absl::IsDeadlineExceeded(pair.near->Receive(SteadyNow() + absl::Milliseconds(20)).status()));
 }
 
 TEST(LocalSocketTest, ThePeersEndIsTold) {

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/await.h"
 
 namespace parley {
 
@@ -94,7 +95,7 @@ absl::Status InProcessCoordinator::Record(const Append& append) {
 
 absl::Status InProcessCoordinator::AwaitRecorded(absl::Duration limit) {
   absl::MutexLock lock(&mu_);
-  (void)mu_.AwaitWithTimeout(absl::Condition(this, &InProcessCoordinator::IsRecordedOrLost), limit);
+  (void)AwaitFor(mu_, absl::Condition(this, &InProcessCoordinator::IsRecordedOrLost), limit);
   if (IsRecorded()) return absl::OkStatus();
   if (!lost_.ok()) return lost_;
   return absl::DeadlineExceededError(
@@ -284,7 +285,7 @@ bool InProcessCoordinator::Changed() const {
 
 void InProcessCoordinator::AwaitChange(absl::Duration limit) {
   absl::MutexLock lock(&mu_);
-  mu_.AwaitWithTimeout(absl::Condition(this, &InProcessCoordinator::Changed), limit);
+  (void)AwaitFor(mu_, absl::Condition(this, &InProcessCoordinator::Changed), limit);
   seen_revision_ = core_.revision();
   seen_members_ = core_.membership_revision();
 }

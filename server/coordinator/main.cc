@@ -10,13 +10,15 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/timer_thread.h"
+#include "common/clock/steady_notification.h"
+#include "common/clock/steady_now.h"
 #include "common/daemon/daemon.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/status.h"
 #include "proto/coordinator.grpc.pb.h"
 #include "server/coordinator/await_rule.h"
@@ -43,7 +45,7 @@ absl::StatusOr<GetStatusReply> AskForJob(const std::string& job, absl::Duration 
   request.set_job(job);
   GetStatusReply reply;
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + patience));
+  context.set_deadline(ToGrpcDeadline(SteadyNow() + patience));
   SayToken(credentials, context);
   const auto stub = Coordinator::NewStub(MakeChannel(address, credentials));
   const absl::Status status = FromGrpc(stub->GetStatus(&context, request, &reply), address);
@@ -58,13 +60,13 @@ absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
                                          bool* stood_by) {
   const std::string& job = daemon.job().name();
   const absl::Duration liveness = Liveness(daemon.job());
-  absl::Notification signalled;
+  SteadyNotification signalled;
   daemon.OnSignal([&](int) {
     if (!signalled.HasBeenNotified()) signalled.Notify();
   });
   SuccessionSeams seams;
-  seams.now = [] { return absl::Now(); };
-  seams.wait = [&](absl::Time until) { return !signalled.WaitForNotificationWithDeadline(until); };
+  seams.now = SteadyNow;
+  seams.wait = [&](absl::Time until) { return !signalled.WaitUntil(until); };
   seams.ask = [&](const std::string& address) {
     return AskForJob(job, liveness / 4, address, daemon.credentials());
   };
@@ -77,7 +79,7 @@ absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
     daemon.log().Info("stands by until the coordinator that rules has gone",
                       {{"why", std::string(log.status().message())}});
   }
-  while (stands_by && other_rules() && seams.wait(absl::Now() + liveness / 2)) {
+  while (stands_by && other_rules() && seams.wait(SteadyNow() + liveness / 2)) {
     log = AwaitRule(files, directory, job, liveness, seams);
   }
   daemon.OnSignal(nullptr);
@@ -120,7 +122,7 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
   });
   while (true) {
     reporter.Report(coordinator);
-    if (coordinator.Read([](const auto& core) { return core.MayExit(absl::Now()); })) {
+    if (coordinator.Read([](const auto& core) { return core.MayExit(SteadyNow()); })) {
       reporter.Report(coordinator);  // the end, if it has come since
       break;
     }
@@ -222,8 +224,7 @@ int Main(int argc, char** argv) {
       log->last()->state().job_fingerprint() == options.fingerprint) {
     options.wanted_workers = log->last()->state().wanted_workers();
   }
-  coordinator =
-      std::make_unique<InProcessCoordinator>(std::move(options), [] { return absl::Now(); });
+  coordinator = std::make_unique<InProcessCoordinator>(std::move(options), SteadyNow);
   if (goes_on) {
     const CoordinatorRecord& last = *log->last();
     if (auto status = coordinator->Restore(last.state()); !status.ok()) {
@@ -246,7 +247,7 @@ int Main(int argc, char** argv) {
   const std::string address = daemon.address();
   const auto generation = log->Take(
       address, coordinator->Read([](const CoordinatorCore& core) { return core.DurableState(); }),
-      absl::Now());
+      SteadyNow());
   if (!generation.ok()) {
     return daemon.Exit(absl::IsAborted(generation.status()) ? kFailed : kWrongUsage,
                        generation.status());
@@ -280,7 +281,7 @@ int Main(int argc, char** argv) {
   daemon.TellWaits([&](WaitsReply& reply) {
     coordinator->Read([&](const CoordinatorCore& core) {
       reply.set_step(core.progress().step());
-      for (Wait& wait : core.Waits(absl::Now())) *reply.add_waits() = std::move(wait);
+      for (Wait& wait : core.Waits(SteadyNow())) *reply.add_waits() = std::move(wait);
     });
   });
   Reporter reporter(daemon, *files, directory);

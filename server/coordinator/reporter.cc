@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "server/coordinator/first_cause.h"
 #include "server/coordinator/targets.h"
 #include "server/coordinator/view_change.h"
@@ -62,7 +62,7 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
 }
 
 void Reporter::ReportCourse(const InProcessCoordinator& coordinator) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const auto events = course_.See(
       coordinator.Read([&](const CoordinatorCore& core) { return CourseNumbers::Read(core, now); }),
       now);

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -34,7 +34,7 @@ class CoordinatorServiceTest : public testing::Test {
                     const Request& request, Reply* reply,
                     absl::Duration timeout = absl::Seconds(20)) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+    context.set_deadline(absl::ToChronoTime(SteadyNow() + timeout));
     return FromGrpc((stub_.get()->*method)(&context, request, reply), server_->address());
   }
 
@@ -63,7 +63,7 @@ class CoordinatorServiceTest : public testing::Test {
   }
 
   InProcessCoordinator coordinator_{CoordinatorFixture::DefaultOptions(1, 1),
-                                    [] { return absl::Now(); }};
+                                    [] { return SteadyNow(); }};
   CoordinatorService service_{coordinator_, absl::Seconds(10)};
   Ticker ticker_{absl::Milliseconds(20), [this] { coordinator_.Tick(); }};
   std::unique_ptr<RpcServer> server_;
@@ -135,7 +135,7 @@ TEST_F(CoordinatorServiceTest, AJobRunsOverGrpcFromJoinToLeave) {
   for (const CallHeader& header : {shard, worker}) {
     ASSERT_TRUE(Call(&Coordinator::Stub::Leave, From<LeaveRequest>(header), &left).ok());
   }
-  EXPECT_TRUE(coordinator_.Read([](const auto& core) { return core.MayExit(absl::Now()); }));
+  EXPECT_TRUE(coordinator_.Read([](const auto& core) { return core.MayExit(SteadyNow()); }));
 }
 
 TEST_F(CoordinatorServiceTest, AParkedWatchIsAnsweredUnchangedBeforeItsDeadline) {
@@ -144,12 +144,12 @@ TEST_F(CoordinatorServiceTest, AParkedWatchIsAnsweredUnchangedBeforeItsDeadline)
   WatchReply state;
   ASSERT_TRUE(Call(&Coordinator::Stub::Watch, request, &state).ok());
   request.set_seen_revision(state.revision());
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   const absl::Status status =
       Call(&Coordinator::Stub::Watch, request, &state, absl::Milliseconds(1500));
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(state.revision(), request.seen_revision());
-  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(1200));
+  EXPECT_GE(SteadyNow() - begin, absl::Milliseconds(1200));
 }
 
 TEST_F(CoordinatorServiceTest, AFailureIsToldToWhoeverWatches) {

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "common/clock/await.h"
+
 namespace parley {
 
 Ticker::Ticker(absl::Duration period, std::function<void()> tick)
@@ -19,7 +21,7 @@ void Ticker::Run() {
   while (true) {
     {
       absl::MutexLock lock(&mu_);
-      if (mu_.AwaitWithTimeout(absl::Condition(&stopping_), period_)) return;
+      if (AwaitFor(mu_, absl::Condition(&stopping_), period_)) return;
     }
     tick_();
   }

@@ -6,7 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "server/parameter_shard/parked_time.h"
 #include "server/parameter_shard/pulled_version.h"
 
@@ -20,9 +20,9 @@ template <class Reply>
 Done<Reply> Answering(const char* method, const DirectServer::Call& call,
                       const Observer& observer) {
   return [answer = call.answer, method, observer,
-          came = absl::Now()](const absl::StatusOr<Reply>& reply) {
+          came = SteadyNow()](const absl::StatusOr<Reply>& reply) {
     answer(reply.status(), reply.ok() ? *reply : Reply(), {});
-    if (observer) observer(method, static_cast<int>(reply.status().code()), absl::Now() - came);
+    if (observer) observer(method, static_cast<int>(reply.status().code()), SteadyNow() - came);
   };
 }
 
@@ -37,7 +37,7 @@ absl::Status Push(LockedShard& shard, const DirectServer::Call& call, const Obse
   const absl::StatusOr<PushRequest> request = Parse<PushRequest>(call.message);
   if (!request.ok()) return request.status();
   if (request->slices_size() != 0) return absl::InvalidArgumentError("slices within the message");
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   shard.Push(*request, call.slices, {now, now + call.patience},
              Answering<PushReply>("Push", call, observer));
   return absl::OkStatus();
@@ -47,7 +47,7 @@ absl::Status Complete(LockedShard& shard, const DirectServer::Call& call,
                       const Observer& observer) {
   const absl::StatusOr<CompleteRequest> request = Parse<CompleteRequest>(call.message);
   if (!request.ok()) return request.status();
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   shard.Complete(*request, {now, now + Parked(call.patience)},
                  Answering<CompleteReply>("Complete", call, observer));
   return absl::OkStatus();
@@ -56,7 +56,7 @@ absl::Status Complete(LockedShard& shard, const DirectServer::Call& call,
 absl::Status Pull(LockedShard& shard, const DirectServer::Call& call, const Observer& observer) {
   const absl::StatusOr<PullRequest> request = Parse<PullRequest>(call.message);
   if (!request.ok()) return request.status();
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   shard.Pull(*request, {now, now + Parked(call.patience)},
              [answer = call.answer, observer, now](const absl::StatusOr<PulledVersion>& pulled) {
                if (pulled.ok()) {
@@ -65,7 +65,7 @@ absl::Status Pull(LockedShard& shard, const DirectServer::Call& call, const Obse
                  answer(pulled.status(), PullReply(), {});
                }
                if (!observer) return;
-               observer("Pull", static_cast<int>(pulled.status().code()), absl::Now() - now);
+               observer("Pull", static_cast<int>(pulled.status().code()), SteadyNow() - now);
              });
   return absl::OkStatus();
 }

@@ -18,6 +18,7 @@
 #include "client/local_connector.h"
 #include "client/tensor_arena.h"
 #include "client/testing/refusing_peers.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_door.h"
 #include "common/worker_threads.h"
 #include "server/parameter_shard/local_guest.h"
@@ -47,10 +48,10 @@ class LocalShard {
     if (door.ok()) door_ = *std::move(door);
     shard_.Start(0);
     const ClusterView view = LocalView(elements);
-    status_.Update(shard_.SetView(view, absl::Now()));
+    status_.Update(shard_.SetView(view, SteadyNow()));
     for (const Slice& slice : view.slices()) {
       const std::string zeros = BytesOf(Floats(slice.end() - slice.begin()));
-      status_.Update(shard_.StartSlice(slice.id(), {.values = zeros, .state = {}}, absl::Now()));
+      status_.Update(shard_.StartSlice(slice.id(), {.values = zeros, .state = {}}, SteadyNow()));
     }
   }
 
@@ -100,7 +101,7 @@ class LocalWorker {
   // False where the shard does not let it in.
   bool Connect(const std::string& address) {
     client_ = connector_->ConnectShard(address);
-    for (const absl::Time deadline = Soon(); absl::Now() < deadline;) {
+    for (const absl::Time deadline = Soon(); SteadyNow() < deadline;) {
       if (client_->ReadsLentMemory()) return true;
       absl::SleepFor(absl::Microseconds(200));
     }
@@ -172,7 +173,7 @@ class LocalWorker {
     return absl::InternalError(decided->verdict().ShortDebugString());
   }
 
-  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+  static absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
  private:
   template <class Reply>

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "server/parameter_shard/local_door_fixture.h"
 
 namespace parley::testing {
@@ -32,7 +33,7 @@ Floats FloatsOf(const TensorPull& pulled) { return LocalWorker::FloatsOf(pulled)
 class LocalDoorTest : public ::testing::Test {
  protected:
   LocalDoorTest()
-      : shard_(absl::StrCat("127.0.0.1:", ::getpid(), " ", absl::ToUnixNanos(absl::Now()))) {
+      : shard_(absl::StrCat("127.0.0.1:", ::getpid(), " ", absl::ToUnixNanos(SteadyNow()))) {
     EXPECT_TRUE(shard_.status().ok()) << shard_.status();
   }
   std::unique_ptr<LocalWorker> Connect() {
@@ -104,7 +105,7 @@ TEST_F(LocalDoorTest, AWorkerThatIsGoneLeavesItsGradientToTheShard) {
   request.mutable_share()->set_weight(1);
   worker.reset();
   absl::Notification decided;
-  shard_.core().Complete(request, {absl::Now(), Soon()},
+  shard_.core().Complete(request, {SteadyNow(), Soon()},
                          [&](const absl::StatusOr<CompleteReply>&) { decided.Notify(); });
   decided.WaitForNotification();
   EXPECT_EQ(FloatsOf(*Connect()->Pull(1)), Floats(kElements, -3));
@@ -117,7 +118,7 @@ TEST_F(LocalDoorTest, AFencedWriterThatGoesOnBesideItsSuccessorChangesNothing) {
   fenced->Fill(100.0f);
   ASSERT_TRUE(fenced->Push(1).ok());
   const ClusterView view = WithMemberAt(view_, 0, 2);
-  ASSERT_EQ(shard_.core().SetView(view, absl::Now()), absl::OkStatus());
+  ASSERT_EQ(shard_.core().SetView(view, SteadyNow()), absl::OkStatus());
   std::atomic<uint64_t> step = 1;
   std::atomic<uint64_t> refused = 0;
   std::thread goes_on([&] {
@@ -172,7 +173,7 @@ TEST_F(LocalDoorTest, WhatAReaderOfABrokenConnectionReadsIsWrittenAgainAndItFind
   reader->Disconnect();
   const absl::Time deadline = Soon();
   std::vector<absl::StatusOr<TensorPull>> versions;
-  for (uint64_t step = 2; held->slices[0].loan->Stands() && absl::Now() < deadline; ++step) {
+  for (uint64_t step = 2; held->slices[0].loan->Stands() && SteadyNow() < deadline; ++step) {
     versions.push_back(worker->Pull(step - 1));
     ASSERT_TRUE(versions.back().ok());
     ASSERT_EQ(worker->Step(step, 1), absl::OkStatus());
@@ -199,7 +200,7 @@ TEST_F(LocalDoorTest, CallsEndWhenTheDoorCloses) {
   EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(shard_.address()));
   // From now on calls go the other way.
   const absl::Time deadline = Soon();
-  while (worker->client().ReadsLentMemory() && absl::Now() < deadline) {
+  while (worker->client().ReadsLentMemory() && SteadyNow() < deadline) {
     std::this_thread::yield();  // the link's thread has told of the end, and then closes
   }
   EXPECT_FALSE(worker->client().ReadsLentMemory());
@@ -208,7 +209,7 @@ TEST_F(LocalDoorTest, CallsEndWhenTheDoorCloses) {
 
 TEST_F(LocalDoorTest, CallsEndAtTheirDeadlines) {
   const auto worker = Connect();
-  const auto pulled = worker->Pull(7, absl::Now() + absl::Milliseconds(100));
+  const auto pulled = worker->Pull(7, SteadyNow() + absl::Milliseconds(100));
   EXPECT_TRUE(absl::IsDeadlineExceeded(pulled.status())) << pulled.status();
 }
 

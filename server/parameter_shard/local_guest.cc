@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "server/parameter_shard/parked_time.h"
 
 namespace parley {
@@ -55,7 +55,7 @@ absl::Status LocalGuest::Handle(LocalMessage message) {
     for (const uint64_t call : request.read()) held_.erase(call);
   }
   if (!welcome_) return Greet(request);
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   const absl::Duration patience =
       std::clamp(absl::Microseconds(request.patience_us()), absl::ZeroDuration(), kMostPatience);
   switch (request.what_case()) {
@@ -165,7 +165,7 @@ void LocalGuest::Answer(const char* method, uint64_t call, CallTime time,
   // One who does not read its answers has to come again.
   if (!Send(reply, places).ok()) Close();
   if (options_.observer) {
-    options_.observer(method, static_cast<int>(status.code()), absl::Now() - time.now);
+    options_.observer(method, static_cast<int>(status.code()), SteadyNow() - time.now);
   }
 }
 

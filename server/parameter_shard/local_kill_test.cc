@@ -26,6 +26,7 @@
 #include "absl/types/span.h"
 #include "client/parameter_arena.h"
 #include "common/child_for_test.h"
+#include "common/clock/steady_now.h"
 #include "server/parameter_shard/local_door_fixture.h"
 
 namespace parley::testing {
@@ -97,7 +98,7 @@ int Segments() {
 }
 
 std::string AnAddress() {
-  return absl::StrCat("127.0.0.1:", ::getpid(), " ", absl::ToUnixNanos(absl::Now()));
+  return absl::StrCat("127.0.0.1:", ::getpid(), " ", absl::ToUnixNanos(SteadyNow()));
 }
 
 // Steps of one: each changes every value by exactly that. Tells of each that it has the verdict of.
@@ -168,7 +169,7 @@ TEST_P(LocalKillTest, AWorkerIsKilled) {
   ASSERT_EQ(last.Step(version() + 1, 1), absl::OkStatus());
   last.Disconnect();
   // The shard lets go of what the dead had lent when it learns of their ends.
-  for (const absl::Time deadline = LocalWorker::Soon(); absl::Now() < deadline;) {
+  for (const absl::Time deadline = LocalWorker::Soon(); SteadyNow() < deadline;) {
     if (Segments() <= segments + 1) break;  // the last one's arena is this process's
     absl::SleepFor(absl::Milliseconds(10));
   }
@@ -193,7 +194,7 @@ TEST_P(LocalKillTest, AShardIsKilled) {
       absl::SleepFor(pause);
       EXPECT_EQ(child.Kill(), 0);
     });
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     for (uint64_t step = 1; status.ok(); ++step) {
       status = worker.Step(step, 1);
       if (!status.ok()) break;
@@ -208,7 +209,7 @@ TEST_P(LocalKillTest, AShardIsKilled) {
     killer.join();
     // Unavailable from the link, Unimplemented from what stands for gRPC here.
     EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsUnimplemented(status)) << status;
-    EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
+    EXPECT_LT(SteadyNow() - begin, absl::Seconds(20));
   }
   EXPECT_EQ(Segments(), segments);
   std::printf("%d shards killed in %d steps of %s\n", rounds_, static_cast<int>(steps),

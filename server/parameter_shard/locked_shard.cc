@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -60,9 +60,9 @@ void LockedShard::With(Call call, When when) {
         const auto urgent_before = UrgentMark(*shard_);
         const uint64_t decided_before = StepsDecided(*shard_);
         const uint64_t copied_before = shard_->counts().copied_bytes;
-        const absl::Time begin = absl::Now();
+        const absl::Time begin = SteadyNow();
         call(shard_.get(), replies);
-        spent = absl::Now() - begin;
+        spent = SteadyNow() - begin;
         decided = decided_before != StepsDecided(*shard_);
         copied = copied_before != shard_->counts().copied_bytes;
         urgent = urgent_before != UrgentMark(*shard_) || shard_->has_requests();
@@ -87,15 +87,15 @@ void LockedShard::With(Call call, When when) {
 void LockedShard::ComputeAhead(std::vector<std::shared_ptr<AheadUpdate>> updates) {
   for (std::shared_ptr<AheadUpdate>& update : updates) {
     resources_.ahead([update = std::move(update), spent = ahead_spent_] {
-      const absl::Time begin = absl::Now();
+      const absl::Time begin = SteadyNow();
       update->Run();
-      *spent += absl::ToInt64Nanoseconds(absl::Now() - begin);
+      *spent += absl::ToInt64Nanoseconds(SteadyNow() - begin);
     });
   }
 }
 
 void LockedShard::Work(StepWork& work) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   uint64_t copied = 0;
   bool failed = false;
   RunInParallel(resources_.parallel, work.pieces(), [&](size_t piece) {
@@ -113,7 +113,7 @@ void LockedShard::Work(StepWork& work) {
     ComputeAhead(std::move(ahead));
   });
   if (listener_.on_phase) {
-    listener_.on_phase(copied > 0 ? Phase::kApplyCopying : Phase::kApply, absl::Now() - begin);
+    listener_.on_phase(copied > 0 ? Phase::kApplyCopying : Phase::kApply, SteadyNow() - begin);
   }
   if (listener_.on_news) listener_.on_news(failed);
   absl::MutexLock lock(&mu_);
@@ -141,9 +141,9 @@ void LockedShard::Push(const PushRequest& request, absl::Span<const TensorSlice>
                        Done<PushReply> done) {
   absl::Duration spent;
   Answer<PushReply>(std::move(done), [&](Shard& shard, Replies& replies, auto answer) {
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     absl::StatusOr<PushReply> reply = shard.Push(request, slices);
-    spent = absl::Now() - begin;
+    spent = SteadyNow() - begin;
     replies.Add<PushReply>(std::move(answer), std::move(reply));
   });
   if (listener_.on_phase) listener_.on_phase(Phase::kReduce, spent);

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/loop_threads.h"
 #include "common/worker_threads.h"
 #include "server/parameter_shard/shard_fixture.h"
@@ -36,7 +37,7 @@ absl::StatusOr<Reply> Wait(const std::function<void(Done<Reply>)>& call) {
   return result;
 }
 
-CallTime Now() { return {absl::Now(), absl::Now() + absl::Seconds(60)}; }
+CallTime Now() { return {SteadyNow(), SteadyNow() + absl::Seconds(60)}; }
 
 class LockedShardTest : public ::testing::Test {
  protected:
@@ -47,10 +48,10 @@ class LockedShardTest : public ::testing::Test {
 
   void Start(LockedShard& shard) {
     shard.Start(0);
-    ASSERT_EQ(shard.SetView(view_, absl::Now()), absl::OkStatus());
+    ASSERT_EQ(shard.SetView(view_, SteadyNow()), absl::OkStatus());
     const std::string zeros = BytesOf(Floats(kPiece));
     for (uint32_t slice = 0; slice < 3; ++slice) {
-      ASSERT_EQ(shard.StartSlice(slice, {.values = zeros, .state = {}}, absl::Now()),
+      ASSERT_EQ(shard.StartSlice(slice, {.values = zeros, .state = {}}, SteadyNow()),
                 absl::OkStatus());
     }
   }
@@ -225,8 +226,8 @@ TEST_F(LockedShardTest, PullsPushesAndStepsOnManyThreads) {
     while (!over) {
       (void)shard.TakeNews();
       WaitsReply waits;
-      shard.TellWaits(absl::Now(), waits);
-      shard.Tick(absl::Now());
+      shard.TellWaits(SteadyNow(), waits);
+      shard.Tick(SteadyNow());
       (void)shard.Snapshot(1);
     }
   });

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "client/grpc_connector.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/server.h"
 #include "server/parameter_shard/in_process.h"
 #include "server/parameter_shard/locked_shard.h"
@@ -48,7 +48,7 @@ class ServiceTest : public ::testing::TestWithParam<Way> {
     connector_ = MakeGrpcConnector();
     client_ = GetParam() == Way::kGrpc
                   ? connector_->ConnectShard(server_->address())
-                  : MakeInProcessShardClient(&shard_, [] { return absl::Now(); });
+                  : MakeInProcessShardClient(&shard_, [] { return SteadyNow(); });
   }
   ~ServiceTest() override {
     client_.reset();
@@ -58,7 +58,7 @@ class ServiceTest : public ::testing::TestWithParam<Way> {
 
   void Start() {
     shard_.Start(0);
-    ASSERT_EQ(shard_.SetView(view_, absl::Now()), absl::OkStatus());
+    ASSERT_EQ(shard_.SetView(view_, SteadyNow()), absl::OkStatus());
     InitializeRequest request;
     *request.mutable_header() = HeaderOf(view_, 1);
     for (uint32_t slice : {0u, 1u}) {
@@ -74,7 +74,7 @@ class ServiceTest : public ::testing::TestWithParam<Way> {
     ASSERT_EQ(reply.status(), absl::OkStatus());
   }
 
-  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+  static absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
   PullRequest MakePull(uint64_t version) {
     PullRequest request;
@@ -172,14 +172,14 @@ TEST_P(ServiceTest, AParkedPullLearnsWhoIsMissing) {
   Start();
   std::optional<absl::StatusOr<PullReply>> result;
   absl::Notification done;
-  const absl::Time deadline = absl::Now() + absl::Seconds(2);
+  const absl::Time deadline = SteadyNow() + absl::Seconds(2);
   client_->Pull(MakePull(1), deadline, [&](absl::StatusOr<PullReply> reply) {
     result = std::move(reply);
     done.Notify();
   });
   // As the process's timer does; in virtual time the deadline is already over.
   while (!done.WaitForNotificationWithTimeout(absl::Milliseconds(5))) {
-    shard_.Tick(absl::Now() + absl::Seconds(2));
+    shard_.Tick(SteadyNow() + absl::Seconds(2));
   }
   EXPECT_TRUE(absl::IsDeadlineExceeded(result->status()));
   EXPECT_NE(std::string(result->status().message()).find("worker 1 at"), std::string::npos)

@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
-#include "absl/time/clock.h"
 #include "client/torch/dtype.h"
 #include "client/torch/torch_status.h"
+#include "common/clock/steady_now.h"
 #include "common/host_name.h"
 
 namespace parley {
@@ -56,7 +56,7 @@ DeviceStageBinding::DeviceStageBinding(std::vector<NamedTensor> tensors, Compute
       sent_(device, "activations and their gradients"),
       outbox_(device, "activations and their gradients") {}
 
-absl::Time DeviceStageBinding::Deadline() const { return absl::Now() + patience_; }
+absl::Time DeviceStageBinding::Deadline() const { return SteadyNow() + patience_; }
 
 absl::Status DeviceStageBinding::Start() {
   absl::Status status = CatchTorch("copying the stage's tensors", [&] {

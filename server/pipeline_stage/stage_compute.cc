@@ -11,8 +11,8 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/torch/torch_status.h"
+#include "common/clock/steady_now.h"
 #include "common/job/job_file.h"
 #include "server/pipeline_stage/device_stage_binding.h"
 #include "server/pipeline_stage/host_stage_binding.h"
@@ -40,8 +40,8 @@ std::string In(const char* what, uint32_t part, uint32_t microbatch) {
 // Adds the time of its own life.
 class BusyTime {
  public:
-  explicit BusyTime(absl::Duration& sum) : sum_(sum), begin_(absl::Now()) {}
-  ~BusyTime() { sum_ += absl::Now() - begin_; }
+  explicit BusyTime(absl::Duration& sum) : sum_(sum), begin_(SteadyNow()) {}
+  ~BusyTime() { sum_ += SteadyNow() - begin_; }
   BusyTime(const BusyTime&) = delete;
   BusyTime& operator=(const BusyTime&) = delete;
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/await.h"
 
 namespace parley {
 
@@ -67,14 +68,13 @@ absl::Status WeightStash::Submit(size_t step) {
 }
 
 absl::Status WeightStash::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
+  const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_ || done(); };
   bool told = false;
   bool over = false;
   while (!over) {
-    bool quiet = false;
     {
       absl::MutexLock lock(&mu_);
-      while (!ended_ && !quiet && !done()) quiet = changed_.WaitWithTimeout(&mu_, options_.quiet);
-      over = ended_ || done();
+      over = AwaitFor(mu_, absl::Condition(&is_over), options_.quiet);
     }
     if (!over && !std::exchange(told, true)) WaitsFor(what);
   }
@@ -93,10 +93,7 @@ void WeightStash::WaitsFor(const std::string& what) {
   session_.Wake();
 }
 
-void WeightStash::Wake() {
-  absl::MutexLock lock(&mu_);
-  changed_.SignalAll();
-}
+void WeightStash::Wake() { const absl::MutexLock looks_again(&mu_); }
 
 absl::StatusOr<bool> WeightStash::End(absl::Status computed) {
   bool fail = false;
@@ -127,7 +124,6 @@ void WeightStash::Exchange() {
   absl::MutexLock lock(&mu_);
   if (!stopped_ || !absl::IsCancelled(status)) error_ = status;  // else End has the reason
   ended_ = true;
-  changed_.SignalAll();
 }
 
 absl::Status WeightStash::AwaitSubmitted(size_t step) {
@@ -198,7 +194,6 @@ absl::Status WeightStash::KeepVersion(uint64_t version) {
   if (absl::Status copied = binding_.CopyParameters(weights); !copied.ok()) return copied;
   absl::MutexLock lock(&mu_);
   versions_[version] = std::move(weights);
-  changed_.SignalAll();
   return absl::OkStatus();
 }
 

@@ -82,7 +82,6 @@ class WeightStash final : public PeerWaiter {
   std::optional<uint64_t> used_;  // the version that the module computes with
 
   absl::Mutex mu_;
-  absl::CondVar changed_;
   std::map<uint64_t, ModuleBinding::StepTensors> versions_ ABSL_GUARDED_BY(mu_);
   std::vector<ModuleBinding::StepTensors> free_ ABSL_GUARDED_BY(mu_);            // to be used again
   std::map<size_t, ModuleBinding::StepTensors> submitted_ ABSL_GUARDED_BY(mu_);  // not sent yet

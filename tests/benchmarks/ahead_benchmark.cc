@@ -24,6 +24,7 @@
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
+#include "common/clock/steady_now.h"
 #include "common/nonzero_blocks.h"
 #include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
@@ -137,10 +138,10 @@ class Worker {
       const double second_of_byte = times.copies / static_cast<double>(bytes_);
       if (begun_) Require(session_->PullAhead());
       for (size_t i = 0; i < tensors_.size(); ++i) {
-        absl::Time landed = absl::Now();
+        absl::Time landed = SteadyNow();
         ForPieces(i, times.piece / 2, [&](size_t begin, size_t end) {
           if (begun_) Require(session_->AwaitParameterUntil(i, end));
-          landed = to_device.End(absl::Now(), second_of_byte * static_cast<double>(end - begin));
+          landed = to_device.End(SteadyNow(), second_of_byte * static_cast<double>(end - begin));
         });
         compute.End(landed, times.compute / 3 * tensors_[i].products / products_);
       }
@@ -203,7 +204,7 @@ class Worker {
 
   // What is nearer cannot be slept.
   static void SleepUntil(absl::Time time) {
-    const absl::Duration left = time - absl::Now();
+    const absl::Duration left = time - SteadyNow();
     if (left > absl::Microseconds(100)) absl::SleepFor(left);
   }
 

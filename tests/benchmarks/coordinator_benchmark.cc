@@ -38,6 +38,7 @@
 #include "absl/time/time.h"
 #include "client/coordinator_address.h"
 #include "client/grpc_connector.h"
+#include "common/clock/steady_now.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -158,20 +159,20 @@ class Members {
     absl::MutexLock lock(&mu_);
     for (uint32_t i = 0; i < options.workers + options.shards; ++i) {
       const double share = static_cast<double>(i) / (options.workers + options.shards);
-      Start(i < options.shards ? SHARD : WORKER, absl::Now() + share * JoinTime());
+      Start(i < options.shards ? SHARD : WORKER, SteadyNow() + share * JoinTime());
     }
     operator_ = connector_->ConnectCoordinator(address_);
-    At(absl::Now() + kStatus, [this] { AskStatus(); });
+    At(SteadyNow() + kStatus, [this] { AskStatus(); });
   }
   ~Members() { connector_.reset(); }
 
   // Does what is due until then.
   void RunUntil(absl::Time end) {
-    while (absl::Now() < end) {
+    while (SteadyNow() < end) {
       std::function<void()> next;
       {
         absl::MutexLock lock(&mu_);
-        if (!due_.empty() && due_.top().when <= absl::Now()) {
+        if (!due_.empty() && due_.top().when <= SteadyNow()) {
           next = due_.top().what;
           due_.pop();
         }
@@ -230,7 +231,7 @@ class Members {
   };
 
   absl::Duration JoinTime() const { return absl::Seconds(options_.join_seconds); }
-  static absl::Time Soon() { return absl::Now() + kLiveness / 2; }
+  static absl::Time Soon() { return SteadyNow() + kLiveness / 2; }
 
   void At(absl::Time when, std::function<void()> what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
     due_.push({when, std::move(what)});
@@ -276,11 +277,11 @@ class Members {
       if (!Came(member, "Join", reply)) return;
       member->header.set_member(reply->member());
       member->ordinal = reply->ordinal();
-      At(absl::Now(), [this, member] { Watch(member); });
-      At(absl::Now() + kLiveness / 4, [this, member] { Beat(member); });
+      At(SteadyNow(), [this, member] { Watch(member); });
+      At(SteadyNow() + kLiveness / 4, [this, member] { Beat(member); });
       if (member->role != WORKER) return;
       workers_.push_back(member);
-      At(absl::Now(), [this, member] { Register(member); });
+      At(SteadyNow(), [this, member] { Register(member); });
     });
   }
 
@@ -314,12 +315,12 @@ class Members {
       request.set_step(step_);
       request.set_progress(step_);
     }
-    const absl::Time sent = absl::Now();
+    const absl::Time sent = SteadyNow();
     member->client->Heartbeat(
         request, sent + kLiveness / 4, [this, member, sent](absl::StatusOr<HeartbeatReply> reply) {
           absl::MutexLock lock(&mu_);
           if (Came(member, "Heartbeat", reply)) {
-            counts_.beats.push_back(absl::ToDoubleMilliseconds(absl::Now() - sent));
+            counts_.beats.push_back(absl::ToDoubleMilliseconds(SteadyNow() - sent));
           }
           At(sent + kLiveness / 4, [this, member] { Beat(member); });
         });
@@ -333,13 +334,13 @@ class Members {
       *request.mutable_header() = member->header;
       request.set_seen_revision(member->revision);
     }
-    member->client->Watch(request, absl::Now() + kLiveness + kLiveness / 4,
+    member->client->Watch(request, SteadyNow() + kLiveness + kLiveness / 4,
                           [this, member](const absl::StatusOr<SharedJobState>& reply) {
                             absl::MutexLock lock(&mu_);
                             const bool came = Came(member, "Watch", reply);
                             if (came && (*reply)->phase() != PHASE_UNSPECIFIED)
                               See(member, **reply);
-                            At(absl::Now() + absl::Milliseconds(came ? 0 : 300),
+                            At(SteadyNow() + absl::Milliseconds(came ? 0 : 300),
                                [this, member] { Watch(member); });
                           });
   }
@@ -351,11 +352,11 @@ class Members {
     if (reply.view().view_epoch() >= view_.view_epoch()) view_ = reply.view();
     if (member->role == SHARD && reply.phase() >= PREPARING &&
         !std::exchange(member->reported, true)) {
-      At(absl::Now(), [this, member] { ReportReady(member); });
+      At(SteadyNow(), [this, member] { ReportReady(member); });
     }
     if (reply.phase() == TRAINING && phase_ != TRAINING) {
       phase_ = TRAINING;
-      At(absl::Now(), [this] { Decide(); });
+      At(SteadyNow(), [this] { Decide(); });
     }
     if (member->role == SHARD && member->ordinal == view_.step_leader()) leader_ = member;
   }
@@ -379,7 +380,7 @@ class Members {
     Member leader;
     {
       absl::MutexLock lock(&mu_);
-      At(absl::Now() + kStep, [this] { Decide(); });
+      At(SteadyNow() + kStep, [this] { Decide(); });
       leader = leader_;
       if (leader == nullptr) return;
       *request.mutable_header() = leader->header;
@@ -411,18 +412,18 @@ class Members {
     operator_->GetStatus(request, Soon(), [this](absl::StatusOr<GetStatusReply> reply) {
       absl::MutexLock lock(&mu_);
       Came(nullptr, "GetStatus", reply);
-      At(absl::Now() + kStatus, [this] { AskStatus(); });
+      At(SteadyNow() + kStatus, [this] { AskStatus(); });
     });
   }
 
   void LoseOneEach(absl::Duration period) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
-    At(absl::Now() + period, [this, period] {
+    At(SteadyNow() + period, [this, period] {
       absl::MutexLock lock(&mu_);
       if (!workers_.empty()) {
         // Those that have been there for the longest.
         workers_.front()->gone = true;
         workers_.erase(workers_.begin());
-        Start(WORKER, absl::Now() + kAway);
+        Start(WORKER, SteadyNow() + kAway);
       }
       LoseOneEach(period);
     });
@@ -483,10 +484,10 @@ int Main(int argc, char** argv) {
   bool met = true;
   const auto part = [&](const std::string& what, const std::function<void()>& run, bool counts) {
     members.TakeCounts();
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     const absl::Duration before = coordinator.ProcessorTime();
     run();
-    const double seconds = absl::ToDoubleSeconds(absl::Now() - begin);
+    const double seconds = absl::ToDoubleSeconds(SteadyNow() - begin);
     const double cores = absl::ToDoubleSeconds(coordinator.ProcessorTime() - before) / seconds;
     const Counts seen = members.TakeCounts();
     std::printf("%-34s %8.3f %9.0f %9.2f %5.1f ms %5.1f ms %5.0f MiB %8llu\n", what.c_str(), cores,
@@ -498,7 +499,7 @@ int Main(int argc, char** argv) {
     met = met && seen.failed == 0 && (!counts || cores <= kBar);
   };
   const auto run_for = [&](double seconds) {
-    members.RunUntil(absl::Now() + absl::Seconds(seconds));
+    members.RunUntil(SteadyNow() + absl::Seconds(seconds));
   };
 
   part(

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/clock/steady_now.h"
 #include "tests/contract/cluster.h"
 
 namespace parley {
@@ -52,14 +53,14 @@ absl::Status Train(Session& session, uint64_t samples, absl::Time& begun, absl::
     if (auto status = session.Initialize(zeros); !status.ok()) return status;
   }
   if (auto status = session.Pull(); !status.ok()) return status;
-  begun = absl::Now();
+  begun = SteadyNow();
   while (const auto plan = session.NextStep()) {
     if (!plan->samples.empty()) absl::SleepFor(ComputeTimeOf(session.ordinal()));
     if (auto status = session.Push(0); !status.ok()) return status;
     if (auto verdict = session.Complete(0); !verdict.ok()) return verdict.status();
     if (auto status = session.Pull(); !status.ok()) return status;
   }
-  ended = absl::Now();
+  ended = SteadyNow();
   return session.Finish({}).status();
 }
 

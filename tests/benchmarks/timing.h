@@ -5,15 +5,15 @@
 #include <functional>
 #include <vector>
 
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
 inline double SecondsOf(const std::function<void()>& work) {
-  const absl::Time begin = absl::Now();
+  const absl::Time begin = SteadyNow();
   work();
-  return absl::ToDoubleSeconds(absl::Now() - begin);
+  return absl::ToDoubleSeconds(SteadyNow() - begin);
 }
 
 // `values` must not be empty.

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "client/runtime.h"
+#include "common/clock/steady_now.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -156,7 +156,7 @@ GetStatusReply LocalCluster::Status() {
   GetStatusReply status;
   transport_->connector()
       .ConnectCoordinator(coordinator_address_)
-      ->GetStatus({}, absl::Now() + absl::Seconds(10), [&](absl::StatusOr<GetStatusReply> reply) {
+      ->GetStatus({}, SteadyNow() + absl::Seconds(10), [&](absl::StatusOr<GetStatusReply> reply) {
         EXPECT_TRUE(reply.ok()) << reply.status();
         if (reply.ok()) status = *std::move(reply);
         answered.Notify();

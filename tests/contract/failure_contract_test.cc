@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "common/clock/steady_now.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/overhearing_connector.h"
 
@@ -77,7 +78,7 @@ TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
     ASSERT_TRUE(session.Complete(0).ok());
     ASSERT_TRUE(session.NextStep().has_value());
     if (session.ordinal() == 1) {
-      cut = absl::Now();
+      cut = SteadyNow();
       cluster->CutCoordinator();
       // Nobody hears that it has finished: the wait ends with the job.
       const absl::Status ended = session.Finish({}).status();
@@ -89,7 +90,7 @@ TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
     Heard(std::string(session.Complete(0).status().message()));
   });
   for (uint32_t shard : {0, 1}) Heard(cluster->shard(shard).AwaitEnd());
-  EXPECT_LT(absl::Now() - cut, 2 * absl::Seconds(2));
+  EXPECT_LT(SteadyNow() - cut, 2 * absl::Seconds(2));
   const std::multiset<std::string> texts = heard();
   EXPECT_EQ(texts.size(), 4);
   const std::string text = *texts.begin();
@@ -127,7 +128,7 @@ TEST_P(FailureContract, AStepWhoseValuesWereWrittenMeanwhileDoesNotCount) {
         connector.AwaitAnswers();
         // As if the job had gone on without it: the step is decided behind its back.
         auto shard = cluster->transport().connector().ConnectShard(cluster->shard_address(0));
-        const absl::Time deadline = absl::Now() + absl::Seconds(30);
+        const absl::Time deadline = SteadyNow() + absl::Seconds(30);
         for (PushRequest push : pushes) {
           push.set_step(2);
           const auto reply =
@@ -184,7 +185,7 @@ TEST_P(FailureContract, AnOlderIncarnationIsFenced) {
     heartbeat.mutable_header()->set_incarnation(12345);
     heartbeat.mutable_header()->set_job_epoch(1);
     heartbeat.mutable_header()->set_view_epoch(1);
-    const absl::Time deadline = absl::Now() + absl::Seconds(10);
+    const absl::Time deadline = SteadyNow() + absl::Seconds(10);
     EXPECT_EQ(WaitFor<HeartbeatReply>(
                   [&](auto done) { coordinator->Heartbeat(heartbeat, deadline, std::move(done)); })
                   .status()

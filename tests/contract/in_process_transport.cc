@@ -4,8 +4,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "client/forwarding_coordinator.h"
+#include "common/clock/steady_now.h"
 #include "server/parameter_shard/in_process.h"
 #include "tests/contract/cluster.h"
 
@@ -59,7 +59,7 @@ class InProcessTransport final : public Transport, public Connector {
   }
   std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
     absl::MutexLock lock(&mu_);
-    return MakeInProcessShardClient(shards_.at(address), [] { return absl::Now(); });
+    return MakeInProcessShardClient(shards_.at(address), [] { return SteadyNow(); });
   }
 
  private:

@@ -18,6 +18,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "client/reduce/given_sums.h"
+#include "common/clock/steady_now.h"
 #include "tests/contract/contract_test.h"
 
 namespace parley {
@@ -253,8 +254,8 @@ TEST_P(NodeGroupContract, ThatARankIsLostIsKnownBeforeAnyVerbSaysSo) {
   const std::function<bool()> stands = sums[0]->group()->stands;
   EXPECT_TRUE(stands());
   lost->reset();
-  const absl::Time deadline = absl::Now() + absl::Seconds(60);
-  while (stands() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(5));
+  const absl::Time deadline = SteadyNow() + absl::Seconds(60);
+  while (stands() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(5));
   EXPECT_FALSE(stands());
   stays->reset();
   (void)stands();  // whoever has it may still ask

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/tensor.h"
 
 namespace parley {
@@ -107,9 +108,9 @@ class Heard final : public Reducer::Listener {
 };
 
 bool Becomes(const std::function<bool()>& what, absl::Duration patience = kPatience) {
-  const absl::Time end = absl::Now() + patience;
+  const absl::Time end = SteadyNow() + patience;
   while (!what()) {
-    if (absl::Now() >= end) return false;
+    if (SteadyNow() >= end) return false;
     absl::SleepFor(absl::Milliseconds(1));
   }
   return true;
@@ -433,9 +434,9 @@ TEST_P(ReducerContract, ARankThatIsLostAtAnyPointLeavesNothingToTheNextCompositi
     ranks_[lost] = Start(lost);
     ++composition_;
     ++round;
-    const absl::Time begun = absl::Now();
+    const absl::Time begun = SteadyNow();
     for (uint32_t rank = size(); rank-- > 0;) ASSERT_TRUE(Form(rank).ok());
-    EXPECT_LT(absl::Now() - begun, absl::Seconds(10));
+    EXPECT_LT(SteadyNow() - begun, absl::Seconds(10));
     DoStep(step, round);
     if (HasFatalFailure()) return;
   }
@@ -484,8 +485,8 @@ TEST_P(ReducerContract, AMixtureOfTwoGradientsIsNeverTaken) {
     for (uint32_t rank = 0; rank < size(); ++rank) Open(rank, 1, 1);
     for (uint32_t rank = 0; rank < size(); ++rank) reducer(rank).Offer(kBig);
     // The last rank gives the step up, and writes its gradient again, while the others read it.
-    const absl::Time until = absl::Now() + absl::Microseconds(random() % 300);
-    while (absl::Now() < until) {
+    const absl::Time until = SteadyNow() + absl::Microseconds(random() % 300);
+    while (SteadyNow() < until) {
     }
     reducer(size() - 1).Open(1, 1);
     const absl::Span<std::byte> memory = ranks_[size() - 1]->made->gradient(kBig);

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "common/clock/steady_now.h"
 #include "common/job/job_file.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
@@ -403,7 +404,7 @@ TEST_P(RollbackContract, TheNewStateWakesWhoWaitsForADeadShard) {
     other = std::thread([&] {
       runtime->AwaitDropped();
       runtime->LetGo();
-      told = absl::Now();
+      told = SteadyNow();
       GoBack(cluster, mode, /*lost=*/1);
     });
   };
@@ -411,7 +412,7 @@ TEST_P(RollbackContract, TheNewStateWakesWhoWaitsForADeadShard) {
   other.join();
   EXPECT_EQ(course.stale, 1);
   // Else it would have waited for stall_timeout, and more.
-  EXPECT_LT(absl::Now() - told, StallTimeout(cluster.job()));
+  EXPECT_LT(SteadyNow() - told, StallTimeout(cluster.job()));
   ExpectWholeJob(cluster, mode);
 }
 

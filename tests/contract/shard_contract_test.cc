@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
+#include "common/clock/steady_now.h"
 #include "tests/contract/contract_test.h"
 
 namespace parley {
@@ -31,7 +32,7 @@ class ShardContract : public ContractTest {
     *request.mutable_header() = HeaderOf(cluster, ordinal);
     auto client = cluster.transport().connector().ConnectCoordinator(cluster.coordinator_address());
     auto state = WaitFor<SharedJobState>([&](auto done) {
-      client->Watch(request, absl::Now() + absl::Seconds(10), std::move(done));
+      client->Watch(request, SteadyNow() + absl::Seconds(10), std::move(done));
     });
     EXPECT_TRUE(state.ok()) << state.status();
     return state.ok() ? (*state)->view() : ClusterView();
@@ -52,7 +53,7 @@ class ShardContract : public ContractTest {
     auto client =
         cluster.transport().connector().ConnectShard(cluster.shard_address(slice.shard()));
     return WaitFor<PushReply>([&](auto done) {
-      client->Push(request, absl::Now() + absl::Seconds(10), std::move(done));
+      client->Push(request, SteadyNow() + absl::Seconds(10), std::move(done));
     });
   }
 
@@ -65,7 +66,7 @@ class ShardContract : public ContractTest {
     cluster.transport()
         .connector()
         .ConnectShard(cluster.shard_address(slice.shard()))
-        ->Pull(request, absl::Now() + patience, std::move(done));
+        ->Pull(request, SteadyNow() + patience, std::move(done));
   }
 
   // The slice at the start of a tensor of Model().
@@ -165,7 +166,7 @@ TEST_P(ShardContract, ARetryVerdictMakesTheOthersSendAgain) {
       view.set_first_step(1);
       view.mutable_contributors()->RemoveLast();
       for (uint32_t shard : {0, 1}) {
-        const absl::Status set = cluster->shard(shard).shard().SetView(view, absl::Now());
+        const absl::Status set = cluster->shard(shard).shard().SetView(view, SteadyNow());
         EXPECT_TRUE(set.ok()) << set;
       }
       over.WaitForNotification();

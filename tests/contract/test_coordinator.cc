@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/job/data_division.h"
 #include "common/job/job_file.h"
 
@@ -19,7 +20,7 @@ std::shared_ptr<InProcessCoordinator> MakeCore(const JobConfig& job) {
   options.stall_timeout = StallTimeout(job);
   options.job_directory = "/nowhere";
   options.checkpoint_directory = "/nowhere/checkpoints";
-  return std::make_shared<InProcessCoordinator>(std::move(options), [] { return absl::Now(); });
+  return std::make_shared<InProcessCoordinator>(std::move(options), [] { return SteadyNow(); });
 }
 
 void Replace(const TestCoordinator::NewShard& shard, CoordinatorState& state) {
@@ -69,9 +70,9 @@ void TestCoordinator::Tick() {
 }
 
 bool TestCoordinator::Await(const std::function<bool(const CoordinatorCore&)>& holds) const {
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   while (!core()->Read(holds)) {
-    if (absl::Now() >= deadline) return false;
+    if (SteadyNow() >= deadline) return false;
     absl::SleepFor(absl::Milliseconds(5));
   }
   return true;

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/shared_memory/segment_heap.h"
 #include "server/parameter_shard/local_guest.h"
@@ -55,9 +55,9 @@ void Visit(const std::vector<Message>& messages, bool greets, const MemorySegmen
   LockedShard shard(testing::SummingJob(), {}, {nullptr, &values});
   const ClusterView view = testing::MakeView({.tensors = {{"w", kElements}}, .workers = 1});
   shard.Start(0);
-  Require(shard.SetView(view, absl::Now()).ok());
+  Require(shard.SetView(view, SteadyNow()).ok());
   const std::string zeros = testing::BytesOf(testing::Floats(kElements));
-  Require(shard.StartSlice(0, {.values = zeros, .state = {}}, absl::Now()).ok());
+  Require(shard.StartSlice(0, {.values = zeros, .state = {}}, SteadyNow()).ok());
   int ends[2];
   Require(::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0);
   const LocalSocket peer{FileDescriptor(ends[1])};

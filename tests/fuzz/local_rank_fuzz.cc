@@ -20,10 +20,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/reduce/group_door.h"
 #include "client/reduce/group_values.h"
 #include "client/reduce/group_words.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/shared_memory/memory_segment.h"
 #include "proto/local_group.pb.h"
@@ -43,7 +43,7 @@ constexpr size_t kValuesBytes = 8192;
 const size_t kGradients[] = {512, 64, 0, 1000};
 const std::pair<uint64_t, uint32_t> kValues[] = {{100, 1}, {8, 0}, {1, 1}, {6000, 1}};
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(5); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(5); }
 
 GroupComposition Composition() {
   GroupComposition group;

@@ -29,6 +29,7 @@
 #include "client/testing/refusing_peers.h"
 #include "client/testing/scripted_door.h"
 #include "client/timers.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/memory_segment.h"
 #include "common/shared_memory/segment_heap.h"
 #include "tests/fuzz/require.h"
@@ -107,7 +108,7 @@ struct World {
 // Nothing is repeated.
 class NoTimers final : public Timers {
  public:
-  absl::Time Now() const override { return absl::Now(); }
+  absl::Time Now() const override { return SteadyNow(); }
   void RunAt(absl::Time, std::function<void()>) override {}
   void Stop() override {}
 };
@@ -266,8 +267,8 @@ class Worker {
     world_.door.HangUp();
     link_->Leave();
     // As a connector does with a link whose shard has gone: nothing but that ends it.
-    for (const absl::Time deadline = absl::Now() + absl::Seconds(5); !link_->ended();) {
-      Require(absl::Now() < deadline);
+    for (const absl::Time deadline = SteadyNow() + absl::Seconds(5); !link_->ended();) {
+      Require(SteadyNow() < deadline);
       absl::SleepFor(absl::Microseconds(20));
     }
     link_->Join();

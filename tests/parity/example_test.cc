@@ -13,6 +13,7 @@
 #include <sstream>
 
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/host_name.h"
 #include "tests/parity/loopback_cluster.h"
 
@@ -83,8 +84,8 @@ TEST(ExampleTest, TheCauseOfALostProgramOfOnesOwnSaysWhereItRan) {
     _exit(127);
   }
   const std::string log = cluster.directory() + "/coordinator.log";
-  const absl::Time end = absl::Now() + absl::Minutes(1);
-  while (Read(log).find("joined member=worker-0") == std::string::npos && absl::Now() < end) {
+  const absl::Time end = SteadyNow() + absl::Minutes(1);
+  while (Read(log).find("joined member=worker-0") == std::string::npos && SteadyNow() < end) {
     absl::SleepFor(absl::Milliseconds(5));
   }
   kill(program, SIGKILL);

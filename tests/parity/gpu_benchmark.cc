@@ -29,11 +29,11 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/torch/named_tensors.h"
 #include "client/trace.h"
+#include "common/clock/steady_now.h"
 #include "tests/parity/device_without_copies.h"
 #include "tests/parity/loopback_cluster.h"
 #include "tests/parity/shard_work.h"
@@ -112,7 +112,7 @@ double Median(std::vector<double> values) {
   return values.empty() ? 0 : values[values.size() / 2];
 }
 
-double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(absl::Now() - begin); }
+double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(SteadyNow() - begin); }
 
 // Any error ends the program: there is nothing to measure then.
 void Check(const absl::Status& status) {
@@ -121,7 +121,7 @@ void Check(const absl::Status& status) {
   std::exit(1);
 }
 
-absl::Time Soon() { return absl::Now() + absl::Minutes(1); }
+absl::Time Soon() { return SteadyNow() + absl::Minutes(1); }
 
 void Finish(ComputeDevice& device, StreamId stream) {
   const auto event = device.MakeEvent();
@@ -151,7 +151,7 @@ class PlainLoop {
   double Run(uint64_t steps) {
     std::vector<double> seconds;
     for (uint64_t step = 0; step < steps; ++step) {
-      const absl::Time begin = absl::Now();
+      const absl::Time begin = SteadyNow();
       Step();
       Finish(device_, StreamId::kCompute);
       seconds.push_back(SecondsSince(begin));
@@ -227,11 +227,11 @@ CopyTimes LargeCopies(ComputeDevice& device, size_t bytes) {
   Check(here.status());
   CopyTimes best = {1e9, 1e9};
   for (int i = 0; i < 10; ++i) {
-    absl::Time begin = absl::Now();
+    absl::Time begin = SteadyNow();
     Check(device.CopyToHost(StreamId::kToHost, here->data(), there->data(), bytes));
     Finish(device, StreamId::kToHost);
     best.to_host = std::min(best.to_host, SecondsSince(begin));
-    begin = absl::Now();
+    begin = SteadyNow();
     Check(device.CopyToDevice(StreamId::kToDevice, there->data(), here->data(), bytes));
     Finish(device, StreamId::kToDevice);
     best.to_device = std::min(best.to_device, SecondsSince(begin));
@@ -256,7 +256,7 @@ CopyTimes WorkersCopies(ComputeDevice& device, size_t bytes) {
   std::vector<double> to_host;
   std::vector<double> to_device;
   for (int i = 0; i < 10; ++i) {
-    absl::Time begin = absl::Now();
+    absl::Time begin = SteadyNow();
     for (size_t bucket = 0; bucket < buckets(gradients); ++bucket) {
       Check((*out)->Send(bucket, {piece(gradients)}, 1, BucketType::kFloat32, gradients, Soon()));
     }
@@ -267,7 +267,7 @@ CopyTimes WorkersCopies(ComputeDevice& device, size_t bytes) {
       if (!*more) break;
     }
     to_host.push_back(SecondsSince(begin));
-    begin = absl::Now();
+    begin = SteadyNow();
     for (size_t bucket = 0; bucket < buckets(values); ++bucket) {
       Check((*in)->Bring({piece(values)}, BucketType::kFloat32, values, Soon(),
                          [](absl::Span<std::byte>) { return absl::OkStatus(); }));
@@ -304,7 +304,7 @@ double ComputeAlone(const JobConfig& job, const Datasets& data, ComputeDevice& d
   std::vector<double> seconds;
   for (uint64_t step = 0; step < steps; ++step) {
     compute.Expect(session.Ahead(compute.steps_ahead()));
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     Check(compute.Step(*session.NextStep()).status());
     seconds.push_back(SecondsSince(begin));
   }
@@ -410,7 +410,7 @@ WithShard TrainWithAShard(const std::string& coordinator, const std::string& sha
         phases_before = training_metrics.seconds();
       }
     }
-    begin = absl::Now();
+    begin = SteadyNow();
     return std::string();
   };
   TimedDevice timed(device, trace == nullptr ? AsInAWorker() : EachStepInto(trace));

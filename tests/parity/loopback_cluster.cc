@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/job/job_file.h"
 #include "tests/parity/job_text.h"
 
@@ -43,12 +44,12 @@ LoopbackCluster::~LoopbackCluster() {
 }
 
 std::vector<int> LoopbackCluster::Wait() {
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   std::vector<int> codes;
   for (const pid_t process : processes_) {
     int status = 0;
     pid_t ended = 0;
-    while ((ended = waitpid(process, &status, WNOHANG)) == 0 && absl::Now() < deadline) {
+    while ((ended = waitpid(process, &status, WNOHANG)) == 0 && SteadyNow() < deadline) {
       absl::SleepFor(absl::Milliseconds(20));
     }
     if (ended == 0) {

@@ -17,9 +17,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
+#include "common/clock/steady_now.h"
 #include "tests/parity/loopback_cluster.h"
 #include "worker/data/idx.h"
 #include "worker/data/in_memory_source.h"
@@ -154,15 +154,15 @@ int Run(const std::string& coordinator, const std::string& shard, const Setting&
   const auto take_turns = [&] {
     if (step++ % turn != 0) return std::string();
     if (step > 1) {
-      parley_rates.push_back(images / absl::ToDoubleSeconds(absl::Now() - begin));
-      begin = absl::Now();
+      parley_rates.push_back(images / absl::ToDoubleSeconds(SteadyNow() - begin));
+      begin = SteadyNow();
       plain.Run(turn);
-      plain_rates.push_back(images / absl::ToDoubleSeconds(absl::Now() - begin));
+      plain_rates.push_back(images / absl::ToDoubleSeconds(SteadyNow() - begin));
       std::fprintf(stderr, "step %d of %d: parley %.0f, plain %.0f images/s\n",
                    static_cast<int>(step - 1), static_cast<int>(job.steps()), parley_rates.back(),
                    plain_rates.back());
     }
-    begin = absl::Now();
+    begin = SteadyNow();
     return std::string();
   };
   LocalCompute compute({job, **network, data, **session, training_metrics});

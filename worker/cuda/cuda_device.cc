@@ -9,6 +9,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/cuda/cuda_graph.h"
 #include "worker/cuda/cuda_status.h"
 #include "worker/cuda/kernels.h"
@@ -324,12 +325,12 @@ absl::StatusOr<bool> CudaDevice::HasPassed(const DeviceEvent& event) {
 
 absl::Status CudaDevice::Await(const DeviceEvent& event, absl::Time deadline) {
   if (absl::Status status = Use(); !status.ok()) return status;
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   while (true) {
     const cudaError_t state = cudaEventQuery(Of(event));
     if (state != cudaErrorNotReady) return Error(state, "waiting for the GPU's work");
     cudaGetLastError();  // it is not to be found again behind the next launch
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (now > deadline) {
       silent_ = true;
       return absl::DeadlineExceededError(absl::StrCat(name_, " has not ended its work within ",

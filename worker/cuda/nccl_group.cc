@@ -6,6 +6,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -22,7 +23,7 @@ size_t BytesOf(BucketType type) { return type == BucketType::kFloat32 ? 4 : 2; }
 }  // namespace
 
 NcclGroup::Clock NcclGroup::RealClock() {
-  return {[] { return absl::Now(); }, [] { absl::SleepFor(absl::Microseconds(20)); }};
+  return {SteadyNow, [] { absl::SleepFor(absl::Microseconds(20)); }};
 }
 
 NcclGroup::NcclGroup(const NcclApi& api, cudaStream_t stream, const Options& options, Clock clock)

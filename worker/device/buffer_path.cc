@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -37,7 +37,7 @@ absl::StatusOr<std::unique_ptr<BufferPath>> BufferPath::Make(ComputeDevice& devi
 
 BufferPath::~BufferPath() {
   // A device that does not answer within a minute is lost, and nobody reads that memory.
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   if (is_fetching_) device_.Await(*fetched_all_, deadline).IgnoreError();
   if (has_brought_) device_.Await(*brought_all_, deadline).IgnoreError();
 }

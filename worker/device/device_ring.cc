@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
@@ -23,7 +23,7 @@ absl::StatusOr<std::unique_ptr<DeviceRing>> DeviceRing::Make(ComputeDevice& devi
 
 DeviceRing::~DeviceRing() {
   // A device that does not answer within a minute is lost.
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   for (const Block& block : blocks_) {
     if (block.used && !device_.Await(*block.free, deadline).ok()) break;
   }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/kernels_reference.h"
 
 namespace parley {
@@ -303,7 +304,7 @@ absl::Status FakeDevice::Record(DeviceEvent& event, StreamId stream) {
   own.stream = stream;
   if (own.timed) {
     own.passed = std::make_shared<absl::Time>();
-    Give(stream, {[passed = own.passed] { *passed = absl::Now(); }, nullptr, stream, 0});
+    Give(stream, {[passed = own.passed] { *passed = SteadyNow(); }, nullptr, stream, 0});
   }
   own.until = Of(stream).given;
   own.clock = order_.Record(static_cast<size_t>(stream));
@@ -324,7 +325,7 @@ void FakeDevice::Give(StreamId stream, Work work) {
   to.work.push_back(std::move(work));
   ++to.given;
   if (!options_.for_tensors_of_the_cpu || stream != StreamId::kCompute) return;
-  if (AwaitUntil(stream, to.given, absl::Now() + kNobodyListens) == Come::kNotReady) {
+  if (AwaitUntil(stream, to.given, SteadyNow() + kNobodyListens) == Come::kNotReady) {
     order_.Say("the host waits for other devices, of which nobody tells it that they do not come");
   }
 }
@@ -349,7 +350,7 @@ FakeDevice::Come FakeDevice::DoUntil(StreamId stream, uint64_t until) {
 FakeDevice::Come FakeDevice::AwaitUntil(StreamId stream, uint64_t until, absl::Time deadline) {
   while (true) {
     const Come come = DoUntil(stream, until);
-    if (come != Come::kNotReady || absl::Now() > deadline) return come;
+    if (come != Come::kNotReady || SteadyNow() > deadline) return come;
     mu_.Unlock();
     absl::SleepFor(absl::Microseconds(50));
     mu_.Lock();

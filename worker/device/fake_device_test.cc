@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/testing/device_contract.h"
 
 namespace parley {
@@ -25,7 +25,7 @@ TEST(FakeDevice, WorkThatNobodyAwaitsIsNotDone) {
   ASSERT_TRUE(device.Record(*event, StreamId::kCompute).ok());
   ASSERT_TRUE(device.Compute(StreamId::kCompute, "counting", {}, {}, [&] { ++done; }).ok());
   EXPECT_EQ(done, 0);
-  ASSERT_TRUE(device.Await(*event, absl::Now()).ok());
+  ASSERT_TRUE(device.Await(*event, SteadyNow()).ok());
   EXPECT_EQ(done, 1);
 }
 
@@ -35,13 +35,13 @@ TEST(FakeDevice, AStalledStreamEndsAwaitsButNotThoseOfOthers) {
   const auto event = *device.MakeEvent();
   ASSERT_TRUE(device.Compute(StreamId::kToHost, "copying", {}, {}, [] {}).ok());
   ASSERT_TRUE(device.Record(*event, StreamId::kToHost).ok());
-  EXPECT_EQ(device.Await(*event, absl::Now()).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(device.Await(*event, SteadyNow()).code(), absl::StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(device.Wait(StreamId::kCompute, *event).ok());
   const auto behind = *device.MakeEvent();
   ASSERT_TRUE(device.Record(*behind, StreamId::kCompute).ok());
-  EXPECT_EQ(device.Await(*behind, absl::Now()).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(device.Await(*behind, SteadyNow()).code(), absl::StatusCode::kDeadlineExceeded);
   ASSERT_TRUE(device.Record(*event, StreamId::kToDevice).ok());
-  EXPECT_TRUE(device.Await(*event, absl::Now()).ok());
+  EXPECT_TRUE(device.Await(*event, SteadyNow()).ok());
 }
 
 TEST(FakeDevice, AnEventThatWasNeverRecordedIsFound) {

@@ -93,7 +93,7 @@ GpuMonitor::GpuMonitor(std::unique_ptr<Nvml> nvml, Metrics& metrics)
       thread_([this] {
         do {
           Look();
-        } while (!over_.WaitForNotificationWithTimeout(kPeriod));
+        } while (!over_.WaitFor(kPeriod));
       }) {}
 
 GpuMonitor::~GpuMonitor() {

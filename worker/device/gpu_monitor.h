@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
-#include "absl/synchronization/notification.h"
+#include "common/clock/steady_notification.h"
 #include "common/metrics/metrics.h"
 
 namespace parley {
@@ -34,7 +34,7 @@ class GpuMonitor {
   prometheus::Gauge& utilization_;
   prometheus::Gauge& to_device_;
   prometheus::Gauge& to_host_;
-  absl::Notification over_;
+  SteadyNotification over_;
   std::thread thread_;
 };
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
@@ -35,7 +35,7 @@ void GradientDelivery::Run() {
     mu_.Await(absl::Condition(this, &GradientDelivery::HasWork));
     if (stopping_) return;
     mu_.Unlock();
-    const absl::StatusOr<bool> delivered = path_.Deliver(absl::Now() + patience_, push_);
+    const absl::StatusOr<bool> delivered = path_.Deliver(SteadyNow() + patience_, push_);
     mu_.Lock();
     --left_;
     error_.Update(delivered.status());

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -34,7 +34,7 @@ class GradientDeliveryTest : public ::testing::Test {
   void Send(size_t bucket) {
     const Piece piece = {reinterpret_cast<float*>(gradient_.data()), 0, kCount};
     const absl::Status status = path_->Send(bucket, {piece}, 1, BucketType::kFloat32, kBytes,
-                                            absl::Now() + absl::Seconds(10));
+                                            SteadyNow() + absl::Seconds(10));
     ASSERT_TRUE(status.ok()) << status;
     delivery_.Sent();
   }

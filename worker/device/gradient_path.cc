@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<GradientPath>> GradientPath::Make(ComputeDevice& 
 
 GradientPath::~GradientPath() {
   // A device that does not answer within a minute is lost, and nobody reads that memory.
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   absl::MutexLock lock(&mu_);
   for (const Sent& sent : sent_) {
     if (!device_.Await(*sent.copied, deadline).ok()) break;

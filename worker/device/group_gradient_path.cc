@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -29,7 +29,7 @@ absl::StatusOr<std::unique_ptr<GroupGradientPath>> GroupGradientPath::Make(Compu
   absl::Status status =
       device.CopyToDevice(StreamId::kCompute, one->data(), pinned->data(), sizeof value);
   if (status.ok()) status = device.Record(**copied, StreamId::kCompute);
-  if (status.ok()) status = device.Await(**copied, absl::Now() + kEnd);
+  if (status.ok()) status = device.Await(**copied, SteadyNow() + kEnd);
   if (!status.ok()) return status;
   path->one_ = *std::move(one);
   return path;
@@ -123,7 +123,7 @@ absl::Status GroupGradientPath::Launch(DeviceGroup& group, size_t bucket) {
   const StreamWork work(&device_, StreamId::kCommunication, "reduce");
   if (status.ok()) {
     status =
-        group.Reduce(packed, block.parts, BucketType::kFloat32, absl::Now() + stream_.patience());
+        group.Reduce(packed, block.parts, BucketType::kFloat32, SteadyNow() + stream_.patience());
   }
   if (status.ok()) status = device_.Record(*block.is_reduced, StreamId::kCommunication);
   if (status.ok()) status = device_.Wait(StreamId::kToHost, *block.is_reduced);

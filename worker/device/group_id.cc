@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 
 namespace parley {
@@ -18,7 +19,7 @@ absl::Status WhyOver(const GroupIdExchange& exchange, absl::Time deadline) {
   if (exchange.cancelled && exchange.cancelled()) {
     return absl::CancelledError("the node group has another composition");
   }
-  if (absl::Now() <= deadline) return absl::OkStatus();
+  if (SteadyNow() <= deadline) return absl::OkStatus();
   return absl::DeadlineExceededError(
       absl::StrCat("rank ", exchange.rank, " of a node group of ", exchange.ranks,
                    ": the other ranks have not come to find each other's GPUs"));
@@ -58,9 +59,9 @@ absl::StatusOr<std::string> Tell(const GroupIdExchange& exchange, absl::Time dea
 absl::StatusOr<std::string> Ask(const GroupIdExchange& exchange, absl::Time deadline) {
   while (true) {
     if (auto socket = LocalSocket::Connect(exchange.name); socket.ok()) {
-      auto answer = (*socket)->Receive(absl::Now() + kAskAgain);
+      auto answer = (*socket)->Receive(SteadyNow() + kAskAgain);
       while (absl::IsDeadlineExceeded(answer.status()) && WhyOver(exchange, deadline).ok()) {
-        answer = (*socket)->Receive(absl::Now() + kAskAgain);
+        answer = (*socket)->Receive(SteadyNow() + kAskAgain);
       }
       if (answer.ok()) return std::move(answer->bytes);
     }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -21,7 +22,7 @@ GroupIdExchange Exchange(uint32_t rank, uint32_t ranks, const std::string& test)
   return exchange;
 }
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
 TEST(GroupId, AllRanksHaveTheOneThatRank0HasMade) {
   for (const uint32_t ranks : {1, 2, 8}) {
@@ -42,7 +43,7 @@ TEST(GroupId, AllRanksHaveTheOneThatRank0HasMade) {
 TEST(GroupId, NobodyWaitsForOneThatDoesNotCome) {
   for (const uint32_t rank : {0, 1}) {
     const auto id =
-        ExchangeGroupId(Exchange(rank, 2, "alone"), absl::Now() + absl::Milliseconds(30));
+        ExchangeGroupId(Exchange(rank, 2, "alone"), SteadyNow() + absl::Milliseconds(30));
     EXPECT_EQ(id.status().code(), absl::StatusCode::kDeadlineExceeded) << id.status();
     GroupIdExchange exchange = Exchange(rank, 2, "alone");
     exchange.cancelled = [] { return true; };

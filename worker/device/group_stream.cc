@@ -3,7 +3,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/await.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -49,7 +50,7 @@ bool GroupStream::HasMore() const {
 void GroupStream::Listen() {
   while (group_.stands()) {
     absl::MutexLock lock(&mu_);
-    if (mu_.AwaitWithTimeout(absl::Condition(&is_left_), kListen)) return;
+    if (AwaitFor(mu_, absl::Condition(&is_left_), kListen)) return;
   }
   std::shared_ptr<DeviceGroup> among;
   {
@@ -123,7 +124,7 @@ absl::Status GroupStream::AwaitOldest(DeviceGroup& group) {
         ended = *passed;
         return ended || HasMore();
       },
-      absl::Now() + group_.patience);
+      SteadyNow() + group_.patience);
   if (!status.ok() || !ended) return status;
   Work work;
   {
@@ -168,7 +169,7 @@ absl::Status GroupStream::Abort() {
     failed_ = absl::OkStatus();
   }
   // What streams were given may still use the memory of works: it is used again when they are done.
-  const absl::Time deadline = absl::Now() + device_patience_;
+  const absl::Time deadline = SteadyNow() + device_patience_;
   for (const StreamId stream :
        {StreamId::kCommunication, StreamId::kToHost, StreamId::kToDevice, StreamId::kCompute}) {
     const auto event = device_.MakeEvent();

@@ -7,6 +7,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -60,8 +61,8 @@ class GroupStreamTest : public ::testing::Test {
     Until([&] { return stream_.IsLaunched(work); });
   }
   static void Until(const std::function<bool()>& done) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(20);
-    while (!done() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    const absl::Time deadline = SteadyNow() + absl::Seconds(20);
+    while (!done() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
     EXPECT_TRUE(done());
   }
 

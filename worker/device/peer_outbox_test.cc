@@ -10,7 +10,7 @@
 #include <string>
 #include <utility>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -33,7 +33,7 @@ TEST(PeerOutbox, AnotherDeviceCopiesWhatLiesThere) {
             .ok());
     const auto copied = *receiver.MakeEvent();
     ASSERT_TRUE(receiver.Record(*copied, StreamId::kCompute).ok());
-    ASSERT_TRUE(receiver.Await(*copied, absl::Now() + absl::Seconds(10)).ok());
+    ASSERT_TRUE(receiver.Await(*copied, SteadyNow() + absl::Seconds(10)).ok());
     EXPECT_EQ(std::memcmp(there.data(), place.memory, bytes), 0);
   }
   EXPECT_THAT(receiver.violations(), IsEmpty());

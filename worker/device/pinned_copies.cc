@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
@@ -24,7 +24,7 @@ absl::StatusOr<std::unique_ptr<PinnedCopies>> PinnedCopies::Make(ComputeDevice& 
 
 PinnedCopies::~PinnedCopies() {
   // A device that does not answer within a minute is lost.
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   for (const Block& block : blocks_) {
     if (block.busy && !device_.Await(*block.copied, deadline).ok()) break;
   }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -18,7 +18,7 @@ using ::testing::Each;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(10); }
 
 std::vector<std::byte> Bytes(size_t count, uint8_t first) {
   std::vector<std::byte> bytes(count);

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/memory/memory.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -28,7 +28,7 @@ struct SamplePath::Batch::Blocks {
 
   ~Blocks() {
     // A device that does not answer within a minute is lost.
-    const absl::Time deadline = absl::Now() + absl::Minutes(1);
+    const absl::Time deadline = SteadyNow() + absl::Minutes(1);
     absl::MutexLock lock(&mu);
     for (const Block& block : blocks) {
       if (block.used && !device.Await(*block.free, deadline).ok()) break;

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 
@@ -14,7 +14,7 @@ Staging::~Staging() {
   absl::MutexLock lock(&mu_);
   // Memory that a copy still uses must not go; a device that does not answer within a minute is
   // lost anyway.
-  const absl::Time deadline = absl::Now() + absl::Minutes(1);
+  const absl::Time deadline = SteadyNow() + absl::Minutes(1);
   for (const size_t block : copying_) {
     if (!device_.Await(*blocks_[block]->copied, deadline).ok()) break;
   }

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -26,15 +26,15 @@ class StagingTest : public ::testing::Test {
 };
 
 TEST_F(StagingTest, ABlockThatTheHostGaveBackIsUsedAgain) {
-  const size_t block = *staging_.Take(absl::Now());
+  const size_t block = *staging_.Take(SteadyNow());
   staging_.Release(block);
-  EXPECT_EQ(*staging_.Take(absl::Now()), block);
+  EXPECT_EQ(*staging_.Take(SteadyNow()), block);
   EXPECT_EQ(staging_.blocks(), 1);
 }
 
 TEST_F(StagingTest, ABlockOfACopyIsUsedAgainOnlyAfterIt) {
   for (int turn = 0; turn < 5; ++turn) {
-    const size_t block = *staging_.Take(absl::Now());
+    const size_t block = *staging_.Take(SteadyNow());
     device_.HostWrites(staging_.block(block), 64);
     Copy(block);
   }
@@ -44,25 +44,25 @@ TEST_F(StagingTest, ABlockOfACopyIsUsedAgainOnlyAfterIt) {
 }
 
 TEST_F(StagingTest, ACopyThatDoesNotEndEndsTheWaitAndKeepsItsBlock) {
-  Copy(*staging_.Take(absl::Now()));
-  Copy(*staging_.Take(absl::Now()));
+  Copy(*staging_.Take(SteadyNow()));
+  Copy(*staging_.Take(SteadyNow()));
   device_.Stall(StreamId::kToDevice);
   for (int i = 0; i < 3; ++i) {
-    EXPECT_EQ(staging_.Take(absl::Now()).status().code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(staging_.Take(SteadyNow()).status().code(), absl::StatusCode::kDeadlineExceeded);
   }
 }
 
 TEST_F(StagingTest, WhereTheHostHasAllBlocksItIsToldSo) {
-  ASSERT_TRUE(staging_.Take(absl::Now()).ok());
-  ASSERT_TRUE(staging_.Take(absl::Now()).ok());
-  EXPECT_EQ(staging_.Take(absl::Now()).status().code(), absl::StatusCode::kUnavailable);
+  ASSERT_TRUE(staging_.Take(SteadyNow()).ok());
+  ASSERT_TRUE(staging_.Take(SteadyNow()).ok());
+  EXPECT_EQ(staging_.Take(SteadyNow()).status().code(), absl::StatusCode::kUnavailable);
 }
 
 TEST(StagingOfASmallDevice, NoRoomNamesWhatForAndHowMuch) {
   FakeDevice device({.memory_bytes = 100});
   Staging staging(device, "buckets of gradients", 64, 2);
-  ASSERT_TRUE(staging.Take(absl::Now()).ok());
-  const absl::Status status = staging.Take(absl::Now()).status();
+  ASSERT_TRUE(staging.Take(SteadyNow()).ok());
+  const absl::Status status = staging.Take(SteadyNow()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("buckets of gradients: no room for 64 bytes"));

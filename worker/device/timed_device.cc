@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -42,7 +43,7 @@ void TimedDevice::Look() {
   Step step;
   // Gradients have left when a step begins, so this stream has nothing to do.
   constexpr StreamId kIdle = StreamId::kToHost;
-  const absl::Time give_up = absl::Now() + kPatience;
+  const absl::Time give_up = SteadyNow() + kPatience;
   for (int look = 0; look < kLooks; ++look) {
     {
       absl::MutexLock lock(&mu_);
@@ -50,14 +51,14 @@ void TimedDevice::Look() {
       step.base = RecordNow(kIdle);
     }
     if (step.base == nullptr) return;
-    absl::Time before = absl::Now();
+    absl::Time before = SteadyNow();
     while (true) {
       const auto passed = device_.HasPassed(*step.base);
-      step.base_time = absl::Now();
+      step.base_time = SteadyNow();
       if (!passed.ok() || (!*passed && step.base_time > give_up)) return;
       if (*passed) break;
       absl::SleepFor(kBreak);
-      before = absl::Now();
+      before = SteadyNow();
     }
     if (step.base_time - before <= kExact) break;
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 
 namespace parley {
@@ -35,7 +36,7 @@ class TimedDeviceTest : public ::testing::Test {
     ASSERT_TRUE(
         device_.CopyToHost(StreamId::kToHost, pinned_.data(), memory_.data(), pinned_.size()).ok());
     ASSERT_TRUE(device_.Record(*copied_, StreamId::kToHost).ok());
-    ASSERT_TRUE(device_.Await(*copied_, absl::Now()).ok());
+    ASSERT_TRUE(device_.Await(*copied_, SteadyNow()).ok());
   }
 
   std::vector<std::string> Told() const {
@@ -64,11 +65,11 @@ class OneStepOfThree : public TimedDeviceTest {
 };
 
 TEST_F(TimedDeviceTest, TellsWhenEachStreamDidWhat) {
-  const absl::Time began = absl::Now();
+  const absl::Time began = SteadyNow();
   device_.BeginStep();
   Step();
   EXPECT_THAT(works_, IsEmpty());
-  const absl::Time ended = absl::Now();
+  const absl::Time ended = SteadyNow();
   device_.BeginStep();
   ASSERT_THAT(Told(), ElementsAre("forward", "clear", "copy to the host"));
   const TimedDevice::Work& forward = works_[0];

@@ -12,9 +12,9 @@
 #include <cstdint>
 #include <memory>
 
-#include "absl/time/clock.h"
 #include "client/torch/dtype.h"
 #include "client/torch/torch_status.h"
+#include "common/clock/steady_now.h"
 #include "worker/models/layers.h"
 
 namespace parley {
@@ -75,18 +75,18 @@ LayerCost Profile(const LayerPlan& plan, absl::Duration budget, LayerFlow& flow)
   const NetworkLayer layer = plan.make(tensors);
   std::vector<absl::Duration> forwards, backwards;
   LayerFlow outputs;
-  const absl::Time end = absl::Now() + budget;
+  const absl::Time end = SteadyNow() + budget;
   const uint64_t kept = KeptBytes(layer, Fresh(flow));
   // The first round is not counted: memory is new, and kernels choose.
-  for (size_t round = 0; round <= kLeastRounds || absl::Now() < end; ++round) {
+  for (size_t round = 0; round <= kLeastRounds || SteadyNow() < end; ++round) {
     outputs = Fresh(flow);
-    const absl::Time begin = absl::Now();
+    const absl::Time begin = SteadyNow();
     RunLayer(layer, /*training=*/true, outputs);
-    const absl::Time between = absl::Now();
+    const absl::Time between = SteadyNow();
     RunBackward(outputs);
     if (round == 0) continue;
     forwards.push_back(between - begin);
-    backwards.push_back(absl::Now() - between);
+    backwards.push_back(SteadyNow() - between);
   }
   LayerCost cost = {plan.name, Median(forwards), Median(backwards), 0, kept};
   flow.clear();

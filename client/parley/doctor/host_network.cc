@@ -17,8 +17,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/parley/doctor/within_time.h"
+#include "common/clock/steady_now.h"
 #include "common/file_descriptor.h"
 
 namespace parley {
@@ -125,13 +125,13 @@ class RealNetwork final : public HostNetwork {
     const FileDescriptor fd(
         ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!fd.valid()) return absl::UnavailableError(std::strerror(errno));
-    const absl::Time began = absl::Now();
+    const absl::Time began = SteadyNow();
     if (::connect(fd.get(), where->get(), where->size) != 0) {
       if (errno != EINPROGRESS) return absl::UnavailableError(std::strerror(errno));
       pollfd ready{fd.get(), POLLOUT, 0};
       int count = 0;
       do {
-        const absl::Duration rest = began + limit - absl::Now();
+        const absl::Duration rest = began + limit - SteadyNow();
         count = ::poll(&ready, 1,
                        static_cast<int>(std::max<int64_t>(0, absl::ToInt64Milliseconds(rest))));
       } while (count < 0 && errno == EINTR);
@@ -144,7 +144,7 @@ class RealNetwork final : public HostNetwork {
       if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &error, &size) != 0) error = errno;
       if (error != 0) return absl::UnavailableError(std::strerror(error));
     }
-    return absl::Now() - began;
+    return SteadyNow() - began;
   }
 };
 

@@ -21,6 +21,7 @@
 #include "client/parley/doctor/system_files.h"
 #include "client/parley/memory_file.h"
 #include "client/parley/programs.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -53,8 +54,8 @@ ProgramAnswer Ask(const std::string& name) {
     answer.error = std::string(child.status().message());
     return answer;
   }
-  const absl::Time deadline = absl::Now() + kAnswer;
-  while (!child->TryWait() && absl::Now() < deadline) absl::SleepFor(kLook);
+  const absl::Time deadline = SteadyNow() + kAnswer;
+  while (!child->TryWait() && SteadyNow() < deadline) absl::SleepFor(kLook);
   if (!child->TryWait()) {
     child->Signal(SIGKILL);
     answer.error = absl::StrCat("has not answered within ", absl::FormatDuration(kAnswer));

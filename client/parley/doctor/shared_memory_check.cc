@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "client/parley/units.h"
+#include "common/clock/steady_now.h"
 #include "common/seed.h"
 #include "common/shared_memory/local_socket.h"
 #include "common/shared_memory/memory_segment.h"
@@ -48,7 +48,7 @@ absl::Status TrySocket() {
   const int fd = (*segment)->fd().get();
   const std::string longest(LocalSocket::kMostBytes, 'd');
   if (absl::Status sent = (*near)->Send(longest, {&fd, 1}); !sent.ok()) return sent;
-  const auto message = (*far)->Receive(absl::Now() + kAnswer);
+  const auto message = (*far)->Receive(SteadyNow() + kAnswer);
   if (!message.ok()) return message.status();
   return message->bytes == longest && message->files.size() == 1
              ? absl::OkStatus()

@@ -8,8 +8,8 @@
 #include <thread>
 #include <utility>
 
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/clock/steady_notification.h"
 
 namespace parley {
 
@@ -19,7 +19,7 @@ namespace parley {
 template <class Work>
 auto WithinTime(absl::Duration limit, Work work) -> std::optional<decltype(work())> {
   struct State {
-    absl::Notification done;
+    SteadyNotification done;
     std::optional<decltype(work())> result;
   };
   const auto state = std::make_shared<State>();
@@ -31,7 +31,7 @@ auto WithinTime(absl::Duration limit, Work work) -> std::optional<decltype(work(
   } catch (const std::system_error&) {
     return std::nullopt;
   }
-  if (!state->done.WaitForNotificationWithTimeout(limit)) return std::nullopt;
+  if (!state->done.WaitFor(limit)) return std::nullopt;
   return std::move(state->result);
 }
 

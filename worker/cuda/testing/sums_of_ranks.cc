@@ -6,14 +6,14 @@
 #include <memory>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
 
 constexpr size_t kCount = 1000;  // values of each rank's part
 
-absl::Time Soon() { return absl::Now() + absl::Seconds(60); }
+absl::Time Soon() { return SteadyNow() + absl::Seconds(60); }
 
 }  // namespace
 

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/buffer_path.h"
 #include "worker/device/fake_device.h"
 
@@ -42,7 +42,7 @@ class Buffers : public ::testing::Test {
   }
   static constexpr int64_t kBase = 0x7f812345;
   int64_t* Counter() const { return reinterpret_cast<int64_t*>(counter_.data()); }
-  static absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
+  static absl::Time Soon() { return SteadyNow() + absl::Seconds(10); }
 
   void Forward() {
     ASSERT_TRUE(device_

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/base/casts.h"
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/shared_memory/memory_segment.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/kernels_reference.h"
@@ -36,7 +36,7 @@ class DeviceContract : public ::testing::Test {
     event_ = *device_->MakeEvent();
   }
 
-  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+  static absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
   // Until all that the stream was given is done.
   void Finish(StreamId stream) {

@@ -13,6 +13,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -117,7 +118,7 @@ absl::Status FakeGroup::Ready(int fd, short events, absl::Time deadline) const {
       return absl::CancelledError("the fake group was given up");
     }
     if (found > 0) return absl::OkStatus();
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError("the other fake devices have not answered");
     }
   }
@@ -163,7 +164,7 @@ absl::Status FakeGroup::Connect(absl::Time deadline) {
     if (options_.cancelled && options_.cancelled()) {
       return absl::CancelledError("the fake group was given up");
     }
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return absl::DeadlineExceededError("rank 0 of the fake group has not come");
     }
     absl::SleepFor(absl::Milliseconds(1));
@@ -355,7 +356,7 @@ absl::Status FakeGroup::Await(const std::function<absl::StatusOr<bool>()>& done,
     const absl::StatusOr<bool> is_done = done();
     if (!is_done.ok()) return Failed(is_done.status());
     if (*is_done) return failed();
-    if (absl::Now() > deadline) {
+    if (SteadyNow() > deadline) {
       return Failed(absl::DeadlineExceededError("the fake device has not ended its work"));
     }
     absl::SleepFor(absl::Microseconds(50));

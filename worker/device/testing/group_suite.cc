@@ -14,6 +14,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/group_gradient_path.h"
 #include "worker/device/group_stream.h"
@@ -94,7 +95,7 @@ class Rank {
       options.rank = rank_;
       options.ranks = ranks_;
       options.cancelled = cancelled;
-      auto joined = FakeGroup::Join(device_, options, absl::Now() + absl::Seconds(30));
+      auto joined = FakeGroup::Join(device_, options, SteadyNow() + absl::Seconds(30));
       if (!joined.ok()) return joined.status();
       return *std::move(joined);
     };
@@ -144,9 +145,9 @@ class Rank {
 
   // All of a step; looks at what comes.
   absl::Status Deliver(int step) {
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    const absl::Time deadline = SteadyNow() + absl::Seconds(30);
     const auto buckets = Buckets(ranks_);
-    while (absl::Now() < deadline) {
+    while (SteadyNow() < deadline) {
       const auto left = path_->Deliver(
           [&](size_t b, absl::Span<const float> sums, absl::Span<const float> flags) {
             EXPECT_EQ(flags.size(), TensorsOf(b));
@@ -235,7 +236,7 @@ class Rank {
   size_t copied_to_host() const { return device_.copied_to_host(); }
 
  private:
-  static absl::Time Soon() { return absl::Now() + absl::Seconds(30); }
+  static absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
   // Until ForwardIsGiven nobody looks at its end: that would put an order between the streams which
   // the path has not.
@@ -271,14 +272,14 @@ class Rank {
         {{seen_.data(), seen_.size()}}, [=] { std::copy_n(values, kValues, seen); });
     forward_is_given_->Notify();
     const absl::Time deadline = Soon();
-    while (!stream_.IsLaunched(last_work_) && absl::Now() < deadline) {
+    while (!stream_.IsLaunched(last_work_) && SteadyNow() < deadline) {
       absl::SleepFor(absl::Microseconds(100));
     }
     EXPECT_TRUE(stream_.IsLaunched(last_work_));
     if (status.ok()) status = device_.Record(*shared_seen_, StreamId::kCompute);
     if (status.ok()) status = device_.Await(*shared_seen_, Soon());
     while (status.ok() && !stream_.HasEnded(last_work_)) {
-      status = absl::Now() < deadline ? stream_.error() : absl::DeadlineExceededError("the test's");
+      status = SteadyNow() < deadline ? stream_.error() : absl::DeadlineExceededError("the test's");
       absl::SleepFor(absl::Microseconds(100));
     }
     for (size_t i = 0; i < kValues && status.ok(); ++i) {
@@ -426,8 +427,8 @@ TEST(GroupGradients, WhatAFormerGroupHasLeftIsNotDelivered) {
   OnAll(ranks, [&](Rank& rank) {
     rank.Form(id);
     rank.Send(1);
-    const absl::Time deadline = absl::Now() + absl::Seconds(30);
-    while (!rank.path().IsReady() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+    const absl::Time deadline = SteadyNow() + absl::Seconds(30);
+    while (!rank.path().IsReady() && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
     EXPECT_TRUE(rank.path().IsReady());
   });
   const std::string next = FakeGroup::MakeId();
@@ -445,7 +446,7 @@ TEST(GroupGradients, AnAbortEndsTheWaitForTheOthersWhereverItIs) {
   const std::string id = FakeGroup::MakeId();
   // While it looks for them.
   ranks[0]->Form(id);
-  absl::Time began = absl::Now();
+  absl::Time began = SteadyNow();
   EXPECT_TRUE(ranks[0]->stream().Abort().ok());
   // While they do not send.
   OnAll(ranks, [&](Rank& rank) { rank.Form(id); });
@@ -454,7 +455,7 @@ TEST(GroupGradients, AnAbortEndsTheWaitForTheOthersWhereverItIs) {
   EXPECT_FALSE(ranks[0]->path().IsReady());
   EXPECT_TRUE(ranks[0]->stream().Abort().ok());
   EXPECT_TRUE(ranks[1]->stream().Abort().ok());
-  EXPECT_LT(absl::Now() - began, absl::Seconds(15));
+  EXPECT_LT(SteadyNow() - began, absl::Seconds(15));
 }
 
 // Who waits for the device, which waits for a rank that does not come, cannot call Abort.
@@ -471,8 +472,8 @@ TEST(GroupGradients, AnotherCompositionEndsTheWaitForTheOthersByItself) {
   hears.join();
   // Also while it looks for them.
   ranks[0]->Form(FakeGroup::MakeId());
-  const absl::Time deadline = absl::Now() + absl::Seconds(15);
-  while (ranks[0]->stream().error().ok() && absl::Now() < deadline) {
+  const absl::Time deadline = SteadyNow() + absl::Seconds(15);
+  while (ranks[0]->stream().error().ok() && SteadyNow() < deadline) {
     absl::SleepFor(absl::Milliseconds(1));
   }
   EXPECT_EQ(ranks[0]->stream().error().code(), absl::StatusCode::kCancelled);

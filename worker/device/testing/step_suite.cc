@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/gradient_path.h"
 #include "worker/device/parameter_path.h"
@@ -49,7 +49,7 @@ class Steps : public ::testing::Test {
     return reinterpret_cast<float*>(buffer.data());
   }
   static Range All(const DeviceBuffer& buffer) { return {buffer.data(), buffer.size()}; }
-  static absl::Time Soon() { return absl::Now() + absl::Seconds(10); }
+  static absl::Time Soon() { return SteadyNow() + absl::Seconds(10); }
 
   void PullAll() {
     for (size_t i = 0; i < kBuckets; ++i) {
@@ -299,7 +299,7 @@ class Samples : public ::testing::Test {
         {reinterpret_cast<const std::byte*>(x.data()), x.size() * sizeof(float)},
         {reinterpret_cast<const std::byte*>(y.data()), y.size() * sizeof(float)}};
     if (path_ == nullptr) path_ = *SamplePath::Make(device_, {SamplePath::RoomFor(parts), 2});
-    return path_->Bring(parts, absl::Now() + absl::Seconds(10));
+    return path_->Bring(parts, SteadyNow() + absl::Seconds(10));
   }
 
   // Adds up 3 * x + y.
@@ -318,7 +318,7 @@ class Samples : public ::testing::Test {
   float Sum() {
     const auto event = *device_.MakeEvent();
     EXPECT_TRUE(device_.Record(*event, StreamId::kCompute).ok());
-    EXPECT_TRUE(device_.Await(*event, absl::Now() + absl::Seconds(10)).ok());
+    EXPECT_TRUE(device_.Await(*event, SteadyNow() + absl::Seconds(10)).ok());
     return *reinterpret_cast<float*>(sum_.data());
   }
 
@@ -343,7 +343,7 @@ TEST_F(Samples, PinnedOnesAreCopiedFromWhereTheyAre) {
   const absl::Span<const std::byte> parts[] = {{x.data(), x.size()}, {y.data(), y.size()}};
   path_ = *SamplePath::Make(device_, {SamplePath::RoomFor(parts), 2});
   for (int i = 1; i <= 5; ++i) {
-    ASSERT_TRUE(path_->AwaitPinned(absl::Now() + absl::Seconds(10)).ok());
+    ASSERT_TRUE(path_->AwaitPinned(SteadyNow() + absl::Seconds(10)).ok());
     std::fill_n(reinterpret_cast<float*>(x.data()), kCount, static_cast<float>(i));
     std::fill_n(reinterpret_cast<float*>(y.data()), 3, static_cast<float>(-i));
     const auto batch = path_->BringPinned(parts);
@@ -381,7 +381,7 @@ TEST_F(Samples, ASteadyStepAllocatesNothingAndABatchMayBeTheLastToGo) {
   const float bytes[2 * kCount] = {};
   const absl::Span<const std::byte> parts[] = {
       {reinterpret_cast<const std::byte*>(bytes), sizeof bytes}};
-  EXPECT_EQ(path_->Bring(parts, absl::Now()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(path_->Bring(parts, SteadyNow()).status().code(), absl::StatusCode::kInvalidArgument);
   path_.reset();
   Compute(*batch);
   batch.reset();
