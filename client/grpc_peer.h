@@ -57,9 +57,9 @@ class GrpcPeer {
       : address_(std::move(address)),
         credentials_(std::move(credentials)),
         calls_(std::move(calls)),
-        channel_(MakeChannel(address_, credentials_)),
-        stub_(Service::NewStub(channel_)),
-        bytes_{{Bytes(channel_), Bytes(MakeChannel(address_, credentials_))}} {}
+        channels_{{MakeChannel(address_, credentials_), MakeChannel(address_, credentials_)}},
+        stub_(Service::NewStub(channels_[0])),
+        bytes_{{Bytes(channels_[0]), Bytes(channels_[1])}} {}
 
   // Makes one attempt of the unary call `method`. gRPC has read the request when this returns;
   // `done` runs on a thread of gRPC, or here if this process is ending. Errors name the address.
@@ -120,6 +120,7 @@ class GrpcPeer {
   template <class Reply, class Start>
   void Begin(absl::Time deadline, Done<Reply> done, std::shared_ptr<std::string> peer,
              const Start& start) const {
+    for (size_t i = 0; i < channels_.size(); ++i) reconnect_[i].BeforeCall(*channels_[i]);
     auto call = std::make_unique<OpenCall<Reply>>();
     call->context.set_deadline(ToGrpcDeadline(std::min(deadline, SteadyNow() + absl::Hours(1))));
     SayToken(credentials_, call->context);
@@ -139,9 +140,10 @@ class GrpcPeer {
   const std::string address_;
   const SharedCredentials credentials_;
   const std::shared_ptr<OpenCalls> calls_;
-  const std::shared_ptr<grpc::Channel> channel_;
+  // Two for large messages, by turns: one connection is one thread's work on either side.
+  const std::array<std::shared_ptr<grpc::Channel>, 2> channels_;
+  mutable std::array<ReconnectAfterClockIsSet, 2> reconnect_;
   const std::unique_ptr<typename Service::StubInterface> stub_;
-  // For large messages, by turns: one connection is one thread's work on either side.
   mutable std::array<Bytes, 2> bytes_;  // thread-safe
   mutable std::atomic<size_t> next_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -70,7 +71,8 @@ absl::Status Trace::WriteTo(const std::string& path, const std::string& process)
   const int training_thread = lane(kTrainingThread);
   absl::MutexLock lock(&mu_);
   uint64_t call = 0;
-  const absl::Time epoch = absl::UnixEpoch();
+  // By the wall clock, so that the traces of several processes lie side by side.
+  const absl::Time epoch = absl::UnixEpoch() - WallAheadOfSteady();
   for (const Event& event : events_) {
     const json begin = Microseconds(event.begin - epoch);
     if (!event.call) {

@@ -1,6 +1,8 @@
 #include "common/clock/clock_watch.h"
 
 #include <chrono>
+#include <csignal>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -28,9 +30,19 @@ ClockWatch& ClockWatch::OfProcess() {
   // Neither ends: threads may sleep for as long as the process lives.
   static ClockWatch* const watch = [] {
     auto* made = new ClockWatch(WallAheadOfMonotonic);
-    std::thread([made] {
-      while (true) absl::SleepFor(made->Look() ? kLookSoon : kLook);
-    }).detach();
+    // Signals are for the process's other threads, some of which may not be there yet.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      std::thread([made] {
+        while (true) absl::SleepFor(made->Look() ? kLookSoon : kLook);
+      }).detach();
+    } catch (const std::system_error&) {
+      // No thread is to be had: then waits are as long as Abseil's.
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
     return made;
   }();
   return *watch;
@@ -46,19 +58,40 @@ ClockWatch::Sleeper::~Sleeper() {
   watch_.sleepers_.erase(place_);
 }
 
-void ClockWatch::Listen(std::function<void()> listener) {
-  absl::MutexLock lock(&mu_);
-  listeners_.push_back(std::move(listener));
+ClockWatch::Listener::Listener(ClockWatch& watch, Hear hear) : watch_(watch) {
+  absl::MutexLock lock(&watch_.listeners_mu_);
+  place_ = watch_.listeners_.insert(watch_.listeners_.end(), std::move(hear));
+}
+
+ClockWatch::Listener::~Listener() {
+  absl::MutexLock lock(&watch_.listeners_mu_);
+  watch_.listeners_.erase(place_);
 }
 
 bool ClockWatch::Look() {
-  absl::MutexLock lock(&mu_);
-  const absl::Duration offset = offset_();
-  if (absl::AbsDuration(offset - known_) > kSet) {
-    known_ = offset;
-    for (Sleeper* sleeper : sleepers_) sleeper->woken_ = true;
-    for (const auto& listener : listeners_) listener();
+  absl::Duration by;
+  bool again = false;
+  {
+    absl::MutexLock lock(&mu_);
+    by = Compare();
+    again = Wake();
   }
+  if (by != absl::ZeroDuration()) {
+    absl::MutexLock lock(&listeners_mu_);
+    for (const Listener::Hear& hear : listeners_) hear(by);
+  }
+  return again;
+}
+
+absl::Duration ClockWatch::Compare() {
+  const absl::Duration by = offset_() - known_;
+  if (absl::AbsDuration(by) <= kSet) return absl::ZeroDuration();
+  known_ += by;
+  for (Sleeper* sleeper : sleepers_) sleeper->woken_ = true;
+  return by;
+}
+
+bool ClockWatch::Wake() {
   bool again = false;
   for (Sleeper* sleeper : sleepers_) {
     if (!sleeper->woken_) continue;

@@ -4,7 +4,7 @@
 #include <atomic>
 #include <functional>
 #include <list>
-#include <vector>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -49,19 +49,40 @@ class ClockWatch {
     std::list<Sleeper*>::iterator place_;
   };
 
-  // `listener` is called, on the thread that looks, when the clock has been set. It must not block
-  // nor listen itself.
-  void Listen(std::function<void()> listener);
+  // One who hears, on the thread that looks, by how much the clock has been set. While `hear` runs
+  // nobody is woken.
+  class Listener {
+   public:
+    using Hear = std::function<void(absl::Duration by)>;
+
+    Listener(ClockWatch& watch, Hear hear);
+    // `hear` is not called any more.
+    ~Listener();
+    Listener(const Listener&) = delete;
+    Listener& operator=(const Listener&) = delete;
+
+   private:
+    ClockWatch& watch_;
+    std::list<Hear>::iterator place_;
+  };
 
   // Compares the clocks. True: somebody who is to wake may not have, look again soon.
   bool Look();
 
  private:
+  // By how much the clock has been set since the last time; zero: it has not.
+  absl::Duration Compare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // True: not all are known to have woken.
+  bool Wake() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+
   const Offset offset_;
   absl::Mutex mu_;
   absl::Duration known_ ABSL_GUARDED_BY(mu_);
   std::list<Sleeper*> sleepers_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::function<void()>> listeners_ ABSL_GUARDED_BY(mu_);
+
+  // Of its own: who sleeps must not wait for who hears.
+  absl::Mutex listeners_mu_;
+  std::list<Listener::Hear> listeners_ ABSL_GUARDED_BY(listeners_mu_);
 };
 
 }  // namespace parley

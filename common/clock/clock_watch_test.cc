@@ -1,5 +1,7 @@
 #include "common/clock/clock_watch.h"
 
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace parley {
@@ -55,15 +57,20 @@ TEST_F(ClockWatchTest, WhoHasGoneIsNotWoken) {
   EXPECT_FALSE(watch_.Look());
 }
 
-TEST_F(ClockWatchTest, ListenersHearOfEachSettingOnce) {
-  int heard = 0;
-  watch_.Listen([&] { ++heard; });
-  (void)watch_.Look();
-  EXPECT_EQ(heard, 0);
+TEST_F(ClockWatchTest, ListenersHearOfEachSettingOnceWhileTheyAreThere) {
+  std::vector<absl::Duration> heard;
+  {
+    const ClockWatch::Listener listener(watch_, [&](absl::Duration by) { heard.push_back(by); });
+    (void)watch_.Look();
+    for (const absl::Duration by : {absl::Hours(1), -absl::Hours(3)}) {
+      offset_ += by;
+      (void)watch_.Look();
+      (void)watch_.Look();
+    }
+  }
   offset_ += absl::Hours(1);
   (void)watch_.Look();
-  (void)watch_.Look();
-  EXPECT_EQ(heard, 1);
+  EXPECT_EQ(heard, (std::vector{absl::Hours(1), -absl::Hours(3)}));
 }
 
 }  // namespace

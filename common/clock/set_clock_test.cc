@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::Duration kLimit = absl::Milliseconds(600);
 // Of an hour, which the clock is set back by, nobody waits more than this.
-constexpr absl::Duration kSoon = absl::Minutes(5);
+constexpr absl::Duration kSoon = absl::Seconds(20);
 
 // absl::Now hears of the clock's setting two seconds later.
 absl::Time WallNow() { return absl::FromChrono(std::chrono::system_clock::now()); }

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <utility>
@@ -21,6 +22,9 @@
 
 namespace parley {
 namespace {
+
+// By less the times of the log are not wrong.
+constexpr absl::Duration kClockIsSet = absl::Seconds(1);
 
 // Between two lines of the log on strangers.
 constexpr absl::Duration kRefusedPause = absl::Seconds(10);
@@ -51,6 +55,14 @@ Daemon::Daemon(Role role, DaemonFlags flags)
     : role_(role),
       flags_(std::move(flags)),
       log_(flags_.log_format, RoleWord(role)),
+      clock_is_set_(ClockWatch::OfProcess(),
+                    [this](absl::Duration by) {
+                      if (absl::AbsDuration(by) < kClockIsSet) return;
+                      log_.Warning(
+                          "this machine's clock was set; only the times of these lines go by it",
+                          {{"by", absl::FormatDuration(
+                                      absl::Seconds(std::round(absl::ToDoubleSeconds(by))))}});
+                    }),
       signals_([this](int signal) { HandleSignal(signal); }) {
   KeepFreedMemory();
   TrustLockOrder();

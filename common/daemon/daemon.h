@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
+#include "common/clock/clock_watch.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/exit_code.h"
 #include "common/daemon/signals.h"
@@ -90,6 +91,7 @@ class Daemon {
   const Role role_;
   const DaemonFlags flags_;
   Log log_;
+  ClockWatch::Listener clock_is_set_;
   Metrics metrics_;
   JobConfig job_;                      // set by LoadJob
   SharedCredentials credentials_;      // set by LoadJob or TakeCredentials

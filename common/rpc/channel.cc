@@ -4,9 +4,17 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "absl/time/time.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/deadline.h"
 
 namespace parley {
+namespace {
+
+// Between two attempts to connect that ReconnectAfterClockIsSet has a channel make.
+constexpr absl::Duration kAttempt = absl::Seconds(1);
+
+}  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const SharedCredentials& credentials) {
@@ -37,6 +45,17 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                             .pem_private_key = credentials->key,
                             .pem_cert_chain = credentials->certificate}),
       arguments);
+}
+
+void ReconnectAfterClockIsSet::BeforeCall(grpc::Channel& channel) {
+  if (!TheClockWasSet()) return;
+  if (channel.GetState(/*try_to_connect=*/false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return;
+  int64_t last = last_;
+  const int64_t now = absl::ToUnixNanos(SteadyNow());
+  if (now - last < absl::ToInt64Nanoseconds(kAttempt)) return;
+  if (last_.compare_exchange_strong(last, now)) {
+    grpc::experimental::ChannelResetConnectionBackoff(&channel);
+  }
 }
 
 void SayToken(const SharedCredentials& credentials, grpc::ClientContext& context) {

@@ -4,6 +4,8 @@
 #include <grpcpp/channel.h>
 #include <grpcpp/client_context.h>
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -24,6 +26,18 @@ inline constexpr char kTokenHeader[] = "parley-token";
 // `credentials` say, the peer has to show the job's certificate too.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const SharedCredentials& credentials);
+
+// What a channel needs before each call, for as long as it lives: gRPC (1.51) waits between two
+// attempts to connect until a time of the wall clock, so a channel that waited when that was set
+// back would try again as much later as it was. After it was set such a channel tries at once, at
+// most once a second. Thread-safe.
+class ReconnectAfterClockIsSet {
+ public:
+  void BeforeCall(grpc::Channel& channel);
+
+ private:
+  std::atomic<int64_t> last_ = 0;  // nanoseconds of SteadyNow
+};
 
 // What each call of a job without TLS has to say; before the call is made.
 void SayToken(const SharedCredentials& credentials, grpc::ClientContext& context);

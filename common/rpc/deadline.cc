@@ -1,5 +1,10 @@
 #include "common/rpc/deadline.h"
 
+#include <grpc/grpc.h>
+
+#include <algorithm>
+#include <atomic>
+
 #include "common/clock/clock_watch.h"
 #include "common/clock/steady_now.h"
 
@@ -13,10 +18,13 @@ namespace {
 
 using std::chrono::system_clock;
 
+std::atomic<bool> was_set = false;
+
 }  // namespace
 
 system_clock::time_point ToGrpcDeadline(absl::Time deadline) {
-  const absl::Duration left = deadline - SteadyNow();
+  // One that is long over would be none.
+  const absl::Duration left = std::max(deadline - SteadyNow(), absl::ZeroDuration());
   return absl::ToChronoTime(absl::FromChrono(system_clock::now()) + left);
 }
 
@@ -28,13 +36,15 @@ absl::Time FromGrpcDeadline(system_clock::time_point deadline, absl::Time latest
 }
 
 void WakeGrpcWhenTheClockIsSet() {
-  static const bool listens = [] {
-    ClockWatch::OfProcess().Listen([] {
-      if (grpc_kick_poller != nullptr) grpc_kick_poller();
-    });
-    return true;
-  }();
-  (void)listens;
+  // Never goes, as the watch.
+  static const auto* const listener =
+      new ClockWatch::Listener(ClockWatch::OfProcess(), [](absl::Duration) {
+        was_set = true;
+        if (grpc_kick_poller != nullptr && grpc_is_initialized() != 0) grpc_kick_poller();
+      });
+  (void)listener;
 }
+
+bool TheClockWasSet() { return was_set; }
 
 }  // namespace parley

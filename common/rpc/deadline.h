@@ -16,9 +16,14 @@ std::chrono::system_clock::time_point ToGrpcDeadline(absl::Time deadline);
 absl::Time FromGrpcDeadline(std::chrono::system_clock::time_point deadline, absl::Time latest);
 
 // gRPC's own timers sleep until a time of the wall clock, with Abseil's waits. From the first call
-// on they are woken when that has been set; else calls to peers that do not answer would end as
-// much later as it was set back. Called by whoever makes channels and servers.
+// on those of deadlines and of connections are woken when that has been set; else calls to peers
+// that do not answer would end as much later as it was set back. Called by whoever makes channels
+// and servers.
 void WakeGrpcWhenTheClockIsSet();
+
+// Whether it has been since then: the timers by which channels connect again nobody can wake
+// (ReconnectAfterClockIsSet in channel.h).
+bool TheClockWasSet();
 
 }  // namespace parley
 

@@ -15,6 +15,7 @@
 #include "common/clock/steady_now.h"
 #include "common/direct/tcp_socket.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/reply.h"
 #include "common/rpc/status.h"
 #include "proto/coordinator.grpc.pb.h"
@@ -120,7 +121,7 @@ TEST(Channel, WaitsForAPeerThatTakesConnectionsSlowly) {
       Coordinator::NewStub(MakeChannel("127.0.0.1:" + std::to_string(listener->port), nullptr));
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
-  context.set_deadline(absl::ToChronoTime(SteadyNow() + absl::Milliseconds(1500)));
+  context.set_deadline(ToGrpcDeadline(SteadyNow() + absl::Milliseconds(1500)));
   LeaveReply reply;
   EXPECT_FALSE(stub->Leave(&context, LeaveRequest(), &reply).ok());
   int connections = 0;
@@ -151,7 +152,7 @@ TEST(Channel, GivesUpAConnectionThatHasGoneSilent) {
   const auto stub =
       Coordinator::NewStub(MakeChannel("127.0.0.1:" + std::to_string(listener->port), nullptr));
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(SteadyNow() + absl::Seconds(30)));
+  context.set_deadline(ToGrpcDeadline(SteadyNow() + absl::Seconds(30)));
   LeaveReply reply;
   EXPECT_EQ(stub->Leave(&context, LeaveRequest(), &reply).error_code(),
             grpc::StatusCode::UNAVAILABLE);

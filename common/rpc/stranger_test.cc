@@ -15,6 +15,7 @@
 #include "common/clock/steady_now.h"
 #include "common/file_descriptor.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/reply.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -73,7 +74,7 @@ class StrangerTest : public testing::Test {
                     const std::string& header = "") {
     auto stub = Coordinator::NewStub(MakeChannel(server_->address(), credentials));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(SteadyNow() + kLongest));
+    context.set_deadline(ToGrpcDeadline(SteadyNow() + kLongest));
     SayToken(credentials, context);
     if (!header.empty()) context.AddMetadata("stranger", header);
     ReportReadyRequest request;

@@ -5,6 +5,7 @@
 
 #include "common/clock/steady_now.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/server.h"
 
 namespace parley {
@@ -17,7 +18,7 @@ class WaitsServiceTest : public testing::Test {
   grpc::Status Ask(const std::string& job, WaitsReply& reply) {
     auto stub = Waits::NewStub(MakeChannel((*server_)->address(), nullptr));
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(SteadyNow() + absl::Minutes(1)));
+    context.set_deadline(ToGrpcDeadline(SteadyNow() + absl::Minutes(1)));
     context.set_wait_for_ready(true);  // the machine may be too busy for a connection at once
     WaitsRequest request;
     request.set_job(job);

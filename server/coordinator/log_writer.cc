@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "server/coordinator/record_times.h"
 
 namespace parley {
 
@@ -26,7 +27,8 @@ void LogWriter::Write() {
     if (options_.before_record) {
       if (absl::Status status = options_.before_record(state); !status.ok()) return status;
     }
-    return job_log_.Append(state, options_.timers->Now());
+    const absl::Duration ahead = options_.wall_ahead();
+    return job_log_.Append(ToRecordTimes(state, ahead), options_.timers->Now() + ahead);
   });
   if (status.ok()) return Recover();
   Handle(status);

@@ -23,6 +23,8 @@ class LogWriter {
     std::shared_ptr<Timers> timers;  // nobody else's
     absl::Duration liveness;
     Log* log;  // what operators read
+    // How far the wall clock, by which records are, is ahead of the timers': WallAheadOfSteady.
+    std::function<absl::Duration()> wall_ahead = [] { return absl::ZeroDuration(); };
     // Called every liveness / 2 after it was found that this coordinator still rules.
     std::function<void()> on_still_ruling;
     // Called with each state before it is recorded, and so before anybody is told of it; an error

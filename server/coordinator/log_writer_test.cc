@@ -39,7 +39,8 @@ class Ruler {
     EXPECT_TRUE(generation.ok()) << generation.status();
     writer = std::make_unique<LogWriter>(
         *std::move(opened), coordinator,
-        LogWriter::Options{timers, kLiveness, &log, [this] { ++found_ruling; }});
+        LogWriter::Options{timers, kLiveness, &log, [this] { return wall_ahead; },
+                           [this] { ++found_ruling; }});
     coordinator.Open(generation.value_or(1), "127.0.0.1:4000");
   }
 
@@ -82,6 +83,7 @@ class Ruler {
   std::vector<std::string> lines;
   Log log;
   int found_ruling = 0;
+  absl::Duration wall_ahead;
   std::unique_ptr<LogWriter> writer;
 };
 
@@ -114,6 +116,15 @@ TEST_F(LogWriterTest, AnAnswerWaitsForItsRecord) {
   ruler.timers->Advance(absl::ZeroDuration());
   ASSERT_TRUE(answer->has_value() && (*answer)->ok());
   EXPECT_EQ(Newest().state().members_size(), 1);
+}
+
+TEST_F(LogWriterTest, ARecordIsByTheWallClock) {
+  Ruler ruler(files_);
+  const absl::Time now = ruler.timers->Now();
+  ruler.wall_ahead = absl::Hours(1);
+  const auto answer = ruler.Join(1);
+  ruler.timers->Advance(absl::ZeroDuration());
+  EXPECT_EQ(Newest().written_unix_micros(), absl::ToUnixMicros(now + absl::Hours(1)));
 }
 
 TEST_F(LogWriterTest, ManyChangesAreOneRecord) {

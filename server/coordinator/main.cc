@@ -28,6 +28,7 @@
 #include "server/coordinator/job_end.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/log_writer.h"
+#include "server/coordinator/record_times.h"
 #include "server/coordinator/reporter.h"
 #include "server/coordinator/service.h"
 #include "server/coordinator/ticker.h"
@@ -227,7 +228,8 @@ int Main(int argc, char** argv) {
   coordinator = std::make_unique<InProcessCoordinator>(std::move(options), SteadyNow);
   if (goes_on) {
     const CoordinatorRecord& last = *log->last();
-    if (auto status = coordinator->Restore(last.state()); !status.ok()) {
+    const CoordinatorState state = FromRecordTimes(last.state(), WallAheadOfSteady(), SteadyNow());
+    if (auto status = coordinator->Restore(state); !status.ok()) {
       return daemon.Exit(kWrongUsage,
                          absl::StrCat("record ", last.number(), " in ", directory.log_directory(),
                                       ": ", std::string(status.message())));
@@ -245,9 +247,10 @@ int Main(int argc, char** argv) {
   // Until it has taken the rule it answers nobody but to say so.
   daemon.server().SetServing(false);
   const std::string address = daemon.address();
-  const auto generation = log->Take(
-      address, coordinator->Read([](const CoordinatorCore& core) { return core.DurableState(); }),
-      SteadyNow());
+  const CoordinatorState first =
+      coordinator->Read([](const CoordinatorCore& core) { return core.DurableState(); });
+  const auto generation = log->Take(address, ToRecordTimes(first, WallAheadOfSteady()),
+                                    SteadyNow() + WallAheadOfSteady());
   if (!generation.ok()) {
     return daemon.Exit(absl::IsAborted(generation.status()) ? kFailed : kWrongUsage,
                        generation.status());
@@ -261,6 +264,7 @@ int Main(int argc, char** argv) {
   writing.timers = std::make_shared<TimerThread>();
   writing.liveness = liveness;
   writing.log = &daemon.log();
+  writing.wall_ahead = WallAheadOfSteady;
   std::atomic<bool> is_named = false;  // in the address file, by this thread
   writing.on_still_ruling = [&directory, &is_named, address] {
     if (!is_named) return;

@@ -63,9 +63,10 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
 
 void Reporter::ReportCourse(const InProcessCoordinator& coordinator) {
   const absl::Time now = SteadyNow();
-  const auto events = course_.See(
+  std::vector<CourseEvent> events = course_.See(
       coordinator.Read([&](const CoordinatorCore& core) { return CourseNumbers::Read(core, now); }),
       now);
+  for (CourseEvent& event : events) event.time += WallAheadOfSteady();
   history_.Add(events);
   if (event_file_) event_file_->Add(events);
 }
@@ -131,7 +132,7 @@ void Reporter::ReportPreemption(const InProcessCoordinator& coordinator) {
   });
   if (!who.empty() && who != preemption_) {
     daemon_.log().Warning("told to end: the job goes on until a checkpoint is whole",
-                          {{"who", who}, {"until", FormatUtc(end)}});
+                          {{"who", who}, {"until", FormatUtc(end + WallAheadOfSteady())}});
   }
   preemption_ = who;
 }

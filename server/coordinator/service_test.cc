@@ -5,6 +5,7 @@
 
 #include "common/clock/steady_now.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/deadline.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "server/coordinator/coordinator_fixture.h"
@@ -34,7 +35,7 @@ class CoordinatorServiceTest : public testing::Test {
                     const Request& request, Reply* reply,
                     absl::Duration timeout = absl::Seconds(20)) {
     grpc::ClientContext context;
-    context.set_deadline(absl::ToChronoTime(SteadyNow() + timeout));
+    context.set_deadline(ToGrpcDeadline(SteadyNow() + timeout));
     return FromGrpc((stub_.get()->*method)(&context, request, reply), server_->address());
   }
 

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/steady_now.h"
 #include "worker/cuda/cuda_device.h"
 #include "worker/cuda/cuda_status.h"
 #include "worker/cuda/nccl_group.h"
@@ -75,8 +76,13 @@ absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& device,
 }  // namespace parley
 
 extern "C" __attribute__((visibility("default"))) const parley::DevicePlugin* ParleyDevicePlugin() {
-  static constexpr parley::DevicePlugin kPlugin = {
-      parley::DevicePlugin::kVersion, __VERSION__,       &parley::Count, &parley::Id, &parley::Open,
-      &parley::MakeGroupId,           &parley::JoinGroup};
+  static constexpr parley::DevicePlugin kPlugin = {parley::DevicePlugin::kVersion,
+                                                   __VERSION__,
+                                                   &parley::TakeSteadyEpoch,
+                                                   &parley::Count,
+                                                   &parley::Id,
+                                                   &parley::Open,
+                                                   &parley::MakeGroupId,
+                                                   &parley::JoinGroup};
   return &kPlugin;
 }

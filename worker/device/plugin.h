@@ -16,10 +16,13 @@ namespace parley {
 // such a device (plugin_loader.h); it is built with the worker, from the same sources.
 struct DevicePlugin {
   // Rises with each change of the interfaces that it gives out.
-  static constexpr uint32_t kVersion = 5;
+  static constexpr uint32_t kVersion = 6;
 
   uint32_t version = 0;
   const char* compiler = nullptr;  // the two must agree on the layout of classes
+
+  // Before all that follows, whose deadlines are by the program's clock: TakeSteadyEpoch.
+  void (*take_epoch)(absl::Time of_program) = nullptr;
 
   // How many devices there are.
   absl::StatusOr<int> (*count)() = nullptr;

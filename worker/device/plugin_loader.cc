@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -66,6 +67,7 @@ absl::StatusOr<const DevicePlugin*> LoadDevicePlugin(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, " is of another build than this program: deploy/build --cuda"));
   }
+  offered->take_epoch(SteadyEpoch());
   return offered;
 }
 

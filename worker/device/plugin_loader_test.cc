@@ -5,6 +5,8 @@
 
 #include <string>
 
+#include "common/clock/steady_now.h"
+
 namespace parley {
 namespace {
 
@@ -25,6 +27,24 @@ TEST(LoadDevicePlugin, APluginOfThisBuildGivesDevices) {
   const auto device = (*plugin)->open(1);
   ASSERT_TRUE(device.ok()) << device.status();
   EXPECT_TRUE((*device)->Allocate("test", 16).ok());
+}
+
+TEST(LoadDevicePlugin, ItsDeadlinesAreByTheProgramsClock) {
+  // As if the clock had been set back since the program began.
+  TakeSteadyEpoch(SteadyEpoch() + absl::Hours(1));
+  const auto plugin = LoadDevicePlugin("worker/device/libfake_plugin.so");
+  ASSERT_TRUE(plugin.ok()) << plugin.status();
+  const auto device = (*plugin)->open(0);
+  ASSERT_TRUE(device.ok()) << device.status();
+  const auto id = (*plugin)->make_group_id();
+  ASSERT_TRUE(id.ok()) << id.status();
+  // The other rank does not come: this would take an hour.
+  const absl::Time begin = SteadyNow();
+  const auto group = (*plugin)->join_group(**device, {.id = *id, .rank = 0, .ranks = 2},
+                                           begin + absl::Milliseconds(200));
+  EXPECT_FALSE(group.ok());
+  EXPECT_LT(SteadyNow() - begin, absl::Seconds(30));
+  TakeSteadyEpoch(SteadyEpoch() - absl::Hours(1));
 }
 
 TEST(LoadDevicePlugin, OneThatIsNotThereIsNamedInOneLine) {

@@ -17,11 +17,15 @@ class ByHand:
         self.out.mkdir()
         self.job = job
         self.processes = {}
-        self._start("coordinator", f"--out={self.out}/job")
+        self.start_coordinator()
         for name in members:
-            self._start(name, f"--coordinator=file:{self.out}/job/coordinator.address")
+            self.start(name, f"--coordinator=file:{self.out}/job/coordinator.address")
 
-    def _start(self, name, *flags):
+    def start_coordinator(self):
+        self.start("coordinator", f"--out={self.out}/job")
+
+    def start(self, name, *flags):
+        """A process anew, if it has run before."""
         with open(self.out / f"{name}.log", "w") as log:
             self.processes[name] = subprocess.Popen(
                 [program("parley-" + name.split("-")[0]), f"--job={self.job}", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log

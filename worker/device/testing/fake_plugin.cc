@@ -8,6 +8,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/steady_now.h"
 #include "worker/device/fake_device.h"
 #include "worker/device/plugin.h"
 #include "worker/device/testing/fake_group.h"
@@ -63,7 +64,7 @@ absl::StatusOr<std::unique_ptr<DeviceGroup>> JoinGroup(ComputeDevice& device,
 
 extern "C" const parley::DevicePlugin* ParleyDevicePlugin() {
   static constexpr parley::DevicePlugin kPlugin = {
-      FAKE_VERSION,  __VERSION__,          &parley::Count,    &parley::Id,
-      &parley::Open, &parley::MakeGroupId, &parley::JoinGroup};
+      FAKE_VERSION, __VERSION__,   &parley::TakeSteadyEpoch, &parley::Count,
+      &parley::Id,  &parley::Open, &parley::MakeGroupId,     &parley::JoinGroup};
   return &kPlugin;
 }
