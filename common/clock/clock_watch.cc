@@ -1,12 +1,12 @@
 #include "common/clock/clock_watch.h"
 
-#include <chrono>
 #include <csignal>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
 namespace {
@@ -18,18 +18,12 @@ constexpr absl::Duration kLookSoon = absl::Milliseconds(1);
 // does no harm.
 constexpr absl::Duration kSet = absl::Milliseconds(10);
 
-absl::Duration WallAheadOfMonotonic() {
-  // absl::Now goes by the processor's counter and would hear of it two seconds later.
-  return absl::FromChrono(std::chrono::system_clock::now().time_since_epoch()) -
-         absl::FromChrono(std::chrono::steady_clock::now().time_since_epoch());
-}
-
 }  // namespace
 
 ClockWatch& ClockWatch::OfProcess() {
   // Neither ends: threads may sleep for as long as the process lives.
   static ClockWatch* const watch = [] {
-    auto* made = new ClockWatch(WallAheadOfMonotonic);
+    auto* made = new ClockWatch(WallAheadOfSteady);
     // Signals are for the process's other threads, some of which may not be there yet.
     sigset_t all;
     sigset_t before;

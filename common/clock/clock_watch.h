@@ -17,7 +17,7 @@ namespace parley {
 // whatever they are given, and with them gRPC's timers. Has a list of who sleeps. Thread-safe.
 class ClockWatch {
  public:
-  // How far the wall clock is ahead of the monotonic one, which nobody sets.
+  // How far the wall clock is ahead of one that nobody sets.
   using Offset = std::function<absl::Duration()>;
 
   explicit ClockWatch(Offset offset) : offset_(std::move(offset)), known_(offset_()) {}

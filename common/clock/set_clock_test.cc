@@ -86,6 +86,9 @@ TEST_P(SetClock, TheSteadyTimeDoesNotKnow) {
   SetWallClockAhead(GetParam());
   EXPECT_LT(absl::AbsDuration(SteadyNow() - steady), kSoon);
   EXPECT_GT(absl::AbsDuration(WallNow() - wall), kSoon);
+  EXPECT_LT(absl::AbsDuration(WallAheadOfSteady() - GetParam()), absl::Seconds(1));
+  SetWallClockAhead(absl::ZeroDuration());
+  EXPECT_EQ(WallAheadOfSteady(), absl::ZeroDuration());
 }
 
 // Else the tests above would show nothing.

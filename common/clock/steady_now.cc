@@ -7,6 +7,9 @@
 namespace parley {
 namespace {
 
+// Less is nobody's setting, but the time between two readings.
+constexpr absl::Duration kSet = absl::Milliseconds(10);
+
 // Nanoseconds since a clock's own epoch.
 template <class Clock>
 int64_t Read() {
@@ -33,9 +36,14 @@ int64_t Steady() { return Epoch().load(std::memory_order_relaxed) + Monotonic();
 absl::Time SteadyNow() { return absl::FromUnixNanos(Steady()); }
 
 absl::Duration WallAheadOfSteady() {
-  const int64_t steady = Steady();
-  const int64_t ahead = Wall() - steady;
-  return absl::Nanoseconds(ahead);
+  absl::Duration ahead;
+  // A thread may lose its core between two readings.
+  for (int tries = 0; tries < 10; ++tries) {
+    const int64_t steady = Steady();
+    ahead = absl::Nanoseconds(Wall() - steady);
+    if (absl::Nanoseconds(Steady() - steady) < absl::Milliseconds(1)) break;
+  }
+  return absl::AbsDuration(ahead) < kSet ? absl::ZeroDuration() : ahead;
 }
 
 absl::Time SteadyEpoch() { return absl::FromUnixNanos(Epoch()); }

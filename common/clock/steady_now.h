@@ -14,7 +14,8 @@ namespace parley {
 // clock, a time is the process's own: it is that of the clock before it was set.)
 absl::Time SteadyNow();
 
-// How far the wall clock is ahead: zero, but for what it was set by since. Thread-safe.
+// How far the wall clock is ahead by what it was set by since then: zero, or 10 ms and more. (To
+// slew it, as NTP mostly does, slews the monotonic clock alike.) Thread-safe.
 absl::Duration WallAheadOfSteady();
 
 // The time at which the monotonic clock was zero. What is loaded into a process with code of its
