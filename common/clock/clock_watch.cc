@@ -44,7 +44,14 @@ ClockWatch& ClockWatch::OfProcess() {
 
 ClockWatch::Sleeper::Sleeper(ClockWatch& watch, absl::Mutex& mu) : watch_(watch), mu_(mu) {
   absl::MutexLock lock(&watch_.mu_);
+  offset_ = watch_.offset_();
   place_ = watch_.sleepers_.insert(watch_.sleepers_.end(), this);
+}
+
+void ClockWatch::Sleeper::BeginSleep() {
+  absl::MutexLock lock(&watch_.mu_);
+  offset_ = watch_.offset_();
+  woken_ = false;
 }
 
 ClockWatch::Sleeper::~Sleeper() {
@@ -54,7 +61,7 @@ ClockWatch::Sleeper::~Sleeper() {
 
 ClockWatch::Listener::Listener(ClockWatch& watch, Hear hear) : watch_(watch) {
   absl::MutexLock lock(&watch_.listeners_mu_);
-  place_ = watch_.listeners_.insert(watch_.listeners_.end(), std::move(hear));
+  place_ = watch_.listeners_.insert(watch_.listeners_.begin(), std::move(hear));
 }
 
 ClockWatch::Listener::~Listener() {
@@ -78,10 +85,14 @@ bool ClockWatch::Look() {
 }
 
 absl::Duration ClockWatch::Compare() {
-  const absl::Duration by = offset_() - known_;
+  const absl::Duration offset = offset_();
+  for (Sleeper* sleeper : sleepers_) {
+    // It may have begun since the last look, by a clock that was set back by now.
+    if (absl::AbsDuration(offset - sleeper->offset_) > kSet) sleeper->woken_ = true;
+  }
+  const absl::Duration by = offset - known_;
   if (absl::AbsDuration(by) <= kSet) return absl::ZeroDuration();
-  known_ += by;
-  for (Sleeper* sleeper : sleepers_) sleeper->woken_ = true;
+  known_ = offset;
   return by;
 }
 

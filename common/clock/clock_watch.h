@@ -28,7 +28,7 @@ class ClockWatch {
   static ClockWatch& OfProcess();
 
   // One who sleeps with `mu` given up, on a condition that `woken` is a part of. Made and destroyed
-  // with `mu` held.
+  // with `mu` held. What is waited for with that mutex must lock nothing.
   class Sleeper {
    public:
     Sleeper(ClockWatch& watch, absl::Mutex& mu);
@@ -37,8 +37,8 @@ class ClockWatch {
     Sleeper& operator=(const Sleeper&) = delete;
 
     bool woken() const { return woken_; }
-    // Before the sleeper reads how long it wants to sleep.
-    void BeginSleep() { woken_ = false; }
+    // Before the sleeper reads the clocks for how long it wants to sleep.
+    void BeginSleep();
 
    private:
     friend class ClockWatch;
@@ -46,11 +46,12 @@ class ClockWatch {
     ClockWatch& watch_;
     absl::Mutex& mu_;
     std::atomic<bool> woken_ = false;
+    absl::Duration offset_;  // when it began to sleep; guarded by watch_.mu_
     std::list<Sleeper*>::iterator place_;
   };
 
-  // One who hears, on the thread that looks, by how much the clock has been set. While `hear` runs
-  // nobody is woken.
+  // One who hears, on the thread that looks, by how much the clock has been set; the last to come
+  // first. While `hear` runs nobody is woken, and none may come or go.
   class Listener {
    public:
     using Hear = std::function<void(absl::Duration by)>;

@@ -48,6 +48,17 @@ TEST_F(ClockWatchTest, SmallStepsAddUp) {
   EXPECT_TRUE(sleeper.woken());
 }
 
+TEST_F(ClockWatchTest, WhoBeganByAClockThatWasSetBackBetweenTwoLooksIsWoken) {
+  (void)watch_.Look();
+  absl::MutexLock lock(&mu_);
+  ClockWatch::Sleeper sleeper(watch_, mu_);
+  offset_ += absl::Hours(1);
+  sleeper.BeginSleep();
+  offset_ -= absl::Hours(1);
+  EXPECT_TRUE(watch_.Look());
+  EXPECT_TRUE(sleeper.woken());
+}
+
 TEST_F(ClockWatchTest, WhoHasGoneIsNotWoken) {
   {
     absl::MutexLock lock(&mu_);

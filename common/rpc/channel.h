@@ -27,10 +27,11 @@ inline constexpr char kTokenHeader[] = "parley-token";
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const SharedCredentials& credentials);
 
-// What a channel needs before each call, for as long as it lives: gRPC (1.51) waits between two
-// attempts to connect until a time of the wall clock, so a channel that waited when that was set
-// back would try again as much later as it was. After it was set such a channel tries at once, at
-// most once a second. Thread-safe.
+// What a channel that is called again and again needs before each call. gRPC (1.51) waits between
+// two attempts to connect until a time of the wall clock, with one thread for all channels: once
+// that was set back, each such wait may be as much too long, those to come, too. So from then on,
+// for as long as the process lives, a channel that rests is told to try at once, at most once a
+// second. Thread-safe.
 class ReconnectAfterClockIsSet {
  public:
   void BeforeCall(grpc::Channel& channel);

@@ -36,13 +36,10 @@ absl::Time FromGrpcDeadline(system_clock::time_point deadline, absl::Time latest
 }
 
 void WakeGrpcWhenTheClockIsSet() {
-  // Never goes, as the watch.
-  static const auto* const listener =
-      new ClockWatch::Listener(ClockWatch::OfProcess(), [](absl::Duration) {
-        was_set = true;
-        if (grpc_kick_poller != nullptr && grpc_is_initialized() != 0) grpc_kick_poller();
-      });
-  (void)listener;
+  static const ClockWatch::Listener listener(ClockWatch::OfProcess(), [](absl::Duration) {
+    was_set = true;
+    if (grpc_kick_poller != nullptr && grpc_is_initialized() != 0) grpc_kick_poller();
+  });
 }
 
 bool TheClockWasSet() { return was_set; }

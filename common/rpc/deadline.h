@@ -21,8 +21,8 @@ absl::Time FromGrpcDeadline(std::chrono::system_clock::time_point deadline, absl
 // and servers.
 void WakeGrpcWhenTheClockIsSet();
 
-// Whether it has been since then: the timers by which channels connect again nobody can wake
-// (ReconnectAfterClockIsSet in channel.h).
+// Whether it has ever been since then: the timers by which channels connect again nobody can wake,
+// nor tell when they are right again (ReconnectAfterClockIsSet in channel.h).
 bool TheClockWasSet();
 
 }  // namespace parley

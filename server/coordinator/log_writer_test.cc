@@ -119,12 +119,21 @@ TEST_F(LogWriterTest, AnAnswerWaitsForItsRecord) {
 }
 
 TEST_F(LogWriterTest, ARecordIsByTheWallClock) {
-  Ruler ruler(files_);
+  CoordinatorState earlier;
+  {
+    Ruler ruler(files_);
+    earlier = Newest().state();
+  }
+  const int64_t end = absl::ToUnixMicros(absl::UnixEpoch() + absl::Hours(500'000));
+  earlier.mutable_preemption()->set_end_unix_micros(end);
+  Ruler ruler(files_, 2, earlier);
   const absl::Time now = ruler.timers->Now();
   ruler.wall_ahead = absl::Hours(1);
   const auto answer = ruler.Join(1);
   ruler.timers->Advance(absl::ZeroDuration());
   EXPECT_EQ(Newest().written_unix_micros(), absl::ToUnixMicros(now + absl::Hours(1)));
+  EXPECT_EQ(Newest().state().preemption().end_unix_micros(),
+            end + absl::ToInt64Microseconds(absl::Hours(1)));
 }
 
 TEST_F(LogWriterTest, ManyChangesAreOneRecord) {
