@@ -68,13 +68,17 @@ absl::Status WeightStash::Submit(size_t step) {
 }
 
 absl::Status WeightStash::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
-  const auto is_over = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return ended_ || done(); };
   bool told = false;
   bool over = false;
   while (!over) {
+    bool quiet = false;
     {
       absl::MutexLock lock(&mu_);
-      over = AwaitFor(mu_, absl::Condition(&is_over), options_.quiet);
+      // `done` is called here only: it may lock, as what is waited for with a mutex must not.
+      while (!(over = ended_ || done()) && !quiet) {
+        changed_ = false;
+        quiet = !AwaitFor(mu_, absl::Condition(&changed_), options_.quiet);
+      }
     }
     if (!over && !std::exchange(told, true)) WaitsFor(what);
   }
@@ -93,7 +97,10 @@ void WeightStash::WaitsFor(const std::string& what) {
   session_.Wake();
 }
 
-void WeightStash::Wake() { const absl::MutexLock looks_again(&mu_); }
+void WeightStash::Wake() {
+  absl::MutexLock lock(&mu_);
+  changed_ = true;
+}
 
 absl::StatusOr<bool> WeightStash::End(absl::Status computed) {
   bool fail = false;
@@ -124,6 +131,7 @@ void WeightStash::Exchange() {
   absl::MutexLock lock(&mu_);
   if (!stopped_ || !absl::IsCancelled(status)) error_ = status;  // else End has the reason
   ended_ = true;
+  changed_ = true;
 }
 
 absl::Status WeightStash::AwaitSubmitted(size_t step) {
@@ -194,6 +202,7 @@ absl::Status WeightStash::KeepVersion(uint64_t version) {
   if (absl::Status copied = binding_.CopyParameters(weights); !copied.ok()) return copied;
   absl::MutexLock lock(&mu_);
   versions_[version] = std::move(weights);
+  changed_ = true;
   return absl::OkStatus();
 }
 

@@ -82,6 +82,7 @@ class WeightStash final : public PeerWaiter {
   std::optional<uint64_t> used_;  // the version that the module computes with
 
   absl::Mutex mu_;
+  bool changed_ ABSL_GUARDED_BY(mu_) = false;  // what the training thread waits for may have come
   std::map<uint64_t, ModuleBinding::StepTensors> versions_ ABSL_GUARDED_BY(mu_);
   std::vector<ModuleBinding::StepTensors> free_ ABSL_GUARDED_BY(mu_);            // to be used again
   std::map<size_t, ModuleBinding::StepTensors> submitted_ ABSL_GUARDED_BY(mu_);  // not sent yet
