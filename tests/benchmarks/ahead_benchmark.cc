@@ -21,14 +21,11 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "client/grpc_connector.h"
-#include "client/local_connector.h"
-#include "client/session.h"
 #include "common/clock/steady_now.h"
 #include "common/nonzero_blocks.h"
 #include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
-#include "tests/parity/loopback_cluster.h"
+#include "tests/parity/loopback_worker.h"
 #include "tests/parity/shard_work.h"
 
 namespace parley {
@@ -96,20 +93,14 @@ class Worker {
  public:
   Worker(const std::string& coordinator, const std::string& shard, bool ahead, uint64_t steps)
       : tensors_(Transformer()),
-        cluster_(coordinator, shard,
-                 absl::StrCat(
-                     "seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n"
-                     "optimizer { adam { rate: 0.001 } }\nsteps: ",
-                     steps + 1, "\nconsistency { sync { update_ahead: ", ahead ? "true" : "false",
-                     " } }\ncluster { workers: 1 shards: 1 }\ncheckpoint { at_end: false }")),
-        connector_(MakeLocalConnector(MakeGrpcConnector())) {
-    Session::Options options;
-    options.job = cluster_.job();
-    options.coordinator = cluster_.coordinator();
-    options.address = options.metrics_address = "127.0.0.1:1";
-    auto joined = Session::Join(options, *connector_);
-    Require(joined.status());
-    session_ = *std::move(joined);
+        worker_(Require(LoopbackWorker::Join(
+            coordinator, shard,
+            absl::StrCat("seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n"
+                         "optimizer { adam { rate: 0.001 } }\nsteps: ",
+                         steps + 1,
+                         "\nconsistency { sync { update_ahead: ", ahead ? "true" : "false",
+                         " } }\ncluster { workers: 1 shards: 1 }\ncheckpoint { at_end: false }")))),
+        session_(worker_->session()) {
     std::vector<TensorSpec> specs;
     for (const Tensor& tensor : tensors_) {
       TensorSpec& spec = specs.emplace_back();
@@ -118,17 +109,17 @@ class Worker {
       for (const int64_t extent : tensor.shape) spec.add_shape(extent);
       products_ += tensor.products;
     }
-    Require(session_->Register(specs, steps + 1, 0));
+    Require(session_.Register(specs, steps + 1, 0));
     std::vector<absl::Span<const std::byte>> zeros;
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      const absl::Span<std::byte> gradient = session_->gradient(i);
+      const absl::Span<std::byte> gradient = session_.gradient(i);
       std::fill(gradient.begin(), gradient.end(), std::byte{0});
       zeros.push_back(gradient);
       bytes_ += gradient.size();
     }
-    Require(session_->Initialize(zeros));
+    Require(session_.Initialize(zeros));
     for (size_t i = 0; i < tensors_.size(); ++i) GiveGradient(i);
-    Require(session_->Pull());
+    Require(session_.Pull());
   }
 
   // From one step's last gradient to the next one's.
@@ -136,56 +127,52 @@ class Worker {
     return SecondsOf([&] {
       Stream to_device, compute, to_host;
       const double second_of_byte = times.copies / static_cast<double>(bytes_);
-      if (begun_) Require(session_->PullAhead());
+      if (begun_) Require(session_.PullAhead());
       for (size_t i = 0; i < tensors_.size(); ++i) {
         absl::Time landed = SteadyNow();
         ForPieces(i, times.piece / 2, [&](size_t begin, size_t end) {
-          if (begun_) Require(session_->AwaitParameterUntil(i, end));
+          if (begun_) Require(session_.AwaitParameterUntil(i, end));
           landed = to_device.End(SteadyNow(), second_of_byte * static_cast<double>(end - begin));
         });
         compute.End(landed, times.compute / 3 * tensors_[i].products / products_);
       }
-      if (!session_->NextStep().has_value()) Require(absl::InternalError("no step is left"));
+      if (!session_.NextStep().has_value()) Require(absl::InternalError("no step is left"));
       for (size_t i = tensors_.size(); i-- > 0;) {
         const absl::Time computed = compute.End(
             absl::InfinitePast(), times.compute * 2 / 3 * tensors_[i].products / products_);
         if (times.leaves_out_zeros && tensors_[i].products == 0) {
           SleepUntil(to_host.End(
               computed,
-              second_of_byte * static_cast<double>(session_->gradient(i).size()) / kOneRowOf));
-          Require(session_->PushNonzero(i, nonzero_));
+              second_of_byte * static_cast<double>(session_.gradient(i).size()) / kOneRowOf));
+          Require(session_.PushNonzero(i, nonzero_));
           continue;
         }
         ForPieces(i, times.piece, [&](size_t begin, size_t end) {
           SleepUntil(to_host.End(computed, second_of_byte * static_cast<double>(end - begin)));
-          const bool whole = end == session_->gradient(i).size();
-          Require(whole ? session_->Push(i) : session_->PushUntil(i, end));
+          const bool whole = end == session_.gradient(i).size();
+          Require(whole ? session_.Push(i) : session_.PushUntil(i, end));
         });
       }
-      Require(session_->Complete(0).status());
+      Require(session_.Complete(0).status());
       begun_ = true;
     });
   }
 
   // Until the shard has nothing left to do.
   void Settle() {
-    Require(session_->PullAhead());
-    for (size_t i = 0; i < tensors_.size(); ++i) Require(session_->AwaitParameter(i));
+    Require(session_.PullAhead());
+    for (size_t i = 0; i < tensors_.size(); ++i) Require(session_.AwaitParameter(i));
     begun_ = false;
   }
 
-  double ShardWork() const {
-    const auto worked = SecondsOfShardWork(cluster_);
-    Require(worked.status());
-    return *worked;
-  }
+  double ShardWork() const { return Require(SecondsOfShardWork(worker_->cluster())); }
 
  private:
   static constexpr size_t kOneRowOf = 50;
 
   // Of what is looked up every fiftieth row has been.
   void GiveGradient(size_t tensor) {
-    const absl::Span<std::byte> bytes = session_->gradient(tensor);
+    const absl::Span<std::byte> bytes = session_.gradient(tensor);
     const absl::Span<float> gradient(reinterpret_cast<float*>(bytes.data()),
                                      bytes.size() / sizeof(float));
     if (tensors_[tensor].products > 0) return std::fill(gradient.begin(), gradient.end(), 1e-3F);
@@ -197,7 +184,7 @@ class Worker {
   }
 
   void ForPieces(size_t tensor, size_t piece, absl::FunctionRef<void(size_t, size_t)> each) {
-    const size_t all = session_->gradient(tensor).size();
+    const size_t all = session_.gradient(tensor).size();
     const size_t most = piece > 0 ? piece : all;
     for (size_t begin = 0; begin < all; begin += most) each(begin, std::min(all, begin + most));
   }
@@ -209,9 +196,8 @@ class Worker {
   }
 
   const std::vector<Tensor> tensors_;
-  const LoopbackCluster cluster_;
-  const std::unique_ptr<Connector> connector_;
-  std::unique_ptr<Session> session_;
+  const std::unique_ptr<LoopbackWorker> worker_;
+  Session& session_;
   double products_ = 0;
   size_t bytes_ = 0;
   std::string nonzero_;  // of the gradient that is mostly zeros

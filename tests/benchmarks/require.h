@@ -3,8 +3,10 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace parley {
 
@@ -13,6 +15,12 @@ inline void Require(const absl::Status& status) {
   if (status.ok()) return;
   std::fprintf(stderr, "%s\n", status.ToString().c_str());
   std::exit(1);
+}
+
+template <typename T>
+T Require(absl::StatusOr<T> value) {
+  Require(value.status());
+  return *std::move(value);
 }
 
 }  // namespace parley

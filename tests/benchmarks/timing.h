@@ -10,10 +10,12 @@
 
 namespace parley {
 
+inline double SecondsSince(absl::Time begin) { return absl::ToDoubleSeconds(SteadyNow() - begin); }
+
 inline double SecondsOf(const std::function<void()>& work) {
   const absl::Time begin = SteadyNow();
   work();
-  return absl::ToDoubleSeconds(SteadyNow() - begin);
+  return SecondsSince(begin);
 }
 
 // `values` must not be empty.

@@ -9,17 +9,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/grpc_connector.h"
-#include "client/local_connector.h"
-#include "client/session.h"
 #include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
-#include "tests/parity/loopback_cluster.h"
+#include "tests/parity/loopback_worker.h"
 #include "tests/parity/shard_work.h"
 
 namespace parley {
@@ -88,20 +84,13 @@ int Main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
 
   constexpr uint64_t kWarmUp = 5;
-  const LoopbackCluster cluster(
+  const auto worker = Require(LoopbackWorker::Join(
       coordinator, shard,
       absl::StrCat("seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\n"
                    "optimizer { adam { rate: 0.001 } }\nsteps: ",
                    steps + kWarmUp + 1,
-                   "\ncluster { workers: 1 shards: 1 }\ncheckpoint { at_end: false }"));
-  const auto connector = MakeLocalConnector(MakeGrpcConnector());
-  Session::Options options;
-  options.job = cluster.job();
-  options.coordinator = cluster.coordinator();
-  options.address = options.metrics_address = "127.0.0.1:1";
-  const auto joined = Session::Join(options, *connector);
-  Require(joined.status());
-  Session& session = **joined;
+                   "\ncluster { workers: 1 shards: 1 }\ncheckpoint { at_end: false }")));
+  Session& session = worker->session();
   const ResNet50 model;
   Require(session.Register(model.specs(), steps + kWarmUp + 1, 0));
   std::vector<absl::Span<const std::byte>> zeros;
@@ -132,9 +121,8 @@ int Main(int argc, char** argv) {
     first.push_back(decided + pulled + began);
     last.push_back(decided + pulled + began + ended);
   }
-  const auto worked = SecondsOfShardWork(cluster);
-  Require(worked.status());
-  const double work = *worked / static_cast<double>(steps + kWarmUp);
+  const double work =
+      Require(SecondsOfShardWork(worker->cluster())) / static_cast<double>(steps + kWarmUp);
   std::printf("ResNet-50's %zu tensors, Adam; since the last gradient was given:\n",
               model.specs().size());
   const auto say = [](const char* what, double seconds) {

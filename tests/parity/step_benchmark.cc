@@ -11,16 +11,15 @@
 #include <torch/optim/adam.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "client/grpc_connector.h"
-#include "client/local_connector.h"
 #include "common/clock/steady_now.h"
-#include "tests/parity/loopback_cluster.h"
+#include "tests/benchmarks/require.h"
+#include "tests/benchmarks/timing.h"
+#include "tests/parity/loopback_worker.h"
 #include "worker/data/idx.h"
 #include "worker/data/in_memory_source.h"
 #include "worker/local_compute.h"
@@ -110,34 +109,19 @@ class PlainLoop {
   double loss_sum_ = 0;
 };
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values.empty() ? 0 : values[values.size() / 2];
-}
-
 int Run(const std::string& coordinator, const std::string& shard, const Setting& setting,
         int threads) {
-  LoopbackCluster cluster(
+  const auto worker = Require(LoopbackWorker::Join(
       coordinator, shard,
       absl::StrCat("seed: 1\nmodel { ", setting.model, " }\ndata { own {} batch: ", setting.batch,
                    " }\noptimizer { adam { rate: 0.001 } }\nthreads: ", threads,
                    "\nsteps: ", setting.steps, "\ncluster { workers: 1 shards: 1 }\n",
-                   "checkpoint { at_end: false }"));
+                   "checkpoint { at_end: false }")));
   const uint64_t turn = setting.turn;
   const Datasets data = Images(setting);
-  const JobConfig& job = cluster.job();
-  const auto connector = MakeLocalConnector(MakeGrpcConnector());
-  Session::Options options;
-  options.job = job;
-  options.coordinator = cluster.coordinator();
-  options.address = "127.0.0.1:1";
-  options.metrics_address = "127.0.0.1:1";
-  const auto session = Session::Join(options, *connector);
-  const auto network = MakeNetwork(job, data.train->x());
-  if (!session.ok() || !network.ok()) {
-    std::fprintf(stderr, "%s\n", session.status().ToString().c_str());
-    return 1;
-  }
+  const JobConfig& job = worker->job();
+  Session& session = worker->session();
+  const auto network = Require(MakeNetwork(job, data.train->x()));
   at::set_num_threads(threads);
   PlainLoop plain(job, data);
   plain.Run(turn);
@@ -154,10 +138,10 @@ int Run(const std::string& coordinator, const std::string& shard, const Setting&
   const auto take_turns = [&] {
     if (step++ % turn != 0) return std::string();
     if (step > 1) {
-      parley_rates.push_back(images / absl::ToDoubleSeconds(SteadyNow() - begin));
+      parley_rates.push_back(images / SecondsSince(begin));
       begin = SteadyNow();
       plain.Run(turn);
-      plain_rates.push_back(images / absl::ToDoubleSeconds(SteadyNow() - begin));
+      plain_rates.push_back(images / SecondsSince(begin));
       std::fprintf(stderr, "step %d of %d: parley %.0f, plain %.0f images/s\n",
                    static_cast<int>(step - 1), static_cast<int>(job.steps()), parley_rates.back(),
                    plain_rates.back());
@@ -165,12 +149,9 @@ int Run(const std::string& coordinator, const std::string& shard, const Setting&
     begin = SteadyNow();
     return std::string();
   };
-  LocalCompute compute({job, **network, data, **session, training_metrics});
-  Trainer trainer({job, compute, **session, training_metrics, log, take_turns});
-  if (const absl::Status status = trainer.Run(); !status.ok()) {
-    std::fprintf(stderr, "%s\n", status.ToString().c_str());
-    return 1;
-  }
+  LocalCompute compute({job, *network, data, session, training_metrics});
+  Trainer trainer({job, compute, session, training_metrics, log, take_turns});
+  Require(trainer.Run());
   std::vector<double> ratios;
   for (size_t i = 0; i < plain_rates.size(); ++i)
     ratios.push_back(parley_rates[i] / plain_rates[i]);

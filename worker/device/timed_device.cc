@@ -23,18 +23,18 @@ constexpr size_t kMostSteps = 8;
 }  // namespace
 
 TimedDevice::TimedDevice(ComputeDevice& device, Options options)
-    : device_(device), options_(std::move(options)), to_next_(options_.every - 1) {}
+    : ForwardingDevice(device), options_(std::move(options)), to_next_(options_.every - 1) {}
 
 std::unique_ptr<DeviceEvent> TimedDevice::RecordNow(StreamId stream) {
   std::unique_ptr<DeviceEvent> event;
   if (spare_.empty()) {
-    auto made = device_.MakeTimedEvent();
+    auto made = MakeTimedEvent();
     if (made.ok()) event = *std::move(made);
   } else {
     event = std::move(spare_.back());
     spare_.pop_back();
   }
-  if (event != nullptr && device_.Record(*event, stream).ok()) return event;
+  if (event != nullptr && Record(*event, stream).ok()) return event;
   Forget();
   return nullptr;
 }
@@ -53,7 +53,7 @@ void TimedDevice::Look() {
     if (step.base == nullptr) return;
     absl::Time before = SteadyNow();
     while (true) {
-      const auto passed = device_.HasPassed(*step.base);
+      const auto passed = HasPassed(*step.base);
       step.base_time = SteadyNow();
       if (!passed.ok() || (!*passed && step.base_time > give_up)) return;
       if (*passed) break;
@@ -138,10 +138,10 @@ std::vector<TimedDevice::Work> TimedDevice::TakeEnded() {
   Step& step = steps_.front();
   for (const Given& given : step.given) {
     if (given.end == nullptr) return {};
-    const auto passed = device_.HasPassed(*given.end);
+    const auto passed = HasPassed(*given.end);
     if (passed.ok() && !*passed) return {};
-    const auto begin = passed.ok() ? device_.Between(*step.base, *given.begin) : passed.status();
-    const auto end = begin.ok() ? device_.Between(*step.base, *given.end) : begin.status();
+    const auto begin = passed.ok() ? Between(*step.base, *given.begin) : passed.status();
+    const auto end = begin.ok() ? Between(*step.base, *given.end) : begin.status();
     if (!end.ok()) {
       Forget();
       return {};

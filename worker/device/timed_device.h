@@ -12,6 +12,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "worker/device/device.h"
+#include "worker/device/forwarding_device.h"
 
 namespace parley {
 
@@ -19,7 +20,7 @@ namespace parley {
 // copy and kernel, and whatever its user calls one work. In some steps only, since to record an
 // event takes the host about a microsecond. Thread-safe, as the device is; BeginStep, EndStep and
 // Flush are one thread's.
-class TimedDevice final : public ComputeDevice {
+class TimedDevice final : public ForwardingDevice {
  public:
   struct Work {
     StreamId stream;
@@ -38,101 +39,55 @@ class TimedDevice final : public ComputeDevice {
   // The device must outlive it.
   TimedDevice(ComputeDevice& device, Options options);
 
-  // Tells of the steps that have ended.
+  // These are its own, and not the device's. BeginStep tells of the steps that have ended.
   void BeginStep() override;
   void EndStep() override;
   uint64_t BeginWork(StreamId stream, absl::string_view what) override;
   void EndWork(uint64_t work) override;
   void Flush();
 
-  const std::string& name() const override { return device_.name(); }
-  std::string torch_device() const override { return device_.torch_device(); }
-  absl::StatusOr<Memory> memory() override { return device_.memory(); }
-  absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) override {
-    return device_.Allocate(what, bytes);
-  }
-  absl::StatusOr<Shared> AllocateShared(absl::string_view what, size_t bytes) override {
-    return device_.AllocateShared(what, bytes);
-  }
-  absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) override {
-    return device_.OpenShared(handle);
-  }
-  absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
-    return device_.AllocatePinned(what, bytes);
-  }
-  absl::StatusOr<DeviceBuffer> Pin(absl::string_view what, absl::Span<const std::byte> memory,
-                                   bool read_only) override {
-    return device_.Pin(what, memory, read_only);
-  }
   absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
                           size_t bytes) override {
     const StreamWork work(this, stream, "copy to the host");
-    return device_.CopyToHost(stream, host, device, bytes);
+    return ForwardingDevice::CopyToHost(stream, host, device, bytes);
   }
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                             size_t bytes) override {
     const StreamWork work(this, stream, "copy to the device");
-    return device_.CopyToDevice(stream, device, host, bytes);
+    return ForwardingDevice::CopyToDevice(stream, device, host, bytes);
   }
   absl::Status CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts) override {
     const StreamWork work(this, stream, "copy to the device");
-    return device_.CopyPartsToDevice(stream, parts);
+    return ForwardingDevice::CopyPartsToDevice(stream, parts);
   }
   absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
                             size_t bytes) override {
     const StreamWork work(this, stream, "copy between devices");
-    return device_.CopyOnDevice(stream, to, from, bytes);
+    return ForwardingDevice::CopyOnDevice(stream, to, from, bytes);
   }
   absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override {
     const StreamWork work(this, stream, "clear");
-    return device_.Clear(stream, memory, bytes);
+    return ForwardingDevice::Clear(stream, memory, bytes);
   }
   absl::Status Pack(StreamId stream, absl::Span<const Piece> pieces, float scale, BucketType type,
                     std::byte* bucket) override {
     const StreamWork work(this, stream, "pack");
-    return device_.Pack(stream, pieces, scale, type, bucket);
+    return ForwardingDevice::Pack(stream, pieces, scale, type, bucket);
   }
   absl::Status Unpack(StreamId stream, absl::Span<const Piece> pieces, BucketType type,
                       const std::byte* bucket) override {
     const StreamWork work(this, stream, "unpack");
-    return device_.Unpack(stream, pieces, type, bucket);
+    return ForwardingDevice::Unpack(stream, pieces, type, bucket);
   }
   absl::Status Unscale(StreamId stream, float* values, uint64_t count, float factor,
                        uint32_t* bad) override {
     const StreamWork work(this, stream, "unscale");
-    return device_.Unscale(stream, values, count, factor, bad);
+    return ForwardingDevice::Unscale(stream, values, count, factor, bad);
   }
   absl::Status CopyNonzero(StreamId stream, float* host, const float* device, uint64_t count,
                            uint8_t* nonzero) override {
     const StreamWork work(this, stream, "copy what is not zero to the host");
-    return device_.CopyNonzero(stream, host, device, count, nonzero);
-  }
-  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override { return device_.MakeEvent(); }
-  absl::Status Record(DeviceEvent& event, StreamId stream) override {
-    return device_.Record(event, stream);
-  }
-  absl::Status Wait(StreamId stream, const DeviceEvent& event) override {
-    return device_.Wait(stream, event);
-  }
-  absl::Status Await(const DeviceEvent& event, absl::Time deadline) override {
-    return device_.Await(event, deadline);
-  }
-  absl::StatusOr<bool> HasPassed(const DeviceEvent& event) override {
-    return device_.HasPassed(event);
-  }
-  absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override { return device_.MakeGraph(); }
-  absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeTimedEvent() override {
-    return device_.MakeTimedEvent();
-  }
-  absl::StatusOr<absl::Duration> Between(const DeviceEvent& begin,
-                                         const DeviceEvent& end) override {
-    return device_.Between(begin, end);
-  }
-  void HostReads(const std::byte* memory, size_t bytes) override {
-    device_.HostReads(memory, bytes);
-  }
-  void HostWrites(const std::byte* memory, size_t bytes) override {
-    device_.HostWrites(memory, bytes);
+    return ForwardingDevice::CopyNonzero(stream, host, device, count, nonzero);
   }
 
  private:
@@ -159,7 +114,6 @@ class TimedDevice final : public ComputeDevice {
   void TellOfEnded();
   void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
-  ComputeDevice& device_;
   const Options options_;
   uint32_t to_next_;  // steps; the thread's that begins them
   absl::Mutex mu_;

@@ -1,6 +1,7 @@
-#ifndef PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
-#define PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
+#ifndef PARLEY_WORKER_DEVICE_FORWARDING_DEVICE_H_
+#define PARLEY_WORKER_DEVICE_FORWARDING_DEVICE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -9,11 +10,12 @@
 
 namespace parley {
 
-// A device whose copies to the host are left out, for benchmarks: what a step takes apart from
-// them. All else is the other device's.
-class DeviceWithoutCopies final : public ComputeDevice {
+// A device that has another one do everything; who derives overrides what goes another way, and
+// calls the method of this class for what the other one is to do then. The other device must
+// outlive it.
+class ForwardingDevice : public ComputeDevice {
  public:
-  explicit DeviceWithoutCopies(ComputeDevice& device) : device_(device) {}
+  explicit ForwardingDevice(ComputeDevice& device) : device_(device) {}
 
   const std::string& name() const override { return device_.name(); }
   std::string torch_device() const override { return device_.torch_device(); }
@@ -27,10 +29,6 @@ class DeviceWithoutCopies final : public ComputeDevice {
   absl::StatusOr<DeviceBuffer> OpenShared(absl::string_view handle) override {
     return device_.OpenShared(handle);
   }
-  absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
-                            size_t bytes) override {
-    return device_.CopyOnDevice(stream, to, from, bytes);
-  }
   absl::StatusOr<DeviceBuffer> AllocatePinned(absl::string_view what, size_t bytes) override {
     return device_.AllocatePinned(what, bytes);
   }
@@ -38,9 +36,9 @@ class DeviceWithoutCopies final : public ComputeDevice {
                                    bool read_only) override {
     return device_.Pin(what, memory, read_only);
   }
-  absl::Status CopyToHost(StreamId /*stream*/, std::byte* /*host*/, const std::byte* /*device*/,
-                          size_t /*bytes*/) override {
-    return absl::OkStatus();
+  absl::Status CopyToHost(StreamId stream, std::byte* host, const std::byte* device,
+                          size_t bytes) override {
+    return device_.CopyToHost(stream, host, device, bytes);
   }
   absl::Status CopyToDevice(StreamId stream, std::byte* device, const std::byte* host,
                             size_t bytes) override {
@@ -48,6 +46,10 @@ class DeviceWithoutCopies final : public ComputeDevice {
   }
   absl::Status CopyPartsToDevice(StreamId stream, absl::Span<const HostPart> parts) override {
     return device_.CopyPartsToDevice(stream, parts);
+  }
+  absl::Status CopyOnDevice(StreamId stream, std::byte* to, const std::byte* from,
+                            size_t bytes) override {
+    return device_.CopyOnDevice(stream, to, from, bytes);
   }
   absl::Status Clear(StreamId stream, std::byte* memory, size_t bytes) override {
     return device_.Clear(stream, memory, bytes);
@@ -64,9 +66,9 @@ class DeviceWithoutCopies final : public ComputeDevice {
                        uint32_t* bad) override {
     return device_.Unscale(stream, values, count, factor, bad);
   }
-  absl::Status CopyNonzero(StreamId /*stream*/, float* /*host*/, const float* /*device*/,
-                           uint64_t /*count*/, uint8_t* /*nonzero*/) override {
-    return absl::UnavailableError("nothing is copied to the host");
+  absl::Status CopyNonzero(StreamId stream, float* host, const float* device, uint64_t count,
+                           uint8_t* nonzero) override {
+    return device_.CopyNonzero(stream, host, device, count, nonzero);
   }
   absl::StatusOr<std::unique_ptr<DeviceEvent>> MakeEvent() override { return device_.MakeEvent(); }
   absl::Status Record(DeviceEvent& event, StreamId stream) override {
@@ -89,6 +91,12 @@ class DeviceWithoutCopies final : public ComputeDevice {
     return device_.Between(begin, end);
   }
   absl::StatusOr<std::unique_ptr<DeviceGraph>> MakeGraph() override { return device_.MakeGraph(); }
+  void HostReads(const std::byte* memory, size_t bytes) override {
+    device_.HostReads(memory, bytes);
+  }
+  void HostWrites(const std::byte* memory, size_t bytes) override {
+    device_.HostWrites(memory, bytes);
+  }
   void BeginStep() override { device_.BeginStep(); }
   void EndStep() override { device_.EndStep(); }
   uint64_t BeginWork(StreamId stream, absl::string_view what) override {
@@ -102,4 +110,4 @@ class DeviceWithoutCopies final : public ComputeDevice {
 
 }  // namespace parley
 
-#endif  // PARLEY_TESTS_PARITY_DEVICE_WITHOUT_COPIES_H_
+#endif  // PARLEY_WORKER_DEVICE_FORWARDING_DEVICE_H_
