@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/utc_text.h"
 
 namespace parley {
 namespace {
@@ -43,14 +44,15 @@ std::string OneLine(std::string message) {
 
 std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, const std::string& who,
                           const std::string& message, const LogPairs& pairs) {
-  const std::string stamp = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+  const std::string stamp = FormatUtc(time);
   if (format == LogFormat::kJson) {
     nlohmann::ordered_json line;
     line["time"] = stamp;
     line["level"] = LevelName(level);
     line["who"] = who;
     line["message"] = message;
-    for (const auto& [key, value] : pairs) line[key] = value;
+    // No pair takes the place of what every line has.
+    for (const auto& [key, value] : pairs) line[line.contains(key) ? key + "_" : key] = value;
     return line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   }
   std::string line = absl::StrCat(stamp, " ", LevelName(level), " ", who, " ", OneLine(message));

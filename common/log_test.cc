@@ -35,5 +35,12 @@ TEST(LogLine, JsonHoldsTheSame) {
   EXPECT_EQ(line["step"], "17");
 }
 
+TEST(LogLine, APairDoesNotTakeThePlaceOfWhoSpeaks) {
+  const auto line = nlohmann::json::parse(FormatLogLine(LogFormat::kJson, kTime, LogLevel::kInfo,
+                                                        "shard-0", "told", {{"who", "worker 1"}}));
+  EXPECT_EQ(line["who"], "shard-0");
+  EXPECT_EQ(line["who_"], "worker 1");
+}
+
 }  // namespace
 }  // namespace parley

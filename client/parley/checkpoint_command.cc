@@ -30,15 +30,6 @@ struct Options {
   double timeout = 600;  // seconds
 };
 
-int End(const absl::Status& status, const std::string& text) {
-  if (!status.ok()) {
-    std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-    return absl::IsInvalidArgument(status) ? kWrongUsage : kFailed;
-  }
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kFinished : kFailed;
-}
-
 // Whether what the user has named is no checkpoint at all. A `latest` whose checkpoint is lost
 // tells of one that was there.
 bool IsNone(FileSystem& files, const std::string& directory) {
@@ -73,6 +64,9 @@ int Export(const Options& options) {
   const auto files = PosixFileSystem();
   const std::string out = options.out.empty() ? "." : options.out;
   const auto status = ExportCheckpoint(*files, options.directory, out);
+  if (absl::IsFailedPrecondition(status)) {
+    return Exit(kWrongUsage, absl::StrCat("--out=", status.message()));
+  }
   return EndOfReading(*files, options, status,
                       absl::StrCat(out, "/model.safetensors\n", out, "/optimizer.safetensors\n"));
 }

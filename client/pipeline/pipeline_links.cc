@@ -48,6 +48,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   agent.advertise = options.address;
   agent.service = options.service;
   agent.credentials = options.credentials;
+  agent.observer = options.observer;
   // Who is dead the coordinator says; whoever is slow is to be waited for.
   const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
   agent.lease = lease;

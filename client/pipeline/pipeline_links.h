@@ -37,6 +37,7 @@ class PipelineLinks {
     absl::Duration liveness = absl::Seconds(10);  // of the job
     absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet
     SharedCredentials credentials;                // the job's
+    RpcObserver observer;                         // of calls that do not come by gRPC
   };
 
   // The codes of RemoteAgent::Start.

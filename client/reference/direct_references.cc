@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "client/reference/value_wire.h"
+#include "common/clock/steady_now.h"
 #include "common/direct/frame.h"
 
 namespace parley {
@@ -18,7 +19,26 @@ absl::Status NotServed() {
   return absl::UnavailableError("this process does not serve references now");
 }
 
-absl::Status Call(ReferenceHost& host, DirectServer::Call incoming) {
+// Answers, and tells the observer. Copied with the answer of the core.
+class Answering {
+ public:
+  Answering(const char* method, DirectServer::Answer answer, const RpcObserver& observer)
+      : method_(method), answer_(std::move(answer)), observer_(observer) {}
+
+  void operator()(const absl::Status& status, const google::protobuf::MessageLite& reply,
+                  std::vector<TensorSlice> slices = {}) const {
+    answer_(status, reply, std::move(slices));
+    if (observer_) observer_(method_, static_cast<int>(status.code()), SteadyNow() - came_);
+  }
+
+ private:
+  const char* const method_;
+  const DirectServer::Answer answer_;
+  const RpcObserver observer_;
+  const absl::Time came_ = SteadyNow();
+};
+
+absl::Status Call(ReferenceHost& host, DirectServer::Call incoming, const RpcObserver& observer) {
   DescribedCall described;
   if (!described.head.ParseFromString(incoming.message) || described.head.data_size() != 0) {
     return absl::InvalidArgumentError("not a RemoteCallRequest");
@@ -26,30 +46,33 @@ absl::Status Call(ReferenceHost& host, DirectServer::Call incoming) {
   described.data = std::move(incoming.slices);
   const absl::StatusOr<OutgoingCall> call = AssembleCall(std::move(described));
   if (!call.ok()) return call.status();
+  const Answering answer(kCall, incoming.answer, observer);
   const bool there = host.With([&](ReferenceSpace& space, absl::Time now, Replies& replies) {
     space.OnCall(*call, {now, now + incoming.patience}, replies,
-                 [answer = incoming.answer](const absl::StatusOr<RemoteCallReply>& reply) {
-                   answer(reply.status(), reply.ok() ? *reply : RemoteCallReply(), {});
+                 [answer](const absl::StatusOr<RemoteCallReply>& reply) {
+                   answer(reply.status(), reply.ok() ? *reply : RemoteCallReply());
                  });
   });
-  if (!there) incoming.answer(NotServed(), RemoteCallReply(), {});
+  if (!there) answer(NotServed(), RemoteCallReply());
   return absl::OkStatus();
 }
 
-absl::Status Fetch(ReferenceHost& host, const DirectServer::Call& incoming) {
+absl::Status Fetch(ReferenceHost& host, const DirectServer::Call& incoming,
+                   const RpcObserver& observer) {
   FetchRequest request;
   if (!request.ParseFromString(incoming.message) || !incoming.slices.empty()) {
     return absl::InvalidArgumentError("not a FetchRequest");
   }
+  const Answering answer(kFetch, incoming.answer, observer);
   const bool there = host.With([&](ReferenceSpace& space, absl::Time now, Replies& replies) {
     space.OnFetch(request, {now, now + incoming.patience}, replies,
-                  [answer = incoming.answer](const absl::StatusOr<FetchedValue>& fetched) {
-                    if (!fetched.ok()) return answer(fetched.status(), FetchReply(), {});
+                  [answer](const absl::StatusOr<FetchedValue>& fetched) {
+                    if (!fetched.ok()) return answer(fetched.status(), FetchReply());
                     DescribedFetch described = DescribeFetched(*fetched, kMostTensorBytes);
                     answer(absl::OkStatus(), described.head, std::move(described.data));
                   });
   });
-  if (!there) incoming.answer(NotServed(), FetchReply(), {});
+  if (!there) answer(NotServed(), FetchReply());
   return absl::OkStatus();
 }
 
@@ -69,9 +92,13 @@ bool Make(DirectLink& link, const char* method, const google::protobuf::MessageL
 
 }  // namespace
 
-DirectServer::Methods DirectReferenceMethods(std::shared_ptr<ReferenceHost> host) {
-  return {{kCall, [host](DirectServer::Call call) { return Call(*host, std::move(call)); }},
-          {kFetch, [host](const DirectServer::Call& call) { return Fetch(*host, call); }}};
+DirectServer::Methods DirectReferenceMethods(std::shared_ptr<ReferenceHost> host,
+                                             RpcObserver observer) {
+  return {{kCall, [host, observer](
+                      DirectServer::Call call) { return Call(*host, std::move(call), observer); }},
+          {kFetch, [host, observer](const DirectServer::Call& call) {
+             return Fetch(*host, call, observer);
+           }}};
 }
 
 bool CallDirectly(DirectLink& link, const OutgoingCall& call, absl::Time deadline,

@@ -9,13 +9,15 @@
 #include "client/reference/reference_host.h"
 #include "common/direct/direct_server.h"
 #include "common/replies.h"
+#include "common/rpc/rpc_observer.h"
 
 namespace parley {
 
 // References over direct connections (docs/direct_connections.md): the two calls that carry values.
 
-// What a DirectServer does for this process; they hold the host.
-DirectServer::Methods DirectReferenceMethods(std::shared_ptr<ReferenceHost> host);
+// What a DirectServer does for this process; they hold the host. `observer` may be empty.
+DirectServer::Methods DirectReferenceMethods(std::shared_ptr<ReferenceHost> host,
+                                             RpcObserver observer);
 
 // One attempt over the link; false: not begun, and `done` is as it was.
 bool CallDirectly(DirectLink& link, const OutgoingCall& call, absl::Time deadline,

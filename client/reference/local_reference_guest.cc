@@ -1,24 +1,19 @@
 #include "client/reference/local_reference_guest.h"
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/reference/local_reference_link.h"
 #include "client/reference/value_wire.h"
+#include "common/clock/patience.h"
+#include "common/clock/steady_now.h"
 
 namespace parley {
-namespace {
-
-constexpr absl::Duration kMostPatience = absl::Hours(1);
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<LocalDoor>> LocalReferenceGuest::OpenDoor(
-    const std::string& address, std::shared_ptr<ReferenceHost> host) {
+    const std::string& address, std::shared_ptr<ReferenceHost> host, RpcObserver observer) {
   return LocalDoor::Open(
-      LocalReferenceName(address), [address, host](std::unique_ptr<LocalSocket> socket) {
-        return std::make_shared<LocalReferenceGuest>(address, host, std::move(socket));
+      LocalReferenceName(address), [address, host, observer](std::unique_ptr<LocalSocket> socket) {
+        return std::make_shared<LocalReferenceGuest>(address, host, std::move(socket), observer);
       });
 }
 
@@ -81,14 +76,15 @@ absl::Status LocalReferenceGuest::Call(LocalCallRequest request) {
   absl::StatusOr<OutgoingCall> call =
       AssembleCall({std::move(*request.mutable_made()), *std::move(data)});
   if (!call.ok()) return call.status();
-  const absl::Duration patience =
-      std::clamp(absl::Microseconds(request.patience_us()), absl::ZeroDuration(), kMostPatience);
+  const absl::Duration patience = PatienceOf(request.patience_us());
   const bool there = host_->With([&](ReferenceSpace& space, absl::Time now, Replies& replies) {
-    space.OnCall(
-        *call, {now, now + patience}, replies,
-        [peer = peer_, number = request.call()](const absl::StatusOr<RemoteCallReply>& answer) {
-          peer->Answer(number, answer.status());
-        });
+    space.OnCall(*call, {now, now + patience}, replies,
+                 [peer = peer_, number = request.call(), observer = observer_,
+                  now](const absl::StatusOr<RemoteCallReply>& answer) {
+                   peer->Answer(number, answer.status());
+                   if (!observer) return;
+                   observer("Call", static_cast<int>(answer.status().code()), SteadyNow() - now);
+                 });
   });
   if (!there) {
     peer_->Answer(request.call(),

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/reference/reference_host.h"
+#include "common/rpc/rpc_observer.h"
 #include "common/shared_memory/local_door.h"
 #include "common/shared_memory/local_slices.h"
 #include "common/shared_memory/local_socket.h"
@@ -30,16 +31,18 @@ namespace parley {
 class LocalReferenceGuest : public LocalVisit {
  public:
   LocalReferenceGuest(std::string address, std::shared_ptr<ReferenceHost> host,
-                      std::unique_ptr<LocalSocket> socket)
+                      std::unique_ptr<LocalSocket> socket, RpcObserver observer = {})
       : address_(std::move(address)),
         host_(std::move(host)),
+        observer_(std::move(observer)),
         peer_(std::make_shared<Peer>(std::move(socket))) {}
 
   // Where processes on the same machine call this one. address: host:port at which it serves
-  // references. Values that came stay readable when the door is closed. Unavailable where the name
-  // is taken.
+  // references. Values that came stay readable when the door is closed. `observer` may be
+  // empty; it outlives the last answer. Unavailable where the name is taken.
   static absl::StatusOr<std::unique_ptr<LocalDoor>> OpenDoor(const std::string& address,
-                                                             std::shared_ptr<ReferenceHost> host);
+                                                             std::shared_ptr<ReferenceHost> host,
+                                                             RpcObserver observer);
 
   void Run() override;
   // Does one. Not OK: the connection is over.
@@ -71,6 +74,7 @@ class LocalReferenceGuest : public LocalVisit {
 
   const std::string address_;
   const std::shared_ptr<ReferenceHost> host_;
+  const RpcObserver observer_;
   const std::shared_ptr<Peer> peer_;
 
   // Handle's.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/patience.h"
 #include "common/clock/steady_now.h"
 
 namespace parley {
@@ -17,11 +18,6 @@ constexpr size_t kInlineBytes = 16 << 10;
 constexpr size_t kMostBlockBytes = size_t{1} << 30;
 // How long the other process may take to say that it is the one that is meant.
 constexpr absl::Duration kHello = absl::Seconds(10);
-
-int64_t PatienceUntil(absl::Time deadline) {
-  return absl::ToInt64Microseconds(
-      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1)));
-}
 
 }  // namespace
 

@@ -109,9 +109,6 @@ class ReferenceHolder {
   const ReferenceId& IdOf(HeldId held) const { return held_.at(held).id; }
   bool IsHere(HeldId held) const { return held_.at(held).ahead != nullptr; }
   const std::string& AddressOf(HeldId held) const { return held_.at(held).address; }
-  const StepScope& ScopeOf(HeldId held) const { return held_.at(held).scope; }
-  // Whether the owner has said that it knows the fork.
-  bool Confirmed(HeldId held) const { return held_.at(held).confirmed; }
   // Session and fork at the owner.
   ReferenceOwner::Given PlaceOf(HeldId held) const;
 

@@ -94,13 +94,10 @@ class ReferenceOwner {
   using Then = std::function<void(const absl::Status&, absl::Time, Replies&)>;
   void Pin(const ReferenceId& id, absl::Time now, Replies& replies, Then then);
   void Unpin(const ReferenceId& id, absl::Time now, Replies& replies);
-  // Adds a pin to one that the caller has. Nothing where the step of the value has ended.
-  void PinAgain(const ReferenceId& id);
-  // Aborted: its step has ended.
+  // FailedPrecondition: its step has ended. NotFound: it is gone.
   void Await(const ReferenceId& id, CallTime time, Replies& replies, Done<FetchedValue> done);
   // The value if it is there and no error.
   ValuePtr Ready(const ReferenceId& id) const;
-  StepScope ScopeOf(const ReferenceId& id) const;
 
   // A fork for the process `holder` (incarnation), which is told of it in a call: session and fork.
   // None where it has no session here that it is known to use, or the value is gone.

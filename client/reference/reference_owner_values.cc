@@ -27,11 +27,6 @@ void ReferenceOwner::Pin(const ReferenceId& id, absl::Time now, Replies& replies
            });
 }
 
-void ReferenceOwner::PinAgain(const ReferenceId& id) {
-  const auto entry = entries_.find(id);
-  if (entry != entries_.end()) ++entry->second.pins;
-}
-
 void ReferenceOwner::Unpin(const ReferenceId& id, absl::Time, Replies& replies) {
   const auto entry = entries_.find(id);
   if (entry == entries_.end()) return;  // its step has ended
@@ -57,11 +52,6 @@ ValuePtr ReferenceOwner::Ready(const ReferenceId& id) const {
     return nullptr;
   }
   return **entry->second.value;
-}
-
-StepScope ReferenceOwner::ScopeOf(const ReferenceId& id) const {
-  const auto entry = entries_.find(id);
-  return entry == entries_.end() ? StepScope() : entry->second.scope;
 }
 
 void ReferenceOwner::EndStep(const StepScope& scope, absl::Time now, Replies& replies) {

@@ -34,10 +34,8 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   std::unique_ptr<RemoteAgent> agent(new RemoteAgent(options, std::move(functions)));
   agent->address_ = options.advertise;
   if (options.service == nullptr) {
-    std::vector<grpc::Service*> services = options.beside;
-    services.push_back(&agent->own_service_);
-    absl::StatusOr<std::unique_ptr<RpcServer>> server =
-        RpcServer::Start(options.listen, services, RpcObserver(), {options.credentials, nullptr});
+    absl::StatusOr<std::unique_ptr<RpcServer>> server = RpcServer::Start(
+        options.listen, {&agent->own_service_}, RpcObserver(), {options.credentials, nullptr});
     if (!server.ok()) return server.status();
     agent->server_ = *std::move(server);
     if (options.advertise.empty()) agent->address_ = agent->server_->address();
@@ -59,15 +57,16 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
   if (TakesDirect(options)) {
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
-        HostOf(options.listen), kDirectThreads, DirectReferenceMethods(agent->host_));
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
+        DirectServer::Start(HostOf(options.listen), kDirectThreads,
+                            DirectReferenceMethods(agent->host_, options.observer));
     if (direct.ok()) agent->direct_ = *std::move(direct);
   }
   (options.service != nullptr ? *options.service : agent->own_service_)
       .Serve(agent->host_, agent->direct_ != nullptr ? agent->direct_->Found() : FindDirectReply());
   if (options.shares_memory) {
     absl::StatusOr<std::unique_ptr<LocalDoor>> door =
-        LocalReferenceGuest::OpenDoor(agent->address_, agent->host_);
+        LocalReferenceGuest::OpenDoor(agent->address_, agent->host_, options.observer);
     if (door.ok()) agent->door_ = *std::move(door);
   }
   return agent;

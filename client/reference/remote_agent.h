@@ -62,7 +62,6 @@ class RemoteAgent {
     size_t threads = 2;                           // for functions
     absl::Duration lease = absl::Seconds(10);     // after so long without a word others are lost
     absl::Duration patience = absl::Seconds(10);  // with a first connection
-    std::vector<grpc::Service*> beside;           // to be served on the same port
     // Functions that never wait, by name: they run on the thread that brings a call whose values
     // have come with it, so that nobody needs to be woken.
     std::set<std::string> at_once;
@@ -71,6 +70,8 @@ class RemoteAgent {
     // Whether values may go and come over direct connections. With TLS they do not.
     bool direct = true;
     SharedCredentials credentials;  // the job's
+    // Of calls that do not come by gRPC; may be empty. It outlives the agent.
+    RpcObserver observer;
     // In place of a server of its own: a service that another one has, which listens at `listen`
     // and is known as `advertise`. It outlives the agent.
     ReferenceService* service = nullptr;

@@ -96,7 +96,9 @@ absl::Status ExportCheckpoint(FileSystem& files, const std::string& path, const 
     optimizer.push_back(step);
     steps[step.name()] = static_cast<float>(count->second);
   }
-  if (absl::Status status = files.CreateDirectories(out); !status.ok()) return status;
+  if (absl::Status made = files.CreateDirectories(out); !made.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(out, ": ", made.message()));
+  }
   absl::Status status =
       WriteFile(files, **checkpoint, std::move(model), {}, absl::StrCat(out, "/model.safetensors"));
   if (!status.ok()) return status;

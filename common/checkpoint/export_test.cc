@@ -4,6 +4,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -119,6 +120,15 @@ TEST_F(Export, SgdHasNoMomentumBeforeATensorsFirstStep) {
 TEST_F(Export, NoCheckpointIsNotFoundAndMakesNothing) {
   EXPECT_EQ(ExportCheckpoint(*files_, root_, out_).code(), absl::StatusCode::kNotFound);
   EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST_F(Export, AFolderThatCannotBeMadeIsTheCallers) {
+  const ModelForTest model(4);
+  ASSERT_TRUE(WriteCheckpointForTest(*files_, root_ + "/step-00000123", model, 2, 1).ok());
+  std::ofstream(root_ + "/file") << "no folder";
+  const absl::Status status = ExportCheckpoint(*files_, root_, root_ + "/file");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find(root_ + "/file: "), std::string::npos) << status;
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 #include "common/daemon/command_line.h"
 
 #include <iostream>
-#include <map>
 
 #include "common/daemon/exit_code.h"
 #include "common/daemon/version.h"
@@ -34,9 +33,17 @@ void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
     app.add_option("--credentials", flags.credentials,
                    "File of the job's credentials, where --coordinator is HOST:PORT beyond this "
                    "machine; else it is found beside the coordinator's address file");
-    app.add_option("--join_timeout", flags.join_timeout,
-                   "How long to wait for a coordinator that is not up yet")
-        ->capture_default_str();
+    app.add_option_function<std::string>(
+           "--join_timeout",
+           [&flags](const std::string& text) {
+             if (!absl::ParseDuration(text, &flags.join_timeout) ||
+                 flags.join_timeout <= absl::ZeroDuration()) {
+               throw CLI::ValidationError("--join_timeout",
+                                          "'" + text + "' is no duration above 0, such as 60s");
+             }
+           },
+           "How long to wait for a coordinator that is not up yet")
+        ->default_str(absl::FormatDuration(flags.join_timeout));
   }
   app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC server; port 0 takes a free one")
       ->capture_default_str();
@@ -45,9 +52,14 @@ void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
                  "is the port that it listens on");
   app.add_option("--metrics", flags.metrics, "HOST:PORT of /metrics; port 0 takes a free one")
       ->capture_default_str();
-  app.add_option("--log_format", flags.log_format, "text or json")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, LogFormat>{
-          {"text", LogFormat::kText}, {"json", LogFormat::kJson}}));
+  app.add_option_function<std::string>(
+         "--log_format",
+         [&flags](const std::string& text) {
+           flags.log_format = text == "json" ? LogFormat::kJson : LogFormat::kText;
+         },
+         "text or json")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->default_str("text");
 }
 
 }  // namespace parley

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/log.h"
 
 namespace parley {
@@ -21,8 +22,8 @@ struct DaemonFlags {
   std::string advertise;
   std::string metrics = "127.0.0.1:0";  // of /metrics
   LogFormat log_format = LogFormat::kText;
-  std::string join_timeout =
-      "60s";  // for a coordinator that is not up yet; not for the coordinator
+  // For a coordinator that is not up yet; not for the coordinator itself.
+  absl::Duration join_timeout = absl::Seconds(60);
 };
 
 // Parses argv into whatever flags `app` has, with --help and --version. A value when the program is

@@ -68,6 +68,13 @@ class Daemon {
   const SharedCredentials& credentials() const { return credentials_; }
   Log& log() { return log_; }
   Metrics& metrics() { return metrics_; }
+  // Of calls that this process answers, by whatever way they come, into its metrics, which outlive
+  // it.
+  RpcObserver rpc_observer() {
+    return [this](const std::string& method, int code, absl::Duration duration) {
+      metrics_.ObserveRpc(method, code, duration);
+    };
+  }
   RpcServer& server() { return *server_; }
   // host:port at which others reach the server. After Serve.
   const std::string& address() const { return address_; }

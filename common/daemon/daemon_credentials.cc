@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/rpc/server.h"
 #include "common/security/credential_file.h"
 #include "common/security/protection.h"
 
@@ -14,6 +15,16 @@ namespace parley {
 absl::StatusOr<SharedCredentials> DaemonCredentials(Tls::Mode mode, const DaemonFlags& flags) {
   absl::string_view called = flags.coordinator;
   const bool by_file = absl::ConsumePrefix(&called, "file:");
+  // What is no address would count as one beyond this machine.
+  if (!by_file && !flags.coordinator.empty() && HostOf(flags.coordinator).empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--coordinator: '", flags.coordinator,
+                     "' is no address of a coordinator: HOST:PORT or file:PATH is expected"));
+  }
+  if (HostOf(flags.listen).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen: '", flags.listen, "' is no HOST:PORT to listen on (port 0 takes a free one)"));
+  }
   const Protection protection = ProtectionFor(
       mode, {flags.listen, flags.advertise, by_file ? "" : std::string(flags.coordinator)});
   const std::string path = !flags.credentials.empty() ? flags.credentials

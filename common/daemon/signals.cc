@@ -2,8 +2,11 @@
 
 #include <pthread.h>
 #include <signal.h>
+#include <string.h>
 
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace parley {
 
@@ -23,6 +26,11 @@ TerminationSignals::~TerminationSignals() {
   stopping_ = true;
   pthread_kill(thread_.native_handle(), SIGUSR1);
   thread_.join();
+}
+
+std::string SignalName(int signal) {
+  const char* const name = sigabbrev_np(signal);
+  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
 }
 
 }  // namespace parley

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <functional>
+#include <string>
 #include <thread>
 
 namespace parley {
@@ -19,6 +20,9 @@ class TerminationSignals {
   std::atomic<bool> stopping_ = false;
   std::thread thread_;
 };
+
+// "SIGTERM"; "signal 40" for one that has no name.
+std::string SignalName(int signal);
 
 }  // namespace parley
 

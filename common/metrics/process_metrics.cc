@@ -1,11 +1,13 @@
 #include "common/metrics/process_metrics.h"
 
 #include <prometheus/metric_family.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -53,6 +55,14 @@ double OpenFiles() {
   return count;
 }
 
+double MostOf(__rlimit_resource_t resource) {
+  rlimit limit{};
+  if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
+    return std::numeric_limits<double>::infinity();
+  }
+  return static_cast<double>(limit.rlim_cur);
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
@@ -73,10 +83,15 @@ std::vector<prometheus::MetricFamily> ProcessMetrics::Collect() const {
              field(24) * page),
       Family("process_virtual_memory_bytes", "Address space, in bytes.", MetricType::Gauge,
              field(23)),
+      Family("process_virtual_memory_max_bytes",
+             "Address space that the process may have, in bytes; +Inf: no limit.",
+             MetricType::Gauge, MostOf(RLIMIT_AS)),
       Family("process_start_time_seconds", "Start of the process, in seconds since 1970.",
              MetricType::Gauge, BootTime() + field(22) / ticks),
       Family("process_threads", "Threads of the process.", MetricType::Gauge, field(20)),
       Family("process_open_fds", "Open file descriptors.", MetricType::Gauge, OpenFiles()),
+      Family("process_max_fds", "File descriptors that the process may have; +Inf: no limit.",
+             MetricType::Gauge, MostOf(RLIMIT_NOFILE)),
   };
 }
 

@@ -13,6 +13,7 @@
 #include "absl/time/time.h"
 #include "common/rpc/front_door.h"
 #include "common/rpc/refusals.h"
+#include "common/rpc/rpc_observer.h"
 #include "common/security/credentials.h"
 
 namespace grpc::experimental {
@@ -20,10 +21,6 @@ class ExternalConnectionAcceptor;
 }
 
 namespace parley {
-
-// A finished call on a server: method ("Push"), gRPC code, and how long it took.
-using RpcObserver =
-    std::function<void(const std::string& method, int code, absl::Duration duration)>;
 
 // The host of "host:port", as it is to listen; empty where it is none.
 std::string HostOf(const std::string& address);

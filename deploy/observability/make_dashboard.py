@@ -63,7 +63,7 @@ ROWS = {
     "Members and epochs": [
         ("Members", "none", "That have joined and not left, by the coordinator; and processes that Prometheus reaches, by role.",
          [(f"max by (job) ({now('parley_members', COORDINATOR)})", "{{job}} joined"),
-          ('count by (job, role) (up{job=~"$job",role=~"COORDINATOR|SHARD|WORKER|STAGE"} == 1)', "{{job}} {{role}} reached")]),
+          ('count by (job, role) (up{job=~"$job",role=~"coordinator|shard|worker|stage"} == 1)', "{{job}} {{role}} reached")]),
         ("Epochs", "none",
          "The view's rises with each change of membership, the job's with each return to a checkpoint, the generation with each coordinator. "
          "A member whose epoch stays behind has not heard of a change.",

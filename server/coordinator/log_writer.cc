@@ -8,7 +8,7 @@
 
 namespace parley {
 
-LogWriter::LogWriter(JobLog job_log, InProcessCoordinator& coordinator, Options options)
+LogWriter::LogWriter(JobLog job_log, LockedCoordinator& coordinator, Options options)
     : options_(std::move(options)), job_log_(std::move(job_log)), coordinator_(coordinator) {
   // A call may come to this while the writer goes: then the timers run nothing any more.
   coordinator_.RecordWith([this, timers = options_.timers] {
@@ -62,7 +62,7 @@ void LogWriter::Handle(const absl::Status& error) {
   failing_since_ = options_.timers->Now();
   options_.log->Error(
       "the job's log cannot be read or written; nobody can join, finish or be told of a change "
-      "until it can; training goes on",
+      "until it can; training goes on, and it is tried again and again: free or repair the disk",
       {{"error", std::string(error.message())}});
 }
 

@@ -20,7 +20,7 @@ Reporter::Reporter(Daemon& daemon, FileSystem& files, JobDirectory& directory)
   if (!folder.empty()) event_file_.emplace(files, directory.Resolved(folder), daemon.log());
 }
 
-void Reporter::Report(const InProcessCoordinator& coordinator) {
+void Reporter::Report(const LockedCoordinator& coordinator) {
   metrics_.Update(coordinator.Read(CoordinatorMetrics::Read));
   ReportCourse(coordinator);
   const auto [members, phase, epoch, contributors] =
@@ -61,7 +61,7 @@ void Reporter::Report(const InProcessCoordinator& coordinator) {
   phase_ = phase;
 }
 
-void Reporter::ReportCourse(const InProcessCoordinator& coordinator) {
+void Reporter::ReportCourse(const LockedCoordinator& coordinator) {
   const absl::Time now = SteadyNow();
   std::vector<CourseEvent> events = course_.See(
       coordinator.Read([&](const CoordinatorCore& core) { return CourseNumbers::Read(core, now); }),
@@ -71,7 +71,7 @@ void Reporter::ReportCourse(const InProcessCoordinator& coordinator) {
   if (event_file_) event_file_->Add(events);
 }
 
-void Reporter::ReportScaling(const InProcessCoordinator& coordinator) {
+void Reporter::ReportScaling(const LockedCoordinator& coordinator) {
   const uint32_t wanted =
       coordinator.Read([](const CoordinatorCore& core) { return core.wanted_workers(); });
   if (wanted_workers_ != 0 && wanted != wanted_workers_) {
@@ -82,7 +82,7 @@ void Reporter::ReportScaling(const InProcessCoordinator& coordinator) {
   wanted_workers_ = wanted;
 }
 
-void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {
+void Reporter::ReportGoingBack(const LockedCoordinator& coordinator) {
   const auto [job_epoch, steps_lost, folder, version, damaged] =
       coordinator.Read([](const CoordinatorCore& core) {
         return std::tuple(core.job_epoch(), core.steps_lost(), core.view().start_from(),
@@ -90,8 +90,10 @@ void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {
       });
   for (const std::string& one : damaged) {
     if (damaged_.insert(one).second) {
-      daemon_.log().Error("a checkpoint is damaged: the job turns to an earlier one",
-                          {{"damaged", one}, {"checkpoint", folder}});
+      daemon_.log().Error(
+          "a checkpoint is damaged: the job turns to an earlier one; see to the "
+          "disk, and look for more with `parley checkpoint verify`",
+          {{"damaged", one}, {"checkpoint", folder}});
     }
   }
   if (job_epoch_ != 0 && job_epoch > job_epoch_) {
@@ -105,7 +107,7 @@ void Reporter::ReportGoingBack(const InProcessCoordinator& coordinator) {
   steps_lost_ = steps_lost;
 }
 
-void Reporter::ReportCheckpoints(const InProcessCoordinator& coordinator) {
+void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
   const auto [written, failed, folder, step, duration, error] =
       coordinator.Read([](const CoordinatorCore& core) {
         const CheckpointPlan& plan = core.checkpoint();
@@ -113,8 +115,10 @@ void Reporter::ReportCheckpoints(const InProcessCoordinator& coordinator) {
                           plan.duration(), plan.error());
       });
   if (failed != checkpoints_failed_) {
-    daemon_.log().Error("a checkpoint failed; the one before stays valid",
-                        {{"error", error}, {"whole", folder.empty() ? "none" : folder}});
+    daemon_.log().Error(
+        "a checkpoint failed; the one before stays valid, and the next is tried at "
+        "its time: free or repair the disk until then",
+        {{"error", error}, {"whole", folder.empty() ? "none" : folder}});
   }
   if (written != checkpoints_written_) {
     daemon_.log().Info("a checkpoint is whole",
@@ -126,13 +130,13 @@ void Reporter::ReportCheckpoints(const InProcessCoordinator& coordinator) {
   checkpoints_written_ = written;
 }
 
-void Reporter::ReportPreemption(const InProcessCoordinator& coordinator) {
+void Reporter::ReportPreemption(const LockedCoordinator& coordinator) {
   const auto [who, end] = coordinator.Read([](const CoordinatorCore& core) {
     return std::pair(core.preemption(), core.preemption_end());
   });
   if (!who.empty() && who != preemption_) {
     daemon_.log().Warning("told to end: the job goes on until a checkpoint is whole",
-                          {{"who", who}, {"until", FormatUtc(end + WallAheadOfSteady())}});
+                          {{"by", who}, {"until", FormatUtc(end + WallAheadOfSteady())}});
   }
   preemption_ = who;
 }

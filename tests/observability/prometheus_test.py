@@ -230,6 +230,17 @@ def every_rule_works(prometheus):
     print(f"{len(rules)} rules are evaluated")
 
 
+def a_job_that_ends_is_followed_no_more(prometheus, jobs):
+    """Its alert's minute is a second here, in which Prometheus may not have looked at the list yet."""
+    ended = jobs.pop("asynchronous")
+    os.kill(ended.process.pid, signal.SIGTERM)
+    assert ended.wait(60) == 75, ended.stderr()
+    assert not listed(ended), listed(ended)
+    wait_for("Prometheus to forget the job", lambda: follows(prometheus, jobs.values()), 60)
+    wait_for("nobody to be called", lambda: not prometheus.fires("ParleyProcessDown", "asynchronous"), 60)
+    print("a job that was told to end is followed no more")
+
+
 def prometheus_follows_real_jobs(where, runs):
     prometheus = Prometheus(where)
     runs.append(prometheus)
@@ -249,6 +260,7 @@ def prometheus_follows_real_jobs(where, runs):
     print("checkpoints that cannot be written: alerts have fired")
     every_query_has_data(prometheus)
     every_rule_works(prometheus)
+    a_job_that_ends_is_followed_no_more(prometheus, jobs)
 
 
 BEGAN = time.time()

@@ -36,12 +36,17 @@ class SimpleCnn(torch.nn.Module):
 def exported(run):
     """Parameters and optimizer state, by `parley checkpoint`, of the run's checkpoint."""
     checkpoints = run.out / "checkpoints"
+
+    def checkpoint(command, *arguments):
+        return subprocess.run([program("parley"), "checkpoint", command, str(checkpoints), *arguments], capture_output=True, text=True)
+
     for command in ("inspect", "verify"):
-        done = subprocess.run([program("parley"), "checkpoint", command, str(checkpoints)], capture_output=True, text=True)
+        done = checkpoint(command)
         assert done.returncode == 0, done.stderr
-    done = subprocess.run(
-        [program("parley"), "checkpoint", "export", str(checkpoints), "--out", str(run.out / "export")], capture_output=True, text=True
-    )
+    no_folder = str(run.out / "job.textproto")
+    done = checkpoint("export", "--out", no_folder)
+    assert done.returncode == 2 and no_folder in done.stderr, done
+    done = checkpoint("export", "--out", str(run.out / "export"))
     assert done.returncode == 0, done.stderr
     return load_file(run.out / "export/model.safetensors"), load_file(run.out / "export/optimizer.safetensors")
 

@@ -169,9 +169,9 @@ int Main(int argc, char** argv) {
   options.coordinator = daemon.flags().coordinator;
   options.address = daemon.address();
   options.metrics_address = daemon.metrics().address();
-  if (!absl::ParseDuration(pause, &workload.pause) ||
-      !absl::ParseDuration(flags.join_timeout, &options.join_timeout)) {
-    return daemon.Exit(kWrongUsage, "--pause and --join_timeout are durations such as 20ms");
+  options.join_timeout = flags.join_timeout;
+  if (!absl::ParseDuration(pause, &workload.pause)) {
+    return daemon.Exit(kWrongUsage, "--pause is a duration such as 20ms");
   }
   auto session = Session::Join(std::move(options), *connector);
   if (!session.ok()) return daemon.Exit(kFailed, session.status());

@@ -22,7 +22,7 @@ ROLES = {"coordinator", "shard", "stage", "worker"}
 NOT_HERE = {"parley_loss_scale", "parley_gpu_memory_used_bytes", "parley_gpu_memory_total_bytes",
             "parley_gpu_utilization_ratio", "parley_gpu_bus_bytes_per_second", "parley_gpu_stream_duration_seconds"}
 PROCESS = ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_virtual_memory_bytes", "process_start_time_seconds",
-           "process_threads", "process_open_fds"]
+           "process_virtual_memory_max_bytes", "process_threads", "process_open_fds", "process_max_fds"]
 
 
 def histogram(name, **labels):
@@ -47,7 +47,7 @@ APPLIED = 'parley_verdicts_total{outcome="apply"'
 RISES = {
     "coordinator": ["parley_samples_total", APPLIED, *CHECKPOINTS, *calls("ReportVerdicts")],
     "shard": ['parley_pushes_total{outcome="added"', "parley_local_calls_total", *BYTES, *CHECKPOINTS, *calls("Push"), *phases("reduce")],
-    "stage": ["parley_samples_total", *BYTES, *calls("WhatFor"), *phases("forward", "backward", "push", "wait", "pull", "evaluate")],
+    "stage": ["parley_samples_total", *BYTES, *calls("WhatFor"), *calls("Call"), *phases("forward", "backward", "push", "wait", "pull", "evaluate")],
     "worker": ["parley_samples_total", *calls("WhatFor"), *phases("data", "push", "wait", "pull", "evaluate")],
 }
 APPLIES = [APPLIED, *phases("apply")]
@@ -137,7 +137,7 @@ def is_accepted_and_complete(member, text, not_here):
 
 def all_move(run, also_rise):
     """The endpoints, and what each said first. also_rise: of this job, by role or member."""
-    operate(run, "why-stuck")  # the only call that workers and stages answer
+    operate(run, "why-stuck")  # the only call by gRPC that workers and stages answer
     targets = endpoints(run)
     bubble = {"parley_pipeline_bubble_ratio"}  # of a pipeline's worker
     is_pipeline = "stage-0" in targets
@@ -197,7 +197,7 @@ def those_of_a_synchronous_job_move(where, runs):
 
 def those_of_a_pipeline_move(where, runs):
     run = start(where, runs, "workers: 1 shards: 1 stages: 2", "accumulate: 2\n")
-    targets, _ = all_move(run, {"shard": APPLIES})
+    targets, _ = all_move(run, {"shard": APPLIES, "worker": calls("Call")})
     assert sorted(targets) == ["coordinator", "shard-0", "stage-0", "stage-1", "worker-0"], targets
 
 

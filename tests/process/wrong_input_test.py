@@ -87,7 +87,7 @@ def data_files(where, runs):
     command = [program("parley"), "run", str(job), "--out", str(where / "out")]
 
     images.unlink()
-    expect("data missing", command, 2, "train-images-idx3-ubyte", "dataset-fashion-mnist")
+    expect("data missing", command, 2, str(job), "train-images-idx3-ubyte", "dataset-fashion-mnist")
     images.write_bytes(good[: len(good) // 2])
     expect("data truncated", command, 2, "train-images-idx3-ubyte.gz")
     raw = gzip.decompress(good)
@@ -122,6 +122,9 @@ def places(where, runs):
     expect("unwritable output directory of a run", [program("parley"), "run", str(job), "--out", "/dev/null/out"], 2, "/dev/null/out")
     for role in ("worker", "shard"):
         expect(
+            f"{role}: a coordinator that is none", [program(f"parley-{role}"), f"--job={job}", "--coordinator=foo"], 2, "--coordinator", "'foo'",
+        )
+        expect(
             f"{role}: unreachable coordinator",
             [program(f"parley-{role}"), f"--job={job}", "--coordinator=127.0.0.1:1", "--join_timeout=2s"], 1, "127.0.0.1:1",
         )
@@ -129,6 +132,11 @@ def places(where, runs):
             f"{role}: no address file",
             [program(f"parley-{role}"), f"--job={job}", f"--coordinator=file:{where}/none", "--join_timeout=1s"], 1, f"{where}/none",
         )
+        for timeout in ("soon", "0s", "-1s"):
+            expect(
+                f"{role}: join_timeout {timeout}",
+                [program(f"parley-{role}"), f"--job={job}", "--coordinator=127.0.0.1:1", f"--join_timeout={timeout}"], 2, "--join_timeout", timeout,
+            )
     expect("status of nobody", [program("parley"), "status", "--coordinator=127.0.0.1:1"], 1, "127.0.0.1:1")
 
 
