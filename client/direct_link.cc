@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/patience.h"
 #include "common/clock/steady_now.h"
 #include "common/direct/tcp_socket.h"
 
@@ -103,8 +104,7 @@ bool DirectLink::Call(const char* method, const google::protobuf::MessageLite& m
   DirectFrame frame;
   DirectRequest& request = *frame.mutable_request();
   request.set_method(method);
-  request.set_patience_us(absl::ToInt64Microseconds(
-      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1))));
+  request.set_patience_us(PatienceUntil(deadline));
   request.set_message(message.SerializeAsString());
   std::shared_ptr<DirectConnection> connection;
   {

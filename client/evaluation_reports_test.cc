@@ -45,7 +45,6 @@ class MembershipOf final : public Membership {
 
   uint64_t member() const override { return 9; }
   uint32_t ordinal() const override { return 0; }
-  std::string job_directory() const override { return ""; }
   CallHeader header() const override { return {}; }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return coordinator_; }
   void Progress(uint64_t, uint64_t) override {}

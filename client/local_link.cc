@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/clock/await.h"
+#include "common/clock/patience.h"
 #include "common/clock/steady_now.h"
 
 namespace parley {
@@ -47,8 +48,7 @@ LocalLink::LocalLink(std::unique_ptr<LocalSocket> socket, std::string address,
 
 bool LocalLink::Send(LocalRequest& request, absl::Time deadline, OnReply on_reply,
                      const std::vector<SegmentHeap::Place>& places) {
-  request.set_patience_us(absl::ToInt64Microseconds(
-      std::clamp(deadline - SteadyNow(), absl::ZeroDuration(), absl::Hours(1))));
+  request.set_patience_us(PatienceUntil(deadline));
   absl::MutexLock lock(&mu_);
   if (closed_) return false;
   std::vector<int> files;

@@ -4,15 +4,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/retry.h"
+#include "common/utc_text.h"
 
 namespace parley {
 namespace {
-
-std::string Utc(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
-}
 
 const Member* StepLeader(const ClusterView& view) {
   for (const Member& member : view.members()) {
@@ -62,9 +58,8 @@ void MemberState::Tick(absl::Time now) {
                                   ? ""
                                   : absl::StrCat(", and training without it may last ",
                                                  absl::FormatDuration(options_.autonomy));
-    Fail(absl::StrFormat("coordinator at %s has not answered since %s (%.1f s)%s",
-                         options_.coordinator, Utc(last_contact_),
-                         absl::ToDoubleSeconds(now - last_contact_), alone),
+    Fail(absl::StrCat("coordinator at ", options_.coordinator, " has not answered since ",
+                      FormatSince(last_contact_, now), alone),
          /*preempted=*/false);
   }
 }

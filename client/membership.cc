@@ -24,7 +24,6 @@ class DrivenMembership final : public Membership {
 
   uint64_t member() const override { return driver_->joined().reply.member(); }
   uint32_t ordinal() const override { return driver_->joined().reply.ordinal(); }
-  std::string job_directory() const override { return driver_->joined().reply.job_directory(); }
   CallHeader header() const override { return driver_->header(); }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return driver_->coordinator(); }
   bool hears_coordinator() const override { return driver_->hears_coordinator(); }

@@ -65,7 +65,6 @@ class Membership {
 
   virtual uint64_t member() const = 0;
   virtual uint32_t ordinal() const = 0;
-  virtual std::string job_directory() const = 0;
 
   // For the member's own calls: job, member, incarnation and the epochs of the newest view.
   virtual CallHeader header() const = 0;

@@ -123,7 +123,6 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     JoinReply reply;
     reply.set_member(7);
     reply.set_ordinal(1);
-    reply.set_job_directory("/jobs/x");
     done(reply);
   }
   void Heartbeat(const HeartbeatRequest& request, absl::Time, Done<HeartbeatReply> done) override {
@@ -278,7 +277,6 @@ TEST_F(MembershipTest, JoinsAndFollowsTheState) {
   ASSERT_TRUE(membership.ok()) << membership.status();
   EXPECT_EQ((*membership)->member(), 7);
   EXPECT_EQ((*membership)->ordinal(), 1);
-  EXPECT_EQ((*membership)->job_directory(), "/jobs/x");
   EXPECT_EQ(service_.joined().address(), "h:20");
   EXPECT_NE(service_.joined().header().incarnation(), 0);
   EXPECT_EQ((*membership)->header().view_epoch(), 0);

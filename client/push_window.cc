@@ -38,12 +38,12 @@ PushWindow::PushWindow(const Options& options, const std::vector<TensorSpec>& te
   attempt_.acks->answered.resize(lanes_.size());
 }
 
-void PushWindow::Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen) {
+void PushWindow::Begin(uint64_t step, uint32_t attempt, double scale, std::vector<uint64_t> seen) {
   Abandon();
   absl::MutexLock lock(&mu_);
   attempt_.step = step;
   attempt_.attempt = attempt;
-  attempt_.weight = weight;
+  attempt_.scale = scale;
   attempt_.seen = std::make_shared<const std::vector<uint64_t>>(std::move(seen));
   attempt_.acks = std::make_shared<Acks>();
   attempt_.acks->answered.resize(lanes_.size());
@@ -205,7 +205,7 @@ std::shared_ptr<TensorPush> PushWindow::Encode(const std::vector<Item>& items,
   head.set_contributor(options_.contributor);
   head.set_part(layout_.part());
   head.set_composition(options_.composition);
-  if (attempt.weight != 1) head.set_scale(attempt.weight);
+  if (attempt.scale != 1) head.set_scale(attempt.scale);
   const std::vector<uint64_t>& seen = *attempt.seen;
   uint64_t bytes = 0;
   for (const Item& item : items) {

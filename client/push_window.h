@@ -52,10 +52,10 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
                                           const SliceLayout& layout, const TensorArena& gradients,
                                           ServiceCalls& calls);
 
-  // Begins an attempt; the former one is over. weight: gradients count times it, buffers do not.
+  // Begins an attempt; the former one is over. scale: gradients count times it, buffers do not.
   // seen: in bounded and async, PushRequest.seen of each slice, by id. What is pushed is lent to
   // shards that read it where it lies (TensorSlice::loan).
-  void Begin(uint64_t step, uint32_t attempt, double weight, std::vector<uint64_t> seen = {});
+  void Begin(uint64_t step, uint32_t attempt, double scale, std::vector<uint64_t> seen = {});
   // The tensor's gradient is complete. Small slices wait for others until Flush. nonzero: of the
   // whole tensor, where the caller knows it (Session::PushNonzero).
   void Add(size_t tensor, std::string_view nonzero = {}) {
@@ -121,7 +121,7 @@ class PushWindow : public std::enable_shared_from_this<PushWindow> {
   struct Attempt {
     uint64_t step = 0;
     uint32_t attempt = 0;
-    double weight = 0;
+    double scale = 0;
     std::shared_ptr<const std::vector<uint64_t>> seen;
     std::shared_ptr<Acks> acks = std::make_shared<Acks>();
   };

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <mutex>
 #include <optional>
-#include <thread>
 
 #include "client/timer_thread.h"
 #include "common/clock/await.h"
@@ -14,6 +13,7 @@
 #include "common/host_name.h"
 #include "common/loop_threads.h"
 #include "common/seed.h"
+#include "common/usable_cores.h"
 
 namespace parley {
 namespace {
@@ -44,8 +44,7 @@ class MachineRuntime final : public Runtime {
   ParallelFor Loops() override {
     return [this](size_t count, const std::function<void(size_t)>& body) {
       std::call_once(has_threads_, [this] {
-        const size_t cores = std::max(1U, std::thread::hardware_concurrency());
-        threads_.emplace(std::min(cores, kMostThreads) - 1);
+        threads_.emplace(std::min<size_t>(UsableCores(), kMostThreads) - 1);
       });
       threads_->Run(count, body);
     };

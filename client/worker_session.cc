@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "common/job/job_file.h"
+#include "common/utc_text.h"
 
 namespace parley {
 absl::StatusOr<std::unique_ptr<Session>> Session::Join(Options options, Connector& connector) {
@@ -170,10 +170,8 @@ absl::Status WorkerSession::Await(const std::string& what, const std::function<b
   // Also if `done`: what it was about is void.
   if (status.ok() && JobWentBack()) return WentBack();
   if (!absl::IsDeadlineExceeded(status)) return status;
-  return absl::DeadlineExceededError(
-      absl::StrFormat("%s: nothing since %s (%.1f s)%s", what,
-                      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", started, absl::UTCTimeZone()),
-                      absl::ToDoubleSeconds(runtime_->Now() - started), WhatIsMissing()));
+  return absl::DeadlineExceededError(absl::StrCat(
+      what, ": nothing since ", FormatSince(started, runtime_->Now()), WhatIsMissing()));
 }
 
 std::string WorkerSession::WhatIsMissing() {

@@ -35,8 +35,8 @@
 
 namespace parley {
 
-// The Session of a worker. It owns the membership, the buffers and the calls; one thread uses it,
-// but for Push, failure and traffic. What other threads learn (answers, states of the job, its
+// The Session of a worker. It owns the membership, the buffers and the calls; threads use it as
+// Session says. What other threads learn (answers, states of the job, its
 // failure) comes through the AnswerQueue, so that everything without a lock here belongs to the
 // training thread.
 //

@@ -10,6 +10,7 @@
 #include "client/reduce/shared_memory_reducer.h"
 #include "client/worker_session.h"
 #include "common/tensor.h"
+#include "common/utc_text.h"
 
 namespace parley {
 namespace {
@@ -152,9 +153,7 @@ absl::Status WorkerSession::PullFully(bool ahead) {
             "worker %d has asked %d times since %s where the job is, and each time the others had "
             "passed that version before its values were here: is the network of this worker too "
             "slow? The last time: %s",
-            ordinal(), rounds,
-            absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", started, absl::UTCTimeZone()),
-            std::string(status.message())));
+            ordinal(), rounds, FormatUtc(started), std::string(status.message())));
       }
       LoseTrack();
       continue;

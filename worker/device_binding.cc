@@ -9,6 +9,7 @@
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
+#include "client/torch/named_tensors.h"
 #include "client/torch/torch_status.h"
 #include "common/clock/steady_now.h"
 #include "common/tensor.h"
@@ -43,14 +44,8 @@ bool DeviceBinding::IsTrained(size_t i) const {
 }
 
 absl::Status DeviceBinding::Start() {
-  absl::Status status = CatchTorch("copying the network", [&] {
-    const c10::NoGradGuard no_grad;
-    for (const NamedTensor& named : network_.Tensors()) {
-      at::Tensor shadow = named.tensor.detach().clone(at::MemoryFormat::Contiguous);
-      shadow.set_requires_grad(named.tensor.requires_grad());
-      shadows_.push_back({named.name, std::move(shadow), named.buffer});
-    }
-  });
+  absl::Status status =
+      CatchTorch("copying the network", [&] { shadows_ = ShadowsOf(network_.Tensors()); });
   if (!status.ok()) return status;
   auto binding = ModuleBinding::Create(ModuleBinding::Lister([this] { return shadows_; }));
   if (!binding.ok()) return binding.status();

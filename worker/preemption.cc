@@ -3,25 +3,9 @@
 #include <csignal>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/daemon/signals.h"
 
 namespace parley {
-namespace {
-
-std::string NameOf(int signal) {
-  switch (signal) {
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGINT:
-      return "SIGINT";
-    case SIGUSR1:
-      return "SIGUSR1";
-    default:
-      return absl::StrCat("signal ", signal);
-  }
-}
-
-}  // namespace
 
 void Preemption::BreakOffBy(Leave leave) {
   std::string signal;
@@ -41,7 +25,7 @@ void Preemption::GoOnAfter(Leave tell) {
 }
 
 void Preemption::Signal(int signal) {
-  const std::string name = NameOf(signal);
+  const std::string name = SignalName(signal);
   Leave run;
   {
     absl::MutexLock lock(&mu_);

@@ -15,9 +15,9 @@ namespace parley {
 // one is finished first; before them there is nothing to finish. Thread-safe.
 class Preemption {
  public:
-  // The worker does something that a signal may break off, from now until StepsBegin or the next
-  // call: `leave(name of the signal)` runs on the signals' thread. At once if a signal has come
-  // already.
+  // The worker does something that a signal may break off, from now until AskedBeforeStep or the
+  // next call: `leave(name of the signal)` runs on the signals' thread. At once if a signal has
+  // come already.
   void BreakOffBy(std::function<void(const std::string& signal)> leave);
 
   // From now on SIGTERM and SIGUSR1 only call `tell(name of the signal)`, the first of them, on the

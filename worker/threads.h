@@ -7,9 +7,6 @@
 
 namespace parley {
 
-// Cores that this process may run on.
-int UsableCores();
-
 // Threads of a worker's or stage's forward and backward: the job's `threads`, or the cores divided
 // by those of the job's processes that compute on them, at least 1.
 int ComputeThreads(const JobConfig& job, int cores, size_t processes);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/usable_cores.h"
 #include "worker/threads.h"
 
 namespace parley {

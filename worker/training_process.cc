@@ -48,10 +48,7 @@ int Run(const TrainingProcess& process) {
   options.reduce_by = process.reduce_by;
   if (!process.trace_file.empty()) options.trace = std::make_shared<Trace>();
   const std::shared_ptr<Trace> trace = options.trace;
-  if (!absl::ParseDuration(daemon.flags().join_timeout, &options.join_timeout)) {
-    return daemon.Exit(kWrongUsage, "--join_timeout: \"" + daemon.flags().join_timeout +
-                                        "\" is no duration such as 60s");
-  }
+  options.join_timeout = daemon.flags().join_timeout;
   auto session = Session::Join(std::move(options), *connector);
   if (!prepared.ok()) {
     // The others learn why nothing will come of the job, if there is somebody to tell.

@@ -16,6 +16,7 @@
 #include "client/session.h"
 #include "common/daemon/daemon.h"
 #include "common/job/job_file.h"
+#include "common/usable_cores.h"
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
 #include "worker/device/chosen_device.h"
@@ -154,10 +155,11 @@ int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& refe
     return model.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
-    auto links = PipelineLinks::Start(
-        {daemon.job().name(), daemon.flags().listen, daemon.address(), &references,
-         Liveness(daemon.job()), StallTimeout(daemon.job()), daemon.credentials()},
-        session);
+    auto links =
+        PipelineLinks::Start({daemon.job().name(), daemon.flags().listen, daemon.address(),
+                              &references, Liveness(daemon.job()), StallTimeout(daemon.job()),
+                              daemon.credentials(), daemon.rpc_observer()},
+                             session);
     if (!links.ok()) return links.status();
     PipelineCompute compute(
         {daemon.job(), *model, *data, session, **links, metrics, daemon.metrics()});

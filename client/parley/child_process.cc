@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/parley/signal_inbox.h"
+#include "common/daemon/signals.h"
 
 namespace parley {
 namespace {

@@ -38,4 +38,15 @@ int Exit(ExitCode code, const std::string& message) {
   return code;
 }
 
+int Print(const std::string& text) {
+  std::fputs(text.c_str(), stdout);
+  return std::fflush(stdout) == 0 ? kFinished : kFailed;
+}
+
+int End(const absl::Status& status, const std::string& text) {
+  if (status.ok()) return Print(text);
+  return Exit(absl::IsInvalidArgument(status) ? kWrongUsage : kFailed,
+              std::string(status.message()));
+}
+
 }  // namespace parley

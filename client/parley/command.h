@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "client/parley/describe_job.h"
 #include "common/daemon/exit_code.h"
 #include "common/security/credentials.h"
@@ -53,6 +54,12 @@ FoundCredentials FindCredentials(const CoordinatorArgument& argument);
 
 // Says on stderr why the command ends, and gives its exit status.
 int Exit(ExitCode code, const std::string& message);
+
+// Says on stdout what was asked for; 1 where that could not be written, on a full disk say.
+int Print(const std::string& text);
+
+// Either: what is wrong with `status`, an InvalidArgument as wrong usage; or `text`.
+int End(const absl::Status& status, const std::string& text);
 
 }  // namespace parley
 

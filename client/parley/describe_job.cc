@@ -11,6 +11,7 @@
 #include "client/parley/memory_file.h"
 #include "client/parley/programs.h"
 #include "common/clock/steady_now.h"
+#include "common/daemon/signals.h"
 #include "common/job/job_file.h"
 
 namespace parley {
@@ -93,6 +94,10 @@ DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
   auto job = LoadJob(argument.file, argument.overrides);
   if (!job.ok()) return {kWrongUsage, std::string(job.status().message()), {}, {}};
   Description description = DescribeModel(*job, signals, options);
+  // What the worker was given has no name that the user knows.
+  if (description.code == kWrongUsage) {
+    description.error = absl::StrCat(argument.file, ": ", description.error);
+  }
   return {description.code, std::move(description.error), *std::move(job),
           std::move(description.model)};
 }

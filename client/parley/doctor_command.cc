@@ -178,7 +178,7 @@ class Examination {
         });
     absl::Status status = start.status();
     if (start.ok() && start->from && model_) status = CheckModelStart(*start->from, *model_);
-    findings_.push_back(CheckJobStart(directory, status));
+    findings_.push_back(JobStartFinding(directory, status));
   }
 
   void LookAtMemoryOfOthers(const SystemFiles& files) {
@@ -237,11 +237,9 @@ int Doctor(const Options& options) {
   if (const auto& interruption = examination.interruption()) {
     return Exit(interruption->first, interruption->second);
   }
-  const std::string text =
-      options.format == "json" ? FindingsJson(findings) : FindingsText(findings);
-  std::fputs(text.c_str(), stdout);
-  if (std::fflush(stdout) != 0) return kFailed;
-  return AnyFailed(findings) ? kFailed : kFinished;
+  const int printed =
+      Print(options.format == "json" ? FindingsJson(findings) : FindingsText(findings));
+  return AnyFailed(findings) ? kFailed : printed;
 }
 
 }  // namespace

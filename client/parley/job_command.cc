@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -28,8 +27,7 @@ int PrintJob(const JobOptions& options) {
     text.clear();
     for (const std::string& value : *values) absl::StrAppend(&text, value, "\n");
   }
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kFinished : kFailed;
+  return Print(text);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "client/parley/log_tail.h"
 #include "common/clock/steady_now.h"
 #include "common/daemon/daemon.h"
+#include "common/daemon/signals.h"
 #include "common/job/job_file.h"
 
 namespace parley {

@@ -24,7 +24,7 @@ int Main(int argc, char** argv) {
   add("status", "Shows members and progress of a running job", AddStatus);
   add("top", "Shows a running job on the terminal, anew each second; q ends it", AddTop);
   add("why-stuck", "Shows who of a running job waits for whom, and who holds it up", AddWhyStuck);
-  add("checkpoint", "Looks into a checkpoint", AddCheckpoint);
+  add("checkpoint", "Looks into a checkpoint, or makes a running job write one", AddCheckpoint);
   add("doctor", "Looks whether this machine is fit for a job, and says what to do where it is not",
       AddDoctor);
   add("scale", "Gives a running job more or fewer workers", AddScale);

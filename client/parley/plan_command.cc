@@ -1,5 +1,4 @@
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -50,8 +49,7 @@ int Plan(const JobArgument& argument, const PlanOptions& options) {
   const std::string text =
       absl::StrCat("# ", argument.file, " with all defaults filled in\n", JobText(described.job),
                    "\n", *start ? StartText(**start) : "", *plan);
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kFinished : kFailed;
+  return Print(text);
 }
 
 }  // namespace

@@ -156,14 +156,12 @@ int Run(const Options& options) {
     SayHowToGoOn(display, out, result.status);
     return Exit(result.outcome.code, result.outcome.last_line);
   }
-  const std::string table = FinalTable(
+  return Print(FinalTable(
       result.status, std::max(result.status.wanted_workers(), uint32_t{1}),
       {.job = out + "/job.textproto",
        .targets = out + "/targets.json",
        .logs = out + "/*.log",
-       .checkpoint = CheckpointFolder(*files, start->checkpoint_directory, job, result.status)});
-  std::fputs(table.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kFinished : kFailed;
+       .checkpoint = CheckpointFolder(*files, start->checkpoint_directory, job, result.status)}));
 }
 
 }  // namespace

@@ -32,15 +32,6 @@ struct Options {
   double timeout = 900;  // seconds
 };
 
-int End(const absl::Status& status, const std::string& text) {
-  if (!status.ok()) {
-    return Exit(absl::IsInvalidArgument(status) ? kWrongUsage : kFailed,
-                std::string(status.message()));
-  }
-  std::fputs(text.c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kFinished : kFailed;
-}
-
 int Scale(const Options& options) {
   const auto files = PosixFileSystem();
   const FoundCredentials found = FindCredentials(options.job);

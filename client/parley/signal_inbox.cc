@@ -2,11 +2,8 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <string.h>
 
 #include <algorithm>
-
-#include "absl/strings/str_cat.h"
 
 namespace parley {
 namespace {
@@ -34,11 +31,6 @@ int SignalInbox::Wait(absl::Duration timeout) {
   const timespec time = absl::ToTimespec(std::max(timeout, absl::ZeroDuration()));
   const int signal = sigtimedwait(&signals, nullptr, &time);
   return signal > 0 && signal != SIGCHLD ? signal : 0;
-}
-
-std::string SignalName(int signal) {
-  const char* name = sigabbrev_np(signal);
-  return name == nullptr ? absl::StrCat("signal ", signal) : absl::StrCat("SIG", name);
 }
 
 }  // namespace parley

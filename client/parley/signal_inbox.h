@@ -1,8 +1,6 @@
 #ifndef PARLEY_CLIENT_PARLEY_SIGNAL_INBOX_H_
 #define PARLEY_CLIENT_PARLEY_SIGNAL_INBOX_H_
 
-#include <string>
-
 #include "absl/time/time.h"
 
 namespace parley {
@@ -18,9 +16,6 @@ class SignalInbox {
   // child has changed its state.
   int Wait(absl::Duration timeout);
 };
-
-// "SIGTERM"; "signal 11" for one that has no name here.
-std::string SignalName(int signal);
 
 }  // namespace parley
 

@@ -1,4 +1,3 @@
-#include <cstdio>
 #include <memory>
 #include <string>
 
@@ -7,7 +6,6 @@
 #include "client/parley/command.h"
 #include "client/parley/status_query.h"
 #include "client/parley/status_text.h"
-#include "common/daemon/exit_code.h"
 #include "common/file_system.h"
 
 namespace parley {
@@ -28,13 +26,8 @@ Command AddStatus(CLI::App& subcommand) {
     if (found.exit) return *found.exit;
     const auto connector = MakeGrpcConnector(/*direct=*/false, found.credentials);
     const auto status = QueryStatus(*connector, *files, options->job.coordinator, absl::Seconds(5));
-    if (!status.ok()) {
-      std::fprintf(stderr, "%s\n", std::string(status.status().message()).c_str());
-      return absl::IsInvalidArgument(status.status()) ? kWrongUsage : kFailed;
-    }
-    const std::string text = options->format == "json" ? StatusJson(*status) : StatusText(*status);
-    std::fputs(text.c_str(), stdout);
-    return kFinished;
+    if (!status.ok()) return End(status.status(), "");
+    return Print(options->format == "json" ? StatusJson(*status) : StatusText(*status));
   };
 }
 

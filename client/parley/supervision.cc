@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/parley/signal_inbox.h"
+#include "common/daemon/signals.h"
 
 namespace parley {
 namespace {

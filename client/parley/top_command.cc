@@ -158,8 +158,7 @@ int Run(const Options& options) {
              absl::IsUnavailable(ResolveCoordinator(*files, options.job.coordinator).status());
     });
   }
-  if (page) std::fputs(page->c_str(), stdout);
-  return std::fflush(stdout) == 0 ? kFinished : kFailed;
+  return Print(page.value_or(""));
 }
 
 }  // namespace

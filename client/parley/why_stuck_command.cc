@@ -131,9 +131,7 @@ int Run(const Options& options) {
   }
   report.now = SteadyNow();
   report.causes = FindRootCauses(report.processes, report.longer_than);
-  const std::string text = options.format == "json" ? StuckJson(report) : StuckText(report);
-  std::fputs(text.c_str(), stdout);
-  return kFinished;
+  return Print(options.format == "json" ? StuckJson(report) : StuckText(report));
 }
 
 }  // namespace

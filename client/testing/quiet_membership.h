@@ -14,7 +14,6 @@ class QuietMembership final : public Membership {
  public:
   uint64_t member() const override { return 9; }
   uint32_t ordinal() const override { return 0; }
-  std::string job_directory() const override { return ""; }
   CallHeader header() const override { return now; }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return nullptr; }
   void Progress(uint64_t, uint64_t) override {}

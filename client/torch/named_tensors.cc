@@ -1,5 +1,7 @@
 #include "client/torch/named_tensors.h"
 
+#include <c10/core/GradMode.h>
+
 #include <unordered_set>
 #include <utility>
 
@@ -35,6 +37,17 @@ absl::StatusOr<std::vector<TensorSpec>> SpecsOf(const std::vector<NamedTensor>& 
     return absl::InvalidArgumentError("the module has no parameter that requires a gradient");
   }
   return specs;
+}
+
+std::vector<NamedTensor> ShadowsOf(const std::vector<NamedTensor>& tensors) {
+  const c10::NoGradGuard no_grad;
+  std::vector<NamedTensor> shadows;
+  for (const NamedTensor& named : tensors) {
+    at::Tensor shadow = named.tensor.detach().clone(at::MemoryFormat::Contiguous);
+    shadow.set_requires_grad(named.tensor.requires_grad());
+    shadows.push_back({named.name, std::move(shadow), named.buffer});
+  }
+  return shadows;
 }
 
 std::vector<NamedTensor> WithoutRepetitions(std::vector<NamedTensor> tensors) {

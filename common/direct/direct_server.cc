@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/patience.h"
 #include "common/clock/steady_now.h"
 #include "common/seed.h"
 
 namespace parley {
 namespace {
 
-constexpr absl::Duration kMostPatience = absl::Hours(1);
 // How long one who has come may take to say whom it means.
 constexpr absl::Duration kHello = absl::Seconds(10);
 constexpr size_t kKeptBytes = 256 << 20;
@@ -41,8 +41,7 @@ class DirectServer::Guest final : public DirectConnection::Reader {
     Call call;
     call.message = std::move(*request.mutable_message());
     call.slices = std::move(frame.slices);
-    call.patience =
-        std::clamp(absl::Microseconds(request.patience_us()), absl::ZeroDuration(), kMostPatience);
+    call.patience = PatienceOf(request.patience_us());
     call.answer = [to = connection.weak_from_this(), number = frame.what.call()](
                       const absl::Status& status, const google::protobuf::MessageLite& reply,
                       std::vector<TensorSlice> slices) {

@@ -96,9 +96,8 @@ absl::Status CoordinatorCore::InPhase(std::initializer_list<Phase> phases) const
                    cause_ ? absl::StrCat(": ", cause_->text()) : ""));
 }
 
-void CoordinatorCore::FailItself(const std::string& reason, bool preempted, absl::Time now,
-                                 Replies& replies) {
-  EndJob(OfCoordinator(address_, reason, preempted, progress_.step()), now);
+void CoordinatorCore::FailItself(const std::string& reason, absl::Time now, Replies& replies) {
+  EndJob(OfCoordinator(address_, reason, /*preempted=*/true, progress_.step()), now);
   TellWatchers(replies);
 }
 

@@ -35,7 +35,7 @@ namespace parley {
 
 // The coordinator of one job as a plain state machine: who takes part, which view governs, how the
 // job's life goes on, and the first cause if it fails. It owns all of that and nothing else: no
-// thread, socket, clock or file. Whoever owns it calls it under one lock (InProcessCoordinator does
+// thread, socket, clock or file. Whoever owns it calls it under one lock (LockedCoordinator does
 // so, for the gRPC service and for tests alike); answers and the wake-ups of parked Watch calls run
 // through `Replies`, after that lock.
 //
@@ -63,7 +63,6 @@ class CoordinatorCore {
     absl::Duration autonomy = absl::ZeroDuration();  // of members without their coordinator
     absl::Duration checkpoint_period = absl::ZeroDuration();  // zero: none by time
     absl::Duration preemption_grace = absl::ZeroDuration();   // zero: it ends the job at once
-    std::string job_directory;                                // absolute
     std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
     std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
     // What SetWorkers and Drain had made of cluster.workers in an earlier run; unset: nothing.
@@ -131,8 +130,8 @@ class CoordinatorCore {
   // `autonomy` nobody is removed.
   void Tick(absl::Time now, Replies& replies);
 
-  // The coordinator's own process cannot go on (its signal, its disk).
-  void FailItself(const std::string& reason, bool preempted, absl::Time now, Replies& replies);
+  // The coordinator's own process was told to end at once (SIGINT).
+  void FailItself(const std::string& reason, absl::Time now, Replies& replies);
 
   // The coordinator's own process was told to end ("preempted by SIGTERM"); as Fail of a member
   // with checkpoint_first (coordinator_preemption.cc).

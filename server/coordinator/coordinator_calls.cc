@@ -50,7 +50,6 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   reply.set_member(joined->entry->member.id());
   reply.set_ordinal(joined->entry->member.ordinal());
   reply.set_generation(generation_);
-  reply.set_job_directory(options_.job_directory);
   return reply;
 }
 

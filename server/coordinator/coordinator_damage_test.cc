@@ -33,7 +33,7 @@ class CoordinatorDamageTest : public CoordinatorRecoveryTest {
 
   absl::Status ReportDamage(uint32_t shard) { return job_.Ready(*job_.shards[shard], 5, kDamage); }
 
-  // As CheckpointFiles finds it.
+  // As Perform (checkpoint_files.h) finds it.
   void Find(FileWork work, uint64_t step) {
     EXPECT_EQ(work.kind, FileWork::Kind::kFindPrevious);
     EXPECT_EQ(work.folder, "/job/checkpoints/step-00000005");

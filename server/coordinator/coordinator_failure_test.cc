@@ -135,7 +135,7 @@ TEST(CoordinatorFailureTest, ASecondFailureDoesNotReplaceTheFirst) {
   job.Pass(absl::Seconds(30));
   {
     Replies replies;
-    job.core.FailItself("SIGTERM", true, job.now, replies);
+    job.core.FailItself("SIGINT", job.now, replies);
   }
   EXPECT_EQ(job.core.cause()->text(), first);
   EXPECT_FALSE(job.core.cause()->preempted());
@@ -155,10 +155,10 @@ TEST(CoordinatorFailureTest, TheCoordinatorsOwnSignalFailsTheJobAsPreempted) {
   ParkAll(job);
   {
     Replies replies;
-    job.core.FailItself("preempted by SIGTERM", true, job.now, replies);
+    job.core.FailItself("preempted by SIGINT", job.now, replies);
   }
   EXPECT_EQ(job.core.cause()->text(),
-            "coordinator at 127.0.0.1:4000: preempted by SIGTERM; last decided step 0");
+            "coordinator at 127.0.0.1:4000: preempted by SIGINT; last decided step 0");
   EXPECT_TRUE(job.core.cause()->preempted());
   EXPECT_EQ((*job.shards[0]->watched)->cause().text(), job.core.cause()->text());
 }

@@ -26,25 +26,17 @@ std::string OneLine(std::string reason) {
   return reason.empty() ? "gave no reason" : reason;
 }
 
-std::string Since(absl::Time since, absl::Time now) {
-  return absl::StrFormat("%s (%.1f s)", FormatUtc(since), absl::ToDoubleSeconds(now - since));
-}
-
 }  // namespace
-
-std::string FormatUtc(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
-}
 
 FirstCause LostMember(const Member& member, absl::Time heard_at, absl::Time now, uint64_t step) {
   return Compose(
-      absl::StrCat(Describe(member), " has not been heard of since ", Since(heard_at, now)),
+      absl::StrCat(Describe(member), " has not been heard of since ", FormatSince(heard_at, now)),
       member.id(), /*preempted=*/false, step);
 }
 
 FirstCause StalledMember(const Member& member, absl::Time since, absl::Time now, uint64_t step) {
   return Compose(absl::StrCat(Describe(member), " is alive but has made no progress since ",
-                              Since(since, now)),
+                              FormatSince(since, now)),
                  member.id(), /*preempted=*/false, step);
 }
 

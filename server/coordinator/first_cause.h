@@ -6,15 +6,13 @@
 
 #include "absl/time/time.h"
 #include "common/describe_member.h"
+#include "common/utc_text.h"
 #include "proto/types.pb.h"
 
 namespace parley {
 
 // Why a job failed, as every process prints it. Composed here alone, so that all texts are the
 // same.
-
-// `2026-11-21T03:00:00.123Z`, UTC.
-std::string FormatUtc(absl::Time time);
 
 // `worker 1 at HOST:PORT (pid P) has not been heard of since T (10.0 s); last decided step S`
 FirstCause LostMember(const Member& member, absl::Time heard_at, absl::Time now, uint64_t step);

@@ -8,8 +8,8 @@
 #include "absl/time/time.h"
 #include "client/timers.h"
 #include "common/log.h"
-#include "server/coordinator/in_process.h"
 #include "server/coordinator/job_log.h"
+#include "server/coordinator/locked_coordinator.h"
 
 namespace parley {
 
@@ -33,7 +33,7 @@ class LogWriter {
   };
 
   // `job_log`: after Take. The coordinator, not yet open, and options.log must outlive it.
-  LogWriter(JobLog job_log, InProcessCoordinator& coordinator, Options options);
+  LogWriter(JobLog job_log, LockedCoordinator& coordinator, Options options);
   // Stops the timers. What is not recorded by then never is, so nobody is told anything any more.
   ~LogWriter();
 
@@ -45,7 +45,7 @@ class LogWriter {
 
   const Options options_;
   JobLog job_log_;
-  InProcessCoordinator& coordinator_;
+  LockedCoordinator& coordinator_;
   absl::Time failing_since_ = absl::InfiniteFuture();
 };
 

@@ -79,7 +79,7 @@ class Ruler {
   }
 
   std::shared_ptr<ManualTimers> timers = std::make_shared<ManualTimers>();
-  InProcessCoordinator coordinator;
+  LockedCoordinator coordinator;
   std::vector<std::string> lines;
   Log log;
   int found_ruling = 0;
@@ -182,7 +182,7 @@ TEST_F(LogWriterTest, WhoWatchesIsWokenWhenItIsRecorded) {
                             ASSERT_TRUE(reply.ok());
                             phase = (*reply)->phase();
                           });
-  ruler.coordinator.FailItself("is tired", /*preempted=*/false);
+  ruler.coordinator.FailItself("preempted by SIGINT");
   EXPECT_FALSE(phase.has_value());
   ruler.timers->Advance(absl::ZeroDuration());
   EXPECT_EQ(phase, FAILED);

@@ -1,6 +1,4 @@
 // parley-coordinator: the coordinator of one job as a process.
-#include <grpcpp/client_context.h>
-
 #include <algorithm>
 #include <atomic>
 #include <csignal>
@@ -12,81 +10,28 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/timer_thread.h"
-#include "common/clock/steady_notification.h"
 #include "common/clock/steady_now.h"
 #include "common/daemon/daemon.h"
+#include "common/daemon/signals.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
-#include "common/rpc/channel.h"
-#include "common/rpc/deadline.h"
-#include "common/rpc/status.h"
-#include "proto/coordinator.grpc.pb.h"
-#include "server/coordinator/await_rule.h"
+#include "proto/coordinator.pb.h"
+#include "server/coordinator/await_rule_or_signal.h"
 #include "server/coordinator/checkpoint_files.h"
-#include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_end.h"
+#include "server/coordinator/job_log.h"
 #include "server/coordinator/job_start.h"
+#include "server/coordinator/locked_coordinator.h"
 #include "server/coordinator/log_writer.h"
 #include "server/coordinator/record_times.h"
 #include "server/coordinator/reporter.h"
 #include "server/coordinator/service.h"
+#include "server/coordinator/targets.h"
 #include "server/coordinator/ticker.h"
 
 namespace parley {
 namespace {
-
-// What a coordinator at an address says of the job, within `patience`. A blocking call, on main's
-// thread before the server is up: where the last channel of the callback API goes on gRPC's own
-// thread, as it may after a callback, gRPC 1.51 aborts.
-absl::StatusOr<GetStatusReply> AskForJob(const std::string& job, absl::Duration patience,
-                                         const std::string& address,
-                                         const SharedCredentials& credentials) {
-  GetStatusRequest request;
-  request.set_job(job);
-  GetStatusReply reply;
-  grpc::ClientContext context;
-  context.set_deadline(ToGrpcDeadline(SteadyNow() + patience));
-  SayToken(credentials, context);
-  const auto stub = Coordinator::NewStub(MakeChannel(address, credentials));
-  const absl::Status status = FromGrpc(stub->GetStatus(&context, request, &reply), address);
-  if (!status.ok()) return status;
-  return reply;
-}
-
-// AwaitRule in real time; a signal ends it. stands_by: again, as long as another one rules; says in
-// *stood_by that one did.
-absl::StatusOr<JobLog> AwaitRuleOrSignal(Daemon& daemon, FileSystem& files,
-                                         const JobDirectory& directory, bool stands_by,
-                                         bool* stood_by) {
-  const std::string& job = daemon.job().name();
-  const absl::Duration liveness = Liveness(daemon.job());
-  SteadyNotification signalled;
-  daemon.OnSignal([&](int) {
-    if (!signalled.HasBeenNotified()) signalled.Notify();
-  });
-  SuccessionSeams seams;
-  seams.now = SteadyNow;
-  seams.wait = [&](absl::Time until) { return !signalled.WaitUntil(until); };
-  seams.ask = [&](const std::string& address) {
-    return AskForJob(job, liveness / 4, address, daemon.credentials());
-  };
-  auto log = AwaitRule(files, directory, job, liveness, seams);
-  const auto other_rules = [&] {
-    return absl::IsAlreadyExists(log.status()) || absl::IsUnavailable(log.status());
-  };
-  *stood_by = stands_by && other_rules();
-  if (*stood_by) {
-    daemon.log().Info("stands by until the coordinator that rules has gone",
-                      {{"why", std::string(log.status().message())}});
-  }
-  while (stands_by && other_rules() && seams.wait(SteadyNow() + liveness / 2)) {
-    log = AwaitRule(files, directory, job, liveness, seams);
-  }
-  daemon.OnSignal(nullptr);
-  if (signalled.HasBeenNotified()) return absl::CancelledError("told to end");
-  return log;
-}
 
 ExitCode CodeOf(const absl::Status& no_rule) {
   switch (no_rule.code()) {
@@ -107,18 +52,81 @@ constexpr absl::Duration kLastStatus = absl::Seconds(1);
 // How often it is told how far the job is: the history has a line for each step that takes longer.
 constexpr absl::Duration kReport = absl::Milliseconds(250);
 
-std::string SignalName(int signal) {
-  return signal == SIGTERM ? "SIGTERM" : signal == SIGUSR1 ? "SIGUSR1" : "SIGINT";
+// `as_scaled`: with as many workers as an earlier run of the same job wanted at its end.
+CoordinatorCore::Options OptionsOf(const JobConfig& job, JobStart start, const JobLog& log,
+                                   bool as_scaled) {
+  CoordinatorCore::Options options;
+  options.job = job;
+  options.fingerprint = JobFingerprint(job);
+  options.liveness = Liveness(job);
+  options.stall_timeout = StallTimeout(job);
+  options.autonomy = Autonomy(job);
+  options.checkpoint_period = CheckpointPeriod(job);
+  options.preemption_grace = PreemptionGrace(job);
+  options.checkpoint_directory = std::move(start.checkpoint_directory);
+  options.start = std::move(start.from);
+  if (as_scaled && log.last() && log.last()->state().has_wanted_workers() &&
+      log.last()->state().job_fingerprint() == options.fingerprint) {
+    options.wanted_workers = log.last()->state().wanted_workers();
+  }
+  return options;
+}
+
+// The coordinator, not yet open, goes on from the newest record.
+absl::Status TakeOver(Daemon& daemon, const JobDirectory& directory, const JobLog& log,
+                      LockedCoordinator& coordinator) {
+  const CoordinatorRecord& last = *log.last();
+  const CoordinatorState state = FromRecordTimes(last.state(), WallAheadOfSteady(), SteadyNow());
+  if (auto status = coordinator.Restore(state); !status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat("record ", last.number(), " in ", directory.log_directory(),
+                                     ": ", status.message()));
+  }
+  daemon.log().Info("takes over from an earlier coordinator",
+                    {{"generation", absl::StrCat(last.generation())},
+                     {"address", last.address()},
+                     {"phase", Phase_Name(last.state().phase())},
+                     {"step", absl::StrCat(last.state().progress().at().step())}});
+  return absl::OkStatus();
+}
+
+// What the job's directory says, beside the log.
+struct DirectorySays {
+  std::atomic<bool> is_named = false;  // in the address file, by main's thread
+  bool is_stopped = false;  // JobDirectory::WriteStopped; the log writer's, once there is one
+};
+
+// How the states are recorded, and the files beside the log kept as they are to be. After Serve;
+// `directory` and `says` must outlive the writer.
+LogWriter::Options WritingOf(Daemon& daemon, JobDirectory& directory, DirectorySays& says) {
+  LogWriter::Options writing;
+  writing.timers = std::make_shared<TimerThread>();
+  writing.liveness = Liveness(daemon.job());
+  writing.log = &daemon.log();
+  writing.wall_ahead = WallAheadOfSteady;
+  writing.on_still_ruling = [&directory, &says, address = daemon.address()] {
+    if (!says.is_named) return;
+    // One that was stopped between taking the rule and writing its address may have overwritten it.
+    if (auto named = directory.ReadAddress(); named.ok() && *named != address) {
+      directory.WriteAddress(address).IgnoreError();  // again after a while
+    }
+  };
+  writing.before_record = [&directory, &says](const CoordinatorState& state) {
+    if (state.stopped() == says.is_stopped) return absl::OkStatus();
+    const absl::Status written = directory.WriteStopped(state.stopped());
+    if (written.ok()) says.is_stopped = state.stopped();
+    return written;
+  };
+  return writing;
 }
 
 // Until the job is over and everybody has gone, or another coordinator rules.
-void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
-            InProcessCoordinator& coordinator) {
+void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordinator& coordinator) {
   const absl::Duration period = Liveness(daemon.job()) / 20;
   Ticker ticker(period, [&] { coordinator.Tick(); });
   daemon.OnSignal([&](int signal) {
     const std::string reason = absl::StrCat("preempted by ", SignalName(signal));
-    if (signal == SIGINT) return coordinator.FailItself(reason, /*preempted=*/true);
+    if (signal == SIGINT) return coordinator.FailItself(reason);
     coordinator.PreemptItself(reason);
   });
   while (true) {
@@ -141,6 +149,40 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter,
     coordinator.AwaitChange(std::min(period, kReport));
   }
   daemon.OnSignal([](int) {});
+}
+
+// After RunJob, where this coordinator still rules: the end is told to whoever asks late, and is
+// recorded; then the writer ends, and the server. Returns the exit code.
+int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
+        std::unique_ptr<LogWriter>& writer) {
+  daemon.server().SetServing(false);
+  // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
+  absl::SleepFor(kLastStatus);
+  daemon.TellWaits(nullptr);
+  coordinator.Close();
+  if (auto recorded = coordinator.AwaitRecorded(Liveness(daemon.job())); !recorded.ok()) {
+    // Another one has taken over meanwhile, and ends the job.
+    if (auto lost = coordinator.lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
+    daemon.log().Warning(
+        "the log does not say that the job is over: the next coordinator in this "
+        "directory will wait for its members once more");
+  }
+  const auto cause = coordinator.Read([](const CoordinatorCore& core) { return core.cause(); });
+  // Prometheus follows it no more, and calls nobody. One that has failed stays: its processes are
+  // missed.
+  if (!cause || cause->preempted()) directory.WriteTargets(TargetsJson("", "", {})).IgnoreError();
+  writer.reset();
+  daemon.server().Shutdown(absl::Seconds(1));
+  directory.RemoveAddress(daemon.address());
+  if (!cause) {
+    for (uint64_t version : coordinator.Read(
+             [](const CoordinatorCore& core) { return core.evaluations().Incomplete(); })) {
+      daemon.log().Warning("an evaluation is incomplete: the worker that had a part of it was lost",
+                           {{"version", absl::StrCat(version)}});
+    }
+    return daemon.Exit(kFinished, "");
+  }
+  return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
 }
 
 int Main(int argc, char** argv) {
@@ -169,12 +211,11 @@ int Main(int argc, char** argv) {
 
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   // These outlive the daemon, whose server calls them.
-  std::unique_ptr<InProcessCoordinator> coordinator;
+  std::unique_ptr<LockedCoordinator> coordinator;
   std::unique_ptr<CoordinatorService> service;
   Daemon daemon(COORDINATOR, flags);
   if (auto status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   const JobConfig& job = daemon.job();
-  const absl::Duration liveness = Liveness(job);
 
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(out, error).lexically_normal();
@@ -210,37 +251,14 @@ int Main(int argc, char** argv) {
   if (!start.ok()) return daemon.Exit(kWrongUsage, start.status());
   if (auto status = prepare(); !status.ok()) return daemon.Exit(kWrongUsage, status);
 
-  CoordinatorCore::Options options;
-  options.job = job;
-  options.fingerprint = JobFingerprint(job);
-  options.liveness = liveness;
-  options.stall_timeout = StallTimeout(job);
-  options.autonomy = Autonomy(job);
-  options.checkpoint_period = CheckpointPeriod(job);
-  options.preemption_grace = PreemptionGrace(job);
-  options.job_directory = path.string();
-  options.checkpoint_directory = std::move(start->checkpoint_directory);
-  options.start = std::move(start->from);
-  if (as_scaled && log->last() && log->last()->state().has_wanted_workers() &&
-      log->last()->state().job_fingerprint() == options.fingerprint) {
-    options.wanted_workers = log->last()->state().wanted_workers();
-  }
-  coordinator = std::make_unique<InProcessCoordinator>(std::move(options), SteadyNow);
+  coordinator = std::make_unique<LockedCoordinator>(
+      OptionsOf(job, *std::move(start), *log, as_scaled), SteadyNow);
   if (goes_on) {
-    const CoordinatorRecord& last = *log->last();
-    const CoordinatorState state = FromRecordTimes(last.state(), WallAheadOfSteady(), SteadyNow());
-    if (auto status = coordinator->Restore(state); !status.ok()) {
-      return daemon.Exit(kWrongUsage,
-                         absl::StrCat("record ", last.number(), " in ", directory.log_directory(),
-                                      ": ", std::string(status.message())));
+    if (auto status = TakeOver(daemon, directory, *log, *coordinator); !status.ok()) {
+      return daemon.Exit(kWrongUsage, status);
     }
-    daemon.log().Info("takes over from an earlier coordinator",
-                      {{"generation", absl::StrCat(last.generation())},
-                       {"address", last.address()},
-                       {"phase", Phase_Name(last.state().phase())},
-                       {"step", absl::StrCat(last.state().progress().at().step())}});
   }
-  service = std::make_unique<CoordinatorService>(*coordinator, liveness);
+  service = std::make_unique<CoordinatorService>(*coordinator, Liveness(job));
   if (auto status = daemon.Serve({service.get()}); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
@@ -255,31 +273,14 @@ int Main(int argc, char** argv) {
     return daemon.Exit(absl::IsAborted(generation.status()) ? kFailed : kWrongUsage,
                        generation.status());
   }
+  DirectorySays says;
   // Of an earlier run in this directory, say.
-  bool is_stopped = coordinator->Read([](const auto& core) { return core.stopped(); });
-  if (auto status = directory.WriteStopped(is_stopped); !status.ok()) {
+  says.is_stopped = coordinator->Read([](const auto& core) { return core.stopped(); });
+  if (auto status = directory.WriteStopped(says.is_stopped); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  LogWriter::Options writing;
-  writing.timers = std::make_shared<TimerThread>();
-  writing.liveness = liveness;
-  writing.log = &daemon.log();
-  writing.wall_ahead = WallAheadOfSteady;
-  std::atomic<bool> is_named = false;  // in the address file, by this thread
-  writing.on_still_ruling = [&directory, &is_named, address] {
-    if (!is_named) return;
-    // One that was stopped between taking the rule and writing its address may have overwritten it.
-    if (auto named = directory.ReadAddress(); named.ok() && *named != address) {
-      directory.WriteAddress(address).IgnoreError();  // again after a while
-    }
-  };
-  writing.before_record = [&directory, is_stopped](const CoordinatorState& state) mutable {
-    if (state.stopped() == is_stopped) return absl::OkStatus();
-    const absl::Status written = directory.WriteStopped(state.stopped());
-    if (written.ok()) is_stopped = state.stopped();
-    return written;
-  };
-  auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator, std::move(writing));
+  auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator,
+                                            WritingOf(daemon, directory, says));
   coordinator->Open(*generation, address);
   daemon.server().SetServing(true);
   daemon.TellWaits([&](WaitsReply& reply) {
@@ -294,39 +295,14 @@ int Main(int argc, char** argv) {
   if (auto status = directory.WriteAddress(address); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  is_named = true;
+  says.is_named = true;
   daemon.log().Info("the job can be joined", {{"job", job.name()},
                                               {"generation", absl::StrCat(*generation)},
                                               {"address_file", directory.address_file()}});
 
   RunJob(daemon, *files, reporter, *coordinator);
   if (auto lost = coordinator->lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
-  daemon.server().SetServing(false);
-
-  // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
-  absl::SleepFor(kLastStatus);
-  daemon.TellWaits(nullptr);
-  coordinator->Close();
-  if (auto recorded = coordinator->AwaitRecorded(liveness); !recorded.ok()) {
-    // Another one has taken over meanwhile, and ends the job.
-    if (auto lost = coordinator->lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
-    daemon.log().Warning(
-        "the log does not say that the job is over: the next coordinator in this "
-        "directory will wait for its members once more");
-  }
-  writer.reset();
-  daemon.server().Shutdown(absl::Seconds(1));
-  directory.RemoveAddress(address);
-  const auto cause = coordinator->Read([](const CoordinatorCore& core) { return core.cause(); });
-  if (!cause) {
-    for (uint64_t version : coordinator->Read(
-             [](const CoordinatorCore& core) { return core.evaluations().Incomplete(); })) {
-      daemon.log().Warning("an evaluation is incomplete: the worker that had a part of it was lost",
-                           {{"version", absl::StrCat(version)}});
-    }
-    return daemon.Exit(kFinished, "");
-  }
-  return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
+  return End(daemon, directory, *coordinator, writer);
 }
 
 }  // namespace

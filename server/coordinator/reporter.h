@@ -14,8 +14,8 @@
 #include "server/coordinator/course.h"
 #include "server/coordinator/event_file.h"
 #include "server/coordinator/history.h"
-#include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
+#include "server/coordinator/locked_coordinator.h"
 
 namespace parley {
 
@@ -27,14 +27,14 @@ class Reporter {
   Reporter(Daemon& daemon, FileSystem& files, JobDirectory& directory);
 
   // Tells what has changed since the last call.
-  void Report(const InProcessCoordinator& coordinator);
+  void Report(const LockedCoordinator& coordinator);
 
  private:
-  void ReportCourse(const InProcessCoordinator& coordinator);
-  void ReportScaling(const InProcessCoordinator& coordinator);
-  void ReportGoingBack(const InProcessCoordinator& coordinator);
-  void ReportCheckpoints(const InProcessCoordinator& coordinator);
-  void ReportPreemption(const InProcessCoordinator& coordinator);
+  void ReportCourse(const LockedCoordinator& coordinator);
+  void ReportScaling(const LockedCoordinator& coordinator);
+  void ReportGoingBack(const LockedCoordinator& coordinator);
+  void ReportCheckpoints(const LockedCoordinator& coordinator);
+  void ReportPreemption(const LockedCoordinator& coordinator);
   void WriteTargets(const std::vector<Member>& members);
 
   Daemon& daemon_;

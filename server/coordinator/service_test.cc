@@ -9,7 +9,7 @@
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "server/coordinator/coordinator_fixture.h"
-#include "server/coordinator/in_process.h"
+#include "server/coordinator/locked_coordinator.h"
 #include "server/coordinator/ticker.h"
 
 namespace parley {
@@ -50,7 +50,6 @@ class CoordinatorServiceTest : public testing::Test {
     const absl::Status status = Call(&Coordinator::Stub::Join, request, &reply);
     EXPECT_TRUE(status.ok()) << status;
     EXPECT_EQ(reply.generation(), 1u);
-    EXPECT_EQ(reply.job_directory(), "/job");
     CallHeader header = request.header();
     header.set_member(reply.member());
     return header;
@@ -63,8 +62,8 @@ class CoordinatorServiceTest : public testing::Test {
     return request;
   }
 
-  InProcessCoordinator coordinator_{CoordinatorFixture::DefaultOptions(1, 1),
-                                    [] { return SteadyNow(); }};
+  LockedCoordinator coordinator_{CoordinatorFixture::DefaultOptions(1, 1),
+                                 [] { return SteadyNow(); }};
   CoordinatorService service_{coordinator_, absl::Seconds(10)};
   Ticker ticker_{absl::Milliseconds(20), [this] { coordinator_.Tick(); }};
   std::unique_ptr<RpcServer> server_;

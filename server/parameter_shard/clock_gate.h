@@ -111,7 +111,6 @@ class ClockGate {
     // What a barrier gave it beside its next lease.
     std::optional<uint64_t> barrier;
     EvaluationOrder evaluation;
-    bool told_done = false;
   };
 
   absl::Status Check(const Place& place, const CompleteRequest& request) const;

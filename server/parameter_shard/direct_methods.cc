@@ -13,12 +13,10 @@
 namespace parley {
 namespace {
 
-using Observer = std::function<void(const std::string& method, int code, absl::Duration)>;
-
 // How a call of `method` that came now is answered.
 template <class Reply>
 Done<Reply> Answering(const char* method, const DirectServer::Call& call,
-                      const Observer& observer) {
+                      const RpcObserver& observer) {
   return [answer = call.answer, method, observer,
           came = SteadyNow()](const absl::StatusOr<Reply>& reply) {
     answer(reply.status(), reply.ok() ? *reply : Reply(), {});
@@ -33,7 +31,7 @@ absl::StatusOr<Request> Parse(const std::string& message) {
   return absl::InvalidArgumentError(absl::StrCat("not a ", request.GetTypeName()));
 }
 
-absl::Status Push(LockedShard& shard, const DirectServer::Call& call, const Observer& observer) {
+absl::Status Push(LockedShard& shard, const DirectServer::Call& call, const RpcObserver& observer) {
   const absl::StatusOr<PushRequest> request = Parse<PushRequest>(call.message);
   if (!request.ok()) return request.status();
   if (request->slices_size() != 0) return absl::InvalidArgumentError("slices within the message");
@@ -44,7 +42,7 @@ absl::Status Push(LockedShard& shard, const DirectServer::Call& call, const Obse
 }
 
 absl::Status Complete(LockedShard& shard, const DirectServer::Call& call,
-                      const Observer& observer) {
+                      const RpcObserver& observer) {
   const absl::StatusOr<CompleteRequest> request = Parse<CompleteRequest>(call.message);
   if (!request.ok()) return request.status();
   const absl::Time now = SteadyNow();
@@ -53,7 +51,7 @@ absl::Status Complete(LockedShard& shard, const DirectServer::Call& call,
   return absl::OkStatus();
 }
 
-absl::Status Pull(LockedShard& shard, const DirectServer::Call& call, const Observer& observer) {
+absl::Status Pull(LockedShard& shard, const DirectServer::Call& call, const RpcObserver& observer) {
   const absl::StatusOr<PullRequest> request = Parse<PullRequest>(call.message);
   if (!request.ok()) return request.status();
   const absl::Time now = SteadyNow();
@@ -72,7 +70,7 @@ absl::Status Pull(LockedShard& shard, const DirectServer::Call& call, const Obse
 
 }  // namespace
 
-DirectServer::Methods DirectShardMethods(LockedShard* shard, Observer observer) {
+DirectServer::Methods DirectShardMethods(LockedShard* shard, RpcObserver observer) {
   const auto method = [shard, observer = std::move(observer)](auto body) {
     return [shard, observer, body](const DirectServer::Call& call) {
       return body(*shard, call, observer);

@@ -1,16 +1,14 @@
 #include "server/parameter_shard/local_guest.h"
 
-#include <algorithm>
 #include <optional>
 #include <utility>
 
+#include "common/clock/patience.h"
 #include "common/clock/steady_now.h"
 #include "server/parameter_shard/parked_time.h"
 
 namespace parley {
 namespace {
-
-constexpr absl::Duration kMostPatience = absl::Hours(1);
 
 // Answers to pulls that a peer may be reading: more than a session has open. A peer that never says
 // that it has read holds no more memory than that.
@@ -56,8 +54,7 @@ absl::Status LocalGuest::Handle(LocalMessage message) {
   }
   if (!welcome_) return Greet(request);
   const absl::Time now = SteadyNow();
-  const absl::Duration patience =
-      std::clamp(absl::Microseconds(request.patience_us()), absl::ZeroDuration(), kMostPatience);
+  const absl::Duration patience = PatienceOf(request.patience_us());
   switch (request.what_case()) {
     case LocalRequest::kPush:
       return Push(request, {now, now + patience});

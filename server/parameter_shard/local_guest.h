@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/rpc/rpc_observer.h"
 #include "common/shared_memory/local_door.h"
 #include "common/shared_memory/local_slices.h"
 #include "common/shared_memory/local_socket.h"
@@ -31,15 +32,12 @@ namespace parley {
 // they hold this as shared.
 class LocalGuest : public LocalVisit, public std::enable_shared_from_this<LocalGuest> {
  public:
-  // A call that has been answered: its method ("Push"), code, and how long it took. On any thread.
-  using Observer = std::function<void(const std::string& method, int code, absl::Duration)>;
-
   // All must outlive the guest's last reply.
   struct Options {
     std::string address;  // host:port that the shard serves
     LockedShard* shard = nullptr;
     const SegmentHeap* heap = nullptr;  // where the shard's values lie
-    Observer observer;
+    RpcObserver observer;               // may be empty
   };
 
   LocalGuest(const Options& options, std::unique_ptr<LocalSocket> socket)

@@ -7,9 +7,10 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/membership.h"
@@ -19,12 +20,15 @@
 #include "common/file_system.h"
 #include "common/job/job_file.h"
 #include "common/loop_threads.h"
+#include "common/rpc/rpc_observer.h"
 #include "common/rpc/server.h"
 #include "common/shared_memory/local_door.h"
 #include "common/shared_memory/segment_heap.h"
+#include "common/usable_cores.h"
 #include "common/worker_threads.h"
 #include "server/parameter_shard/direct_methods.h"
 #include "server/parameter_shard/local_guest.h"
+#include "server/parameter_shard/locked_shard.h"
 #include "server/parameter_shard/service.h"
 #include "server/parameter_shard/shard_process.h"
 
@@ -41,7 +45,7 @@ constexpr size_t kMostDirectThreads = 2;
 constexpr size_t kSegmentBytes = 256 << 20;
 
 // Once it is served: its addresses are known then.
-Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeout) {
+Membership::Options MembershipOptions(Daemon& daemon) {
   Membership::Options options;
   options.job = daemon.job().name();
   options.job_fingerprint = JobFingerprint(daemon.job());
@@ -52,28 +56,90 @@ Membership::Options MembershipOptions(Daemon& daemon, absl::Duration join_timeou
   options.liveness = Liveness(daemon.job());
   options.autonomy = Autonomy(daemon.job());
   options.preemption_grace = PreemptionGrace(daemon.job());
-  options.join_timeout = join_timeout;
+  options.join_timeout = daemon.flags().join_timeout;
   // It may have come for one whose lease is not over yet.
   options.wait_for_place = daemon.job().max_restarts() != 0;
   return options;
 }
 
-}  // namespace
-}  // namespace parley
+// Where calls to the shard come in: by gRPC, over direct connections, and from workers on this
+// machine through shared memory. It owns the service, the direct server and the local door, and
+// tells the daemon's metrics of the calls; the gRPC server is the daemon's, and must be shut down
+// before this goes.
+class Entrances {
+ public:
+  // Listens for direct connections, if the job's may be; but nobody hears of them before Open. The
+  // daemon, the shard and the heap, in which its values lie, must outlive this.
+  Entrances(Daemon& daemon, LockedShard& shard, const SegmentHeap& values, size_t cores)
+      : daemon_(daemon),
+        shard_(shard),
+        values_(values),
+        direct_calls_(daemon.metrics().Counter("parley_direct_calls_total",
+                                               "Calls that came over direct connections.")),
+        local_calls_(daemon.metrics().Counter("parley_local_calls_total",
+                                              "Calls that came through shared memory.")),
+        direct_(StartDirect(std::min(cores, kMostDirectThreads))),
+        service_(&shard, direct_.ok() ? (*direct_)->Found() : FindDirectReply()) {}
 
-int main(int argc, char** argv) {
-  using namespace parley;
+  // The daemon serves from now on, and its address is known.
+  absl::Status Open() {
+    if (absl::Status status = daemon_.Serve({&service_}); !status.ok()) return status;
+    // Before any worker hears of this address.
+    auto door = LocalGuest::OpenDoor({daemon_.address(), &shard_, &values_, Counts(local_calls_)});
+    if (door.ok()) {
+      door_ = *std::move(door);
+    } else {
+      daemon_.log().Info("workers on this machine have to use gRPC",
+                         {{"why", std::string(door.status().message())}});
+    }
+    if (!direct_.ok()) {
+      daemon_.log().Info("workers on other machines have to use gRPC",
+                         {{"why", std::string(direct_.status().message())}});
+    }
+    return absl::OkStatus();
+  }
+
+  // Nothing comes in any more, but for gRPC.
+  void Close() {
+    door_.reset();
+    if (direct_.ok()) direct_->reset();
+  }
+
+ private:
+  // The daemon's, which counts the calls here, too.
+  RpcObserver Counts(prometheus::Counter& calls) {
+    return [&calls, observer = daemon_.rpc_observer()](const std::string& method, int code,
+                                                       absl::Duration duration) {
+      calls.Increment();
+      observer(method, code, duration);
+    };
+  }
+
+  absl::StatusOr<std::unique_ptr<DirectServer>> StartDirect(size_t threads) {
+    if (daemon_.credentials() != nullptr && daemon_.credentials()->tls()) {
+      return absl::FailedPreconditionError("the job's connections are TLS");
+    }
+    return DirectServer::Start(HostOf(daemon_.flags().listen), threads,
+                               DirectShardMethods(&shard_, Counts(direct_calls_)));
+  }
+
+  Daemon& daemon_;
+  LockedShard& shard_;
+  const SegmentHeap& values_;
+  prometheus::Counter& direct_calls_;
+  prometheus::Counter& local_calls_;
+  absl::StatusOr<std::unique_ptr<DirectServer>> direct_;
+  ShardService service_;
+  std::unique_ptr<LocalDoor> door_;  // nullptr: not open
+};
+
+int Main(int argc, char** argv) {
   CLI::App app("Holds a share of a job's parameters and applies the optimizer.", "parley-shard");
   DaemonFlags flags;
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
 
   Daemon daemon(SHARD, flags);
-  absl::Duration join = absl::ZeroDuration();
-  if (!absl::ParseDuration(flags.join_timeout, &join) || join <= absl::ZeroDuration()) {
-    return daemon.Exit(kWrongUsage,
-                       "--join_timeout: '" + flags.join_timeout + "' is no duration such as 60s");
-  }
   if (absl::Status status = daemon.LoadJob(); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
@@ -81,7 +147,7 @@ int main(int argc, char** argv) {
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   // While the optimizer runs, the workers of a synchronous step wait for it, or are at its first
   // slices: most cores are free.
-  const size_t cores = std::max(1U, std::thread::hardware_concurrency());
+  const auto cores = static_cast<size_t>(UsableCores());
   LoopThreads threads(std::min(cores, kMostThreads) - 1);
   // Values that workers on this machine read where they lie. The system gives memory when it is
   // touched: large segments cost nothing.
@@ -89,55 +155,26 @@ int main(int argc, char** argv) {
   WorkerThreads later(1);
   const bool ahead = daemon.job().consistency().sync().update_ahead();
   WorkerThreads ahead_threads(ahead ? std::min(cores, kMostThreads) : 0);
+  ShardResources resources;
+  resources.parallel = [&](size_t count, const std::function<void(size_t)>& body) {
+    threads.Run(count, body);
+  };
+  resources.memory = &values;
+  resources.later = [&](std::function<void()> task) { later.Run(std::move(task)); };
+  resources.ahead = [&](std::function<void()> task) { ahead_threads.Run(std::move(task)); };
   ShardProcess::End end;
   {
-    ShardProcess process(
-        {daemon.job(),
-         &daemon.log(),
-         &daemon.metrics(),
-         connector.get(),
-         files.get(),
-         RealRuntime(),
-         {[&](size_t count, const std::function<void(size_t)>& body) { threads.Run(count, body); },
-          &values, [&](std::function<void()> task) { later.Run(std::move(task)); },
-          ShardResources().later_from,
-          [&](std::function<void()> task) { ahead_threads.Run(std::move(task)); }}});
-    const auto observe = [&](const std::string& method, int code, absl::Duration duration) {
-      daemon.metrics().ObserveRpc(method, code, duration);
-    };
-    prometheus::Counter& direct_calls = daemon.metrics().Counter(
-        "parley_direct_calls_total", "Calls that came over direct connections.");
-    prometheus::Counter& local_calls = daemon.metrics().Counter(
-        "parley_local_calls_total", "Calls that came through shared memory.");
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
-        absl::FailedPreconditionError("the job's connections are TLS");
-    if (daemon.credentials() == nullptr || !daemon.credentials()->tls()) {
-      direct = DirectServer::Start(
-          HostOf(flags.listen), std::min<size_t>(cores, kMostDirectThreads),
-          DirectShardMethods(&process.shard(),
-                             [&](const std::string& method, int code, absl::Duration duration) {
-                               direct_calls.Increment();
-                               observe(method, code, duration);
-                             }));
-    }
-    ShardService service(&process.shard(), direct.ok() ? (*direct)->Found() : FindDirectReply());
-    if (absl::Status status = daemon.Serve({&service}); !status.ok()) {
+    ShardProcess::Surroundings around;
+    around.job = daemon.job();
+    around.log = &daemon.log();
+    around.metrics = &daemon.metrics();
+    around.connector = connector.get();
+    around.files = files.get();
+    around.resources = std::move(resources);
+    ShardProcess process(std::move(around));
+    Entrances entrances(daemon, process.shard(), values, cores);
+    if (absl::Status status = entrances.Open(); !status.ok()) {
       return daemon.Exit(kWrongUsage, status);
-    }
-    // Before any worker hears of this address.
-    absl::StatusOr<std::unique_ptr<LocalDoor>> door =
-        LocalGuest::OpenDoor({daemon.address(), &process.shard(), &values,
-                              [&](const std::string& method, int code, absl::Duration duration) {
-                                local_calls.Increment();
-                                observe(method, code, duration);
-                              }});
-    if (!door.ok()) {
-      daemon.log().Info("workers on this machine have to use gRPC",
-                        {{"why", std::string(door.status().message())}});
-    }
-    if (!direct.ok()) {
-      daemon.log().Info("workers on other machines have to use gRPC",
-                        {{"why", std::string(direct.status().message())}});
     }
     // Nobody knows of this shard yet, so it can simply go.
     daemon.OnSignal([&](int) {
@@ -147,7 +184,7 @@ int main(int argc, char** argv) {
     daemon.TellWaits([&](WaitsReply& reply) { process.TellWaits(reply); });
     end = process.Run([&](Membership::Listener listener) {
       auto membership =
-          Membership::Join(MembershipOptions(daemon, join), *connector, std::move(listener));
+          Membership::Join(MembershipOptions(daemon), *connector, std::move(listener));
       daemon.OnSignal([&](int signal) { process.OnSignal(signal); });
       if (membership.ok()) daemon.Joined((*membership)->ordinal());
       return membership;
@@ -159,9 +196,13 @@ int main(int argc, char** argv) {
     process.Stop();
     // No call and no answer may reach the process when it goes.
     daemon.server().Shutdown(absl::Milliseconds(500));
-    if (door.ok()) door->reset();
-    if (direct.ok()) direct->reset();
+    entrances.Close();
     connector.reset();
   }
   return daemon.Exit(end.code, end.last_line);
 }
+
+}  // namespace
+}  // namespace parley
+
+int main(int argc, char** argv) { return parley::Main(argc, argv); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/utc_text.h"
 
 namespace parley {
 namespace {
@@ -75,8 +76,7 @@ void Outgoing::Send(std::vector<ToShard> requests, const Routing& routing) {
       if (peer.queue.size() >= kQueue && peer.bytes >= kQueueBytes) {
         left_behind =
             absl::StrCat(peer.name, " has not answered to ", peer.queue.size(),
-                         " messages of the step leader, the first since ",
-                         absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", peer.since, absl::UTCTimeZone()));
+                         " messages of the step leader, the first since ", FormatUtc(peer.since));
         continue;
       }
       peer.bytes += BytesOf(request);
@@ -102,6 +102,27 @@ bool Outgoing::stopped() const {
   return stopped_;
 }
 
+template <class Request, class Reply>
+void Outgoing::SendRequest(uint32_t shard, const std::shared_ptr<ShardClient>& client,
+                           const std::string& what, const Request& request,
+                           void (ShardClient::*method)(const Request&, absl::Time, Done<Reply>),
+                           std::function<void(const Reply&)> take) {
+  const std::shared_ptr<Outgoing> self = shared_from_this();
+  caller_.Call<Reply>(
+      RetriesOf(what),
+      [self, client, request, method](absl::Time deadline, Done<Reply> done) {
+        if (self->stopped()) return done(Stopped());
+        ((*client).*method)(request, deadline, UntilStateIsKnown(std::move(done)));
+      },
+      [self, shard, take = std::move(take)](absl::StatusOr<Reply> reply) {
+        if (reply.ok() && take != nullptr) {
+          absl::MutexLock answering(&self->answer_mu_);
+          if (!self->stopped()) take(*reply);
+        }
+        self->OnAnswered(shard, reply.status());
+      });
+}
+
 void Outgoing::SendFirst(uint32_t shard) {
   ToShard message;
   std::shared_ptr<ShardClient> client;
@@ -114,55 +135,25 @@ void Outgoing::SendFirst(uint32_t shard) {
     client = peer.client;
     name = peer.name;
   }
-  const std::shared_ptr<Outgoing> self = shared_from_this();
   if (const auto* close = std::get_if<CloseRequest>(&message.request)) {
-    caller_.Call<CloseReply>(
-        RetriesOf(absl::StrCat("closing step ", close->step(), " on ", name)),
-        [self, client, request = *close](absl::Time deadline, Done<CloseReply> done) {
-          if (self->stopped()) return done(Stopped());
-          client->Close(request, deadline, UntilStateIsKnown(std::move(done)));
-        },
-        [self, shard, request = *close](absl::StatusOr<CloseReply> reply) {
-          if (reply.ok()) {
-            absl::MutexLock answering(&self->answer_mu_);
-            if (!self->stopped()) {
-              self->options_.shard->OnCloseReply(shard, request, *reply,
-                                                 self->options_.timers->Now());
-            }
-          }
-          self->OnAnswered(shard, reply.status());
+    return SendRequest<CloseRequest, CloseReply>(
+        shard, client, absl::StrCat("closing step ", close->step(), " on ", name), *close,
+        &ShardClient::Close, [this, shard, request = *close](const CloseReply& reply) {
+          options_.shard->OnCloseReply(shard, request, reply, options_.timers->Now());
         });
-    return;
   }
   if (const auto* advance = std::get_if<AdvanceRequest>(&message.request)) {
-    caller_.Call<AdvanceReply>(
-        RetriesOf(absl::StrCat("telling ", name, " how far all are")),
-        [self, client, request = *advance](absl::Time deadline, Done<AdvanceReply> done) {
-          if (self->stopped()) return done(Stopped());
-          client->Advance(request, deadline, UntilStateIsKnown(std::move(done)));
-        },
-        [self, shard, request = *advance](absl::StatusOr<AdvanceReply> reply) {
-          if (reply.ok()) {
-            absl::MutexLock answering(&self->answer_mu_);
-            if (!self->stopped()) {
-              self->options_.shard->OnAdvanceReply(shard, request, self->options_.timers->Now());
-            }
-          }
-          self->OnAnswered(shard, reply.status());
+    return SendRequest<AdvanceRequest, AdvanceReply>(
+        shard, client, absl::StrCat("telling ", name, " how far all are"), *advance,
+        &ShardClient::Advance, [this, shard, request = *advance](const AdvanceReply& /*reply*/) {
+          options_.shard->OnAdvanceReply(shard, request, options_.timers->Now());
         });
-    return;
   }
   const auto& decide = std::get<DecideRequest>(message.request);
-  caller_.Call<DecideReply>(
-      RetriesOf(
-          absl::StrCat("sending the verdict of step ", decide.verdict().step(), " to ", name)),
-      [self, client, decide](absl::Time deadline, Done<DecideReply> done) {
-        if (self->stopped()) return done(Stopped());
-        client->Decide(decide, deadline, UntilStateIsKnown(std::move(done)));
-      },
-      [self, shard](absl::StatusOr<DecideReply> reply) {
-        self->OnAnswered(shard, reply.status());
-      });
+  SendRequest<DecideRequest, DecideReply>(
+      shard, client,
+      absl::StrCat("sending the verdict of step ", decide.verdict().step(), " to ", name), decide,
+      &ShardClient::Decide, /*take=*/nullptr);
 }
 
 void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {

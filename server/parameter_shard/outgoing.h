@@ -81,6 +81,14 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
 
   explicit Outgoing(Options options);
   void SendFirst(uint32_t shard);
+  // Sends the first of that shard's queue, which is `request`, by `method`, again and again until
+  // it is answered. take: what to do with the answer, before Stop only, so this object is there
+  // still; may be empty.
+  template <class Request, class Reply>
+  void SendRequest(uint32_t shard, const std::shared_ptr<ShardClient>& client,
+                   const std::string& what, const Request& request,
+                   void (ShardClient::*method)(const Request&, absl::Time, Done<Reply>),
+                   std::function<void(const Reply&)> take);
   void OnAnswered(uint32_t shard, const absl::Status& status);
   void ReportNext();
   bool stopped() const;

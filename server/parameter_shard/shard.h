@@ -213,7 +213,6 @@ class Shard {
     Done<Reply> done;
   };
   struct ParkedComplete : Parked<CompleteReply> {
-    uint32_t contributor = 0;
     uint64_t composition = 0;
     bool at_once = false;
     std::vector<uint32_t> pulled;

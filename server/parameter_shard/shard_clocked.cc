@@ -3,22 +3,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/job/consistency.h"
 #include "server/parameter_shard/shard.h"
+#include "server/parameter_shard/since_text.h"
 
 namespace parley {
-namespace {
-
-std::string Since(absl::Time since, absl::Time now) {
-  return absl::StrCat(" (since ",
-                      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", since, absl::UTCTimeZone()), ", ",
-                      absl::StrFormat("%.1f", absl::ToDoubleSeconds(now - since)), " s)");
-}
-
-}  // namespace
-
 const ClockGate* Shard::clock_gate() const {
   return clocked_ != nullptr && clocked_->gate.has_value() ? &*clocked_->gate : nullptr;
 }
@@ -257,7 +247,7 @@ std::string Shard::WhoHoldsUp(absl::Time now) const {
     }
     return absl::StrCat("the floor is clock ", clocked_->floor, who.empty() ? "" : ", which ",
                         absl::StrJoin(who, ", "), who.empty() ? "" : " had not passed",
-                        Since(clocked_->since, now));
+                        SinceText(clocked_->since, now));
   }
   const ClockGate& gate = *clock_gate();
   if (gate.barrier().has_value()) {
@@ -267,12 +257,12 @@ std::string Shard::WhoHoldsUp(absl::Time now) const {
       who.push_back(routing_->Describe(member.id()));
     }
     return absl::StrCat(absl::StrJoin(who, ", "), " has not named version ", *gate.barrier(),
-                        Since(clocked_->since, now));
+                        SinceText(clocked_->since, now));
   }
   std::vector<std::string> who;
   for (const ClockGate::AtWork& one : gate.at_work()) {
     who.push_back(absl::StrCat(routing_->DescribeSender(one.contributor, 0), " is at clock ",
-                               one.completed + 1, Since(one.since, now)));
+                               one.completed + 1, SinceText(one.since, now)));
   }
   if (who.empty()) return "no contributor is at work";
   return absl::StrCat("the floor is clock ", gate.floor(), "; ", absl::StrJoin(who, ", "));

@@ -4,10 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/job/learning_rate.h"
 #include "server/parameter_shard/shard.h"
+#include "server/parameter_shard/since_text.h"
 
 namespace parley {
 namespace {
@@ -416,9 +416,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
 }
 
 std::string Shard::WhatIsMissing(absl::Time now) const {
-  std::string since = absl::StrCat(
-      " (since ", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", opened_, absl::UTCTimeZone()), ", ",
-      absl::StrFormat("%.1f", absl::ToDoubleSeconds(now - opened_)), " s)");
+  const std::string since = SinceText(opened_, now);
   if (!ready()) {
     return absl::StrCat("shard ", ordinal_, " has no start values for ", slices_not_set().size(),
                         " of its slices", since);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/daemon/signals.h"
 #include "common/job/job_file.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
@@ -16,19 +17,6 @@ namespace {
 // What no other shard waits for is gathered so long: of fast steps, and since to tell it takes as
 // much of a core as a step of a few MiB, which the next step then waits for.
 constexpr absl::Duration kNewsDelay = absl::Milliseconds(10);
-
-const char* SignalName(int signal) {
-  switch (signal) {
-    case SIGTERM:
-      return "SIGTERM";
-    case SIGINT:
-      return "SIGINT";
-    case SIGUSR1:
-      return "SIGUSR1";
-    default:
-      return "a signal";
-  }
-}
 
 uint64_t EpochOf(const std::shared_ptr<const Routing>& routing) {
   return routing == nullptr ? 0 : routing->view().job_epoch();
@@ -328,7 +316,10 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
   if (!loaded.ok() && !absl::IsDataLoss(loaded)) return loaded;
   loaded_epoch_ = view.job_epoch();
   if (!loaded.ok()) {
-    log_->Error("the checkpoint is damaged", {{"error", std::string(loaded.message())}});
+    log_->Error(
+        "the checkpoint is damaged; the job turns to an earlier one where there is one: see to "
+        "the disk",
+        {{"error", std::string(loaded.message())}});
     ReportReady(view.job_epoch(), view.start_version(), std::string(loaded.message()));
     return absl::OkStatus();
   }
@@ -443,8 +434,10 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
                 {"seconds", absl::StrCat(absl::ToDoubleSeconds(spent))}});
   } else {
     report.set_error(std::string(status.message()));
-    log_->Error("could not write its part of the checkpoint",
-                {{"folder", order.directory()}, {"error", report.error()}});
+    log_->Error(
+        "could not write its part of the checkpoint; the one before stays valid, and the next "
+        "is tried at its time: free or repair the disk until then",
+        {{"folder", order.directory()}, {"error", report.error()}});
   }
   caller_.Call<ReportCheckpointFileReply>(
       Retries("reporting a checkpoint file to the coordinator"),

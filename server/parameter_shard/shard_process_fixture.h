@@ -37,7 +37,6 @@ class FakeMembership final : public Membership {
 
   uint64_t member() const override { return 101 + ordinal_; }
   uint32_t ordinal() const override { return ordinal_; }
-  std::string job_directory() const override { return ""; }
   CallHeader header() const override {
     CallHeader header;
     header.set_member(member());

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "client/torch/dtype.h"
+#include "client/torch/named_tensors.h"
 #include "client/torch/torch_status.h"
 #include "common/clock/steady_now.h"
 #include "common/host_name.h"
@@ -59,14 +60,8 @@ DeviceStageBinding::DeviceStageBinding(std::vector<NamedTensor> tensors, Compute
 absl::Time DeviceStageBinding::Deadline() const { return SteadyNow() + patience_; }
 
 absl::Status DeviceStageBinding::Start() {
-  absl::Status status = CatchTorch("copying the stage's tensors", [&] {
-    const c10::NoGradGuard no_grad;
-    for (const NamedTensor& named : tensors_) {
-      at::Tensor shadow = named.tensor.detach().clone(at::MemoryFormat::Contiguous);
-      shadow.set_requires_grad(named.tensor.requires_grad());
-      shadows_.push_back({named.name, std::move(shadow), named.buffer});
-    }
-  });
+  absl::Status status =
+      CatchTorch("copying the stage's tensors", [&] { shadows_ = ShadowsOf(tensors_); });
   if (!status.ok()) return status;
   auto binding = ModuleBinding::Create(ModuleBinding::Lister([this] { return shadows_; }));
   if (!binding.ok()) return binding.status();

@@ -53,9 +53,10 @@ int main(int argc, char** argv) {
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) -> absl::Status {
     if (absl::Status opened = device.Open(session, metrics.trace()); !opened.ok()) return opened;
-    auto links = PipelineLinks::Start({job.name(), flags.listen, daemon.address(), &references,
-                                       Liveness(job), StallTimeout(job), daemon.credentials()},
-                                      session);
+    auto links = PipelineLinks::Start(
+        {job.name(), flags.listen, daemon.address(), &references, Liveness(job), StallTimeout(job),
+         daemon.credentials(), daemon.rpc_observer()},
+        session);
     if (!links.ok()) return links.status();
     auto compute = StageCompute::Make(
         job, *model, session.member_ordinal() % job.cluster().stages(), device.get());

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/pipeline/pipeline_message.h"
 #include "client/torch/value_tensor.h"
+#include "common/usable_cores.h"
 #include "server/pipeline_stage/peer_tensor.h"
 #include "worker/microbatch_seed.h"
 #include "worker/step_batches.h"

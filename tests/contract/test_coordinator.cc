@@ -12,15 +12,14 @@
 namespace parley {
 namespace {
 
-std::shared_ptr<InProcessCoordinator> MakeCore(const JobConfig& job) {
+std::shared_ptr<LockedCoordinator> MakeCore(const JobConfig& job) {
   CoordinatorCore::Options options;
   options.job = job;
   options.fingerprint = JobFingerprint(job);
   options.liveness = Liveness(job);
   options.stall_timeout = StallTimeout(job);
-  options.job_directory = "/nowhere";
   options.checkpoint_directory = "/nowhere/checkpoints";
-  return std::make_shared<InProcessCoordinator>(std::move(options), [] { return SteadyNow(); });
+  return std::make_shared<LockedCoordinator>(std::move(options), [] { return SteadyNow(); });
 }
 
 void Replace(const TestCoordinator::NewShard& shard, CoordinatorState& state) {
@@ -58,7 +57,7 @@ void TestCoordinator::Open(const std::string& address) {
   core()->Open(/*generation=*/1, address);
 }
 
-std::shared_ptr<InProcessCoordinator> TestCoordinator::core() const {
+std::shared_ptr<LockedCoordinator> TestCoordinator::core() const {
   absl::MutexLock lock(&mu_);
   return cores_.back();
 }

@@ -12,7 +12,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/switching_coordinator.h"
 #include "proto/job.pb.h"
-#include "server/coordinator/in_process.h"
+#include "server/coordinator/locked_coordinator.h"
 #include "server/coordinator/ticker.h"
 
 namespace parley {
@@ -48,7 +48,7 @@ class TestCoordinator {
               const std::optional<NewShard>& new_shard);
 
  private:
-  std::shared_ptr<InProcessCoordinator> core() const;
+  std::shared_ptr<LockedCoordinator> core() const;
   bool Await(const std::function<bool(const CoordinatorCore&)>& holds) const;
   void Tick();
 
@@ -56,7 +56,7 @@ class TestCoordinator {
   SwitchingCoordinator served_;  // the newest core
   mutable absl::Mutex mu_;
   // All of them: a former one may still be asked something.
-  std::vector<std::shared_ptr<InProcessCoordinator>> cores_ ABSL_GUARDED_BY(mu_);
+  std::vector<std::shared_ptr<LockedCoordinator>> cores_ ABSL_GUARDED_BY(mu_);
   std::string address_;
   std::unique_ptr<Ticker> ticker_;
 };

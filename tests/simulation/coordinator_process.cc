@@ -23,7 +23,6 @@ CoordinatorCore::Options CoreOptions(const JobConfig& job) {
   options.autonomy = Autonomy(job);
   options.checkpoint_period = CheckpointPeriod(job);
   options.preemption_grace = PreemptionGrace(job);
-  options.job_directory = "/job";
   options.checkpoint_directory = "/job/checkpoints";
   return options;
 }
@@ -140,7 +139,7 @@ absl::Status CoordinatorProcess::Run() {
 absl::Status CoordinatorProcess::Rule(JobLog log) {
   const absl::Duration liveness = Liveness(around_.job);
   const std::string& address = process_->address();
-  core_ = std::make_shared<InProcessCoordinator>(
+  core_ = std::make_shared<LockedCoordinator>(
       CoreOptions(around_.job), [process = process_.get()] { return process->LocalNow(); });
   if (log.last() && !log.last()->state().over()) {
     if (auto restored = core_->Restore(log.last()->state()); !restored.ok()) return restored;

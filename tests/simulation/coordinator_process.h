@@ -10,9 +10,9 @@
 #include "common/file_system.h"
 #include "common/log.h"
 #include "proto/job.pb.h"
-#include "server/coordinator/in_process.h"
 #include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_log.h"
+#include "server/coordinator/locked_coordinator.h"
 #include "tests/simulation/network.h"
 #include "tests/simulation/process.h"
 
@@ -44,7 +44,7 @@ class CoordinatorProcess {
   const std::shared_ptr<Process>& process() const { return process_; }
   // It has had the rule.
   bool has_ruled() const { return generation_ != 0; }
-  const InProcessCoordinator& core() const { return *core_; }  // of one that has ruled
+  const LockedCoordinator& core() const { return *core_; }  // of one that has ruled
   // For an operator's calls, which are made on its machine.
   CoordinatorClient& service() { return *core_; }
   uint64_t generation() const { return generation_; }
@@ -62,7 +62,7 @@ class CoordinatorProcess {
   const Surroundings around_;
   const std::unique_ptr<Connector> connector_;
   JobDirectory directory_;
-  std::shared_ptr<InProcessCoordinator> core_;
+  std::shared_ptr<LockedCoordinator> core_;
   uint64_t generation_ = 0;
   absl::Status end_ = absl::UnknownError("it runs, or was killed");
 };

@@ -177,14 +177,7 @@ void JobSimulation::CheckEvaluations(const CoordinatorState& recorded) {
   }
 }
 
-void JobSimulation::CheckEnd() {
-  failed_ = FailedAlike();
-  if (failed_) return;
-  if (!AllEnded()) {
-    Broken(absl::StrCat("after ", absl::FormatDuration(world_.now() - start_), ", ",
-                        world_.events_run(), " events and ", verdicts_.size(),
-                        " steps not all processes have ended"));
-  }
+int JobSimulation::CheckWorkersEnded() {
   int finished = 0;
   for (const auto& worker : workers_) {
     finished += worker->end.ok() && !worker->drained;
@@ -194,16 +187,17 @@ void JobSimulation::CheckEnd() {
     if (worker->end.message().find("FINISHED") != absl::string_view::npos) continue;
     Broken(absl::StrCat(worker->process->name(), " ended with ", worker->end.ToString()));
   }
-  // All may have been killed after the last step.
-  const CoordinatorState recorded = Recorded();
-  const bool job_finished = recorded.phase() == FINISHED;
-  if (finished == 0 && !job_finished) Broken("no worker has finished");
-  if (options_.scalings > 0 && AllStay()) {
-    for (const LoggedMember& member : recorded.members()) {
-      if (!member.fenced()) continue;
-      Broken(absl::StrCat("member ", member.member().id(), " counts as lost, where nobody is"));
-    }
+  return finished;
+}
+
+void JobSimulation::CheckNobodyCountsAsLost(const CoordinatorState& recorded) {
+  for (const LoggedMember& member : recorded.members()) {
+    if (!member.fenced()) continue;
+    Broken(absl::StrCat("member ", member.member().id(), " counts as lost, where nobody is"));
   }
+}
+
+void JobSimulation::CheckShardsEnded() {
   for (const auto& shard : shards_) {
     if (shard->killed) continue;
     if (shard->end.has_value() && shard->end->code == kFinished) continue;
@@ -215,19 +209,26 @@ void JobSimulation::CheckEnd() {
     Broken(absl::StrCat(shard->process->name(), " ended with ",
                         shard->end.has_value() ? shard->end->last_line : "nothing"));
   }
-  if (job_finished && options_.job.checkpoint().at_end()) {
-    const auto folder = ResolveCheckpoint(files_, "/job/checkpoints");
-    const auto manifest = folder.ok() ? ReadManifest(files_, *folder) : folder.status();
-    if (!manifest.ok() || manifest->step() != verdicts_.size() ||
-        manifest->files_size() != static_cast<int>(options_.job.cluster().shards())) {
-      Broken(absl::StrCat("the checkpoint is not whole: ", manifest.status().ToString()));
-    }
+}
+
+void JobSimulation::CheckLastCheckpoint() {
+  const auto folder = ResolveCheckpoint(files_, "/job/checkpoints");
+  const auto manifest = folder.ok() ? ReadManifest(files_, *folder) : folder.status();
+  if (!manifest.ok() || manifest->step() != verdicts_.size() ||
+      manifest->files_size() != static_cast<int>(options_.job.cluster().shards())) {
+    Broken(absl::StrCat("the checkpoint is not whole: ", manifest.status().ToString()));
   }
+}
+
+void JobSimulation::EndOtherChecks() {
   checkpoints_.End(PositionsAfter(verdicts_, options_.samples));
   for (const std::string& what : checkpoints_.broken()) Broken(what);
   if (checkpoints_.whole() != 0) happened_["checkpoint"] = static_cast<int>(checkpoints_.whole());
   for (const std::string& what : clocked_.broken()) Broken(what);
   for (const auto& [what, times] : clocked_.happened()) happened_[what] += times;
+}
+
+void JobSimulation::CheckCoordinatorsEnded() {
   for (const auto& coordinator : coordinators_) {
     // One that did not start, or has a successor, says so and goes.
     const absl::Status& end = coordinator->end();
@@ -240,22 +241,25 @@ void JobSimulation::CheckEnd() {
     }
     Broken(absl::StrCat(coordinator->process()->name(), " ended with ", end.ToString()));
   }
+}
+
+void JobSimulation::CheckStepsCounted() {
   if (!verdicts_.empty() && verdicts_.rbegin()->first != verdicts_.size()) {
     Broken(absl::StrCat(verdicts_.size(), " verdicts of ", verdicts_.rbegin()->first, " steps"));
   }
   // One that starts when all is over begins another job.
   const auto last = std::find_if(coordinators_.begin(), coordinators_.end(),
                                  [](const auto& coordinator) { return coordinator->end().ok(); });
-  if (last != coordinators_.end()) {
-    const uint64_t reported =
-        (*last)->core().Read([](const CoordinatorCore& core) { return core.progress().step(); });
-    if (reported != verdicts_.size()) {
-      Broken(absl::StrCat("the coordinator counts ", reported, " steps, there were ",
-                          verdicts_.size()));
-    }
+  if (last == coordinators_.end()) return;
+  const uint64_t reported =
+      (*last)->core().Read([](const CoordinatorCore& core) { return core.progress().step(); });
+  if (reported != verdicts_.size()) {
+    Broken(
+        absl::StrCat("the coordinator counts ", reported, " steps, there were ", verdicts_.size()));
   }
-  CheckEvaluations(recorded);
-  // Every sample of each data epoch that is over is in exactly one contribution.
+}
+
+void JobSimulation::CheckSamplesUsedOnce() {
   std::map<uint64_t, std::map<uint64_t, int>> used;  // by epoch, then position
   for (const auto& [step, verdict] : verdicts_) {
     for (const Share& share : verdict.shares()) {
@@ -276,6 +280,29 @@ void JobSimulation::CheckEnd() {
                           " times"));
     }
   }
+}
+
+void JobSimulation::CheckEnd() {
+  failed_ = FailedAlike();
+  if (failed_) return;
+  if (!AllEnded()) {
+    Broken(absl::StrCat("after ", absl::FormatDuration(world_.now() - start_), ", ",
+                        world_.events_run(), " events and ", verdicts_.size(),
+                        " steps not all processes have ended"));
+  }
+  const int finished = CheckWorkersEnded();
+  // All may have been killed after the last step.
+  const CoordinatorState recorded = Recorded();
+  const bool job_finished = recorded.phase() == FINISHED;
+  if (finished == 0 && !job_finished) Broken("no worker has finished");
+  if (options_.scalings > 0 && AllStay()) CheckNobodyCountsAsLost(recorded);
+  CheckShardsEnded();
+  if (job_finished && options_.job.checkpoint().at_end()) CheckLastCheckpoint();
+  EndOtherChecks();
+  CheckCoordinatorsEnded();
+  CheckStepsCounted();
+  CheckEvaluations(recorded);
+  CheckSamplesUsedOnce();
 }
 
 }  // namespace parley

@@ -256,111 +256,7 @@ void JobSimulation::Train(Worker& worker) {
   worker.end = joined.status();
   if (!joined.ok()) return;
   Session& session = **joined;
-  const auto run = [&]() -> absl::Status {
-    if (auto status =
-            session.Register(options_.model.Specs(), options_.samples, options_.test_samples);
-        !status.ok()) {
-      return status;
-    }
-    if (session.must_initialize()) {
-      const std::vector<std::byte> zeros(options_.model.elements() * sizeof(float));
-      std::vector<absl::Span<const std::byte>> values;
-      for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
-        values.push_back({zeros.data(), options_.model.size(tensor) * sizeof(float)});
-      }
-      if (auto status = session.Initialize(values); !status.ok()) return status;
-    }
-    worker.doing = kPulling;
-    if (auto status = session.Pull(); !status.ok()) return status;
-    if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
-    bool ahead = false;  // what was pulled is to be looked at when it is here
-    while (true) {
-      const auto plan = session.NextStep();
-      if (!plan.has_value()) {
-        worker.doing = kFinishing;
-        const auto finished = session.Finish({});
-        if (!finished.ok() || *finished) return finished.status();
-        worker.doing = kPulling;
-        if (auto status = session.Pull(); !status.ok()) return status;
-        if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
-        continue;
-      }
-      worker.doing = kComputing;
-      const bool whole = Forward(worker, session);
-      if (std::exchange(ahead, false) && whole &&
-          !CheckParameters(worker.process->name(), session, session.version(), false)) {
-        return absl::InternalError("wrong parameters in forward");
-      }
-      worker.doing = kCompleting;
-      size_t element = 0;
-      for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
-        const absl::Span<std::byte> gradient = session.gradient(tensor);
-        const size_t elements = gradient.size() / sizeof(float);
-        for (size_t i = 0; i < elements; ++i, ++element) {
-          // Each is one slice, so nothing of it goes yet; integer_worker has larger ones.
-          if (i == elements / 2 && (plan->step + tensor) % 3 == 0) {
-            if (auto status = session.PushUntil(tensor, i * sizeof(float)); !status.ok()) {
-              return status;
-            }
-          }
-          const float value = options_.model.WrittenBy(
-              plan->samples, !SumsContributions(options_.job), tensor, element);
-          std::memcpy(gradient.data() + i * sizeof(float), &value, sizeof(float));
-        }
-        // In some steps it says which are zeros, else that is found out.
-        const absl::Span<const std::byte> bytes = gradient;
-        const std::string nonzero =
-            (plan->step + tensor) % 2 == 0 ? FindNonzero(bytes, sizeof(float)) : std::string();
-        const absl::Status pushed =
-            nonzero.empty() ? session.Push(tensor) : session.PushNonzero(tensor, nonzero);
-        if (!pushed.ok()) return pushed;
-        happened_["zeros left out"] += nonzero.empty() ? 0 : 1;
-      }
-      const uint64_t epochs = session.data_epochs();
-      const auto verdict = session.Complete(/*loss_sum=*/0);
-      if (!verdict.ok()) {
-        if (session.drained() && AllStay()) {
-          Broken(absl::StrCat(worker.process->name(), " has gone in the midst of step ", plan->step,
-                              ", which it had promised"));
-        }
-        return verdict.status();
-      }
-      if (!whole && verdict->outcome() != Verdict::STALE) {
-        Broken(absl::StrCat(worker.process->name(), " has not had all values of version ",
-                            plan->step - 1, ", and its step ", plan->step, " counts"));
-      }
-      if (verdict->outcome() == Verdict::STALE) {
-        ++happened_["came late or back"];
-        if (NobodyIsLost() && options_.shard_kills == 0 &&
-            options_.job.consistency().sync().backup() == 0) {
-          Broken(absl::StrCat(worker.process->name(), " is told that step ", plan->step,
-                              " does not count for it, where nobody is late or lost"));
-        }
-      } else if (!IsClocked(options_.job)) {
-        Record(worker.process->name(), *verdict, session.epochs().job);
-        CheckCounted(worker, session, *plan, *verdict);
-        // A program need not pull after each step: its next gradients are of older parameters then,
-        // and written while shards may still be at this step.
-        if (worker.skips && !verdict->has_evaluation() && world_.Chance(0.3)) continue;
-      }
-      // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile
-      // reads what there is.
-      const bool named = verdict->outcome() != Verdict::STALE && session.data_epochs() != epochs;
-      const uint64_t version = session.version();
-      const uint64_t joined = worker.process->incarnations();
-      worker.doing = kPulling;
-      ahead = worker.ahead && !IsClocked(options_.job);
-      if (auto status = ahead ? session.PullAhead() : session.Pull(); !status.ok()) return status;
-      const bool at_barrier =
-          named && session.version() == version && worker.process->incarnations() == joined;
-      if (!ahead &&
-          !CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
-        return absl::InternalError("wrong parameters");
-      }
-      if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
-    }
-  };
-  worker.end = run();
+  worker.end = TakeSteps(worker, session);
   if (session.drained()) {
     ++happened_["sent away"];
     worker.drained = true;
@@ -368,6 +264,131 @@ void JobSimulation::Train(Worker& worker) {
     return;
   }
   if (!worker.end.ok()) (void)session.Fail(std::string(worker.end.message()), false);
+}
+
+absl::Status JobSimulation::Register(Session& session) {
+  if (auto status =
+          session.Register(options_.model.Specs(), options_.samples, options_.test_samples);
+      !status.ok()) {
+    return status;
+  }
+  if (!session.must_initialize()) return absl::OkStatus();
+  const std::vector<std::byte> zeros(options_.model.elements() * sizeof(float));
+  std::vector<absl::Span<const std::byte>> values;
+  for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
+    values.push_back({zeros.data(), options_.model.size(tensor) * sizeof(float)});
+  }
+  return session.Initialize(values);
+}
+
+absl::Status JobSimulation::TakeSteps(Worker& worker, Session& session) {
+  if (auto status = Register(session); !status.ok()) return status;
+  if (auto status = PullAndEvaluate(worker, session); !status.ok()) return status;
+  bool ahead = false;  // what was pulled is to be looked at when it is here
+  while (true) {
+    const auto plan = session.NextStep();
+    if (!plan.has_value()) {
+      worker.doing = kFinishing;
+      const auto finished = session.Finish({});
+      if (!finished.ok() || *finished) return finished.status();
+      if (auto status = PullAndEvaluate(worker, session); !status.ok()) return status;
+      continue;
+    }
+    worker.doing = kComputing;
+    const bool whole = Forward(worker, session);
+    if (std::exchange(ahead, false) && whole &&
+        !CheckParameters(worker.process->name(), session, session.version(), false)) {
+      return absl::InternalError("wrong parameters in forward");
+    }
+    worker.doing = kCompleting;
+    if (auto status = WriteGradients(session, *plan); !status.ok()) return status;
+    const uint64_t epochs = session.data_epochs();
+    const auto verdict = session.Complete(/*loss_sum=*/0);
+    if (!verdict.ok()) {
+      if (session.drained() && AllStay()) {
+        Broken(absl::StrCat(worker.process->name(), " has gone in the midst of step ", plan->step,
+                            ", which it had promised"));
+      }
+      return verdict.status();
+    }
+    CheckVerdict(worker, session, *plan, *verdict, whole);
+    const bool counts = verdict->outcome() != Verdict::STALE;
+    // A program need not pull after each step: its next gradients are of older parameters then, and
+    // written while shards may still be at this step.
+    if (counts && !IsClocked(options_.job) && worker.skips && !verdict->has_evaluation() &&
+        world_.Chance(0.3)) {
+      continue;
+    }
+    // Only a pull of the version of a barrier is to be compared; one that has come back meanwhile
+    // reads what there is.
+    const bool named = counts && session.data_epochs() != epochs;
+    const uint64_t version = session.version();
+    const uint64_t joined = worker.process->incarnations();
+    worker.doing = kPulling;
+    ahead = worker.ahead && !IsClocked(options_.job);
+    if (auto status = ahead ? session.PullAhead() : session.Pull(); !status.ok()) return status;
+    const bool at_barrier =
+        named && session.version() == version && worker.process->incarnations() == joined;
+    if (!ahead &&
+        !CheckParameters(worker.process->name(), session, session.version(), at_barrier)) {
+      return absl::InternalError("wrong parameters");
+    }
+    if (auto status = EvaluateWhatIsDue(worker, session); !status.ok()) return status;
+  }
+}
+
+absl::Status JobSimulation::PullAndEvaluate(Worker& worker, Session& session) {
+  worker.doing = kPulling;
+  if (auto status = session.Pull(); !status.ok()) return status;
+  return EvaluateWhatIsDue(worker, session);
+}
+
+absl::Status JobSimulation::WriteGradients(Session& session, const StepPlan& plan) {
+  size_t element = 0;
+  for (size_t tensor = 0; tensor < options_.model.tensors(); ++tensor) {
+    const absl::Span<std::byte> gradient = session.gradient(tensor);
+    const size_t elements = gradient.size() / sizeof(float);
+    for (size_t i = 0; i < elements; ++i, ++element) {
+      // Each is one slice, so nothing of it goes yet; integer_worker has larger ones.
+      if (i == elements / 2 && (plan.step + tensor) % 3 == 0) {
+        if (auto status = session.PushUntil(tensor, i * sizeof(float)); !status.ok()) {
+          return status;
+        }
+      }
+      const float value =
+          options_.model.WrittenBy(plan.samples, !SumsContributions(options_.job), tensor, element);
+      std::memcpy(gradient.data() + i * sizeof(float), &value, sizeof(float));
+    }
+    // In some steps it says which are zeros, else that is found out.
+    const absl::Span<const std::byte> bytes = gradient;
+    const std::string nonzero =
+        (plan.step + tensor) % 2 == 0 ? FindNonzero(bytes, sizeof(float)) : std::string();
+    const absl::Status pushed =
+        nonzero.empty() ? session.Push(tensor) : session.PushNonzero(tensor, nonzero);
+    if (!pushed.ok()) return pushed;
+    happened_["zeros left out"] += nonzero.empty() ? 0 : 1;
+  }
+  return absl::OkStatus();
+}
+
+void JobSimulation::CheckVerdict(const Worker& worker, const Session& session, const StepPlan& plan,
+                                 const Verdict& verdict, bool whole) {
+  if (verdict.outcome() == Verdict::STALE) {
+    ++happened_["came late or back"];
+    if (NobodyIsLost() && options_.shard_kills == 0 &&
+        options_.job.consistency().sync().backup() == 0) {
+      Broken(absl::StrCat(worker.process->name(), " is told that step ", plan.step,
+                          " does not count for it, where nobody is late or lost"));
+    }
+    return;
+  }
+  if (!whole) {
+    Broken(absl::StrCat(worker.process->name(), " has not had all values of version ",
+                        plan.step - 1, ", and its step ", plan.step, " counts"));
+  }
+  if (IsClocked(options_.job)) return;
+  Record(worker.process->name(), verdict, session.epochs().job);
+  CheckCounted(worker, session, plan, verdict);
 }
 
 absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) {

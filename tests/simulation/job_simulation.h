@@ -153,6 +153,15 @@ class JobSimulation {
   void StartWorker(int number);
   Network::Transport TransportOf(int worker) const;
   void Train(Worker& worker);
+  // Registers, and gives the model its start values where that falls to this worker.
+  absl::Status Register(Session& session);
+  // Until the job is over.
+  absl::Status TakeSteps(Worker& worker, Session& session);
+  absl::Status PullAndEvaluate(Worker& worker, Session& session);
+  absl::Status WriteGradients(Session& session, const StepPlan& plan);
+  // whole: all values that the step was computed from had come.
+  void CheckVerdict(const Worker& worker, const Session& session, const StepPlan& plan,
+                    const Verdict& verdict, bool whole);
   // A verdict of that job_epoch, as somebody tells it.
   void Record(const std::string& who, const Verdict& verdict, uint64_t job_epoch);
   // Whether what is known is of this epoch, after the job has gone back if it has; false: what is
@@ -176,8 +185,20 @@ class JobSimulation {
   Process& PickProcess();
   Worker* PickWorker();  // a living one; null if there is none
   void Broken(std::string what) { broken_.push_back(std::move(what)); }
+  // What must hold when all is over; the others are its parts.
   void CheckEnd();
+  int CheckWorkersEnded();  // how many have finished
+  void CheckNobodyCountsAsLost(const CoordinatorState& recorded);
+  void CheckShardsEnded();
+  void CheckLastCheckpoint();
+  // Those of the checkpoints, and of bounded and async.
+  void EndOtherChecks();
+  void CheckCoordinatorsEnded();
+  // That no step is missing: among the verdicts, and in the coordinator's count.
+  void CheckStepsCounted();
   void CheckEvaluations(const CoordinatorState& recorded);
+  // Every sample of each data epoch that is over is in exactly one contribution.
+  void CheckSamplesUsedOnce();
   bool CameTooLate(std::string_view end);  // the member that ended so
   bool FailedAlike();
   bool AllEnded() const;

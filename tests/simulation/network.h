@@ -57,11 +57,6 @@ class Network {
 
   // No message passes between the two, either way, for so long.
   void Cut(const std::string& a, const std::string& b, absl::Duration how_long);
-  // From now on all goes well.
-  void Heal() {
-    faults_ = NetworkFaults();
-    cuts_.clear();
-  }
 
   // Is told of each fault, and between whom it was.
   using OnFault =

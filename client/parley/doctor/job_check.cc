@@ -45,7 +45,7 @@ Finding CheckModelAndData(const DescribedJob& described) {
                  "JOB does the same");
 }
 
-Finding CheckJobStart(const std::string& directory, const absl::Status& start) {
+Finding JobStartFinding(const std::string& directory, const absl::Status& start) {
   if (start.ok()) return Fine(kStart, absl::StrCat("a job can begin in ", directory));
   const std::string found = OneLine(std::string(start.message()));
   if (absl::IsAlreadyExists(start)) {

@@ -17,7 +17,7 @@ Finding CheckModelAndData(const DescribedJob& described);
 
 // Whether a job could begin in its directory: `start` is what CheckNewRun (server/coordinator/
 // job_start.h) says.
-Finding CheckJobStart(const std::string& directory, const absl::Status& start);
+Finding JobStartFinding(const std::string& directory, const absl::Status& start);
 
 }  // namespace parley
 

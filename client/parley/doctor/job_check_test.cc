@@ -29,14 +29,15 @@ TEST(CheckModelAndData, AMissingFileIsTheUsersAndACrashIsNot) {
   EXPECT_NE(CheckModelAndData(described).remedy.find("parley plan"), std::string::npos);
 }
 
-TEST(CheckJobStart, SaysWhoseTheDirectoryIs) {
-  EXPECT_EQ(CheckJobStart("/runs/mine", absl::OkStatus()).severity, Severity::kOk);
-  Finding finding = CheckJobStart("/runs/mine", absl::AlreadyExistsError("runs at node8:77"));
+TEST(JobStartFinding, SaysWhoseTheDirectoryIs) {
+  EXPECT_EQ(JobStartFinding("/runs/mine", absl::OkStatus()).severity, Severity::kOk);
+  Finding finding = JobStartFinding("/runs/mine", absl::AlreadyExistsError("runs at node8:77"));
   EXPECT_EQ(finding.severity, Severity::kFailure);
   EXPECT_NE(finding.remedy.find("another --out"), std::string::npos);
-  finding = CheckJobStart("/runs/mine", absl::FailedPreconditionError("has not ended"));
+  finding = JobStartFinding("/runs/mine", absl::FailedPreconditionError("has not ended"));
   EXPECT_NE(finding.remedy.find("start the coordinator"), std::string::npos);
-  finding = CheckJobStart("/runs/mine", absl::InvalidArgumentError("checkpoint.start_from: none"));
+  finding =
+      JobStartFinding("/runs/mine", absl::InvalidArgumentError("checkpoint.start_from: none"));
   EXPECT_NE(finding.remedy.find("checkpoint.start_from"), std::string::npos);
 }
 

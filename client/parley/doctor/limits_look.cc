@@ -1,10 +1,8 @@
-#include <sched.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <sstream>
-#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -12,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/parley/doctor/limits_check.h"
+#include "common/usable_cores.h"
 
 namespace parley {
 namespace {
@@ -24,14 +23,6 @@ ProcessLimit LimitOf(int resource) {
     return bytes == RLIM_INFINITY ? ProcessLimit::kUnlimited : uint64_t{bytes};
   };
   return {value(limit.rlim_cur), value(limit.rlim_max)};
-}
-
-uint64_t UsableCores() {
-  cpu_set_t cores;
-  if (::sched_getaffinity(0, sizeof cores, &cores) == 0) {
-    return std::max(1, static_cast<int>(CPU_COUNT(&cores)));
-  }
-  return std::max(1U, std::thread::hardware_concurrency());
 }
 
 // "MemAvailable:   23 kB" of /proc/meminfo, in bytes.
@@ -142,7 +133,7 @@ LimitFacts LookAtLimits(const SystemFiles& files) {
   facts.memory_in_all = MemoryLine(memory, "MemTotal:");
   LookAtMemoryGroups(files, facts);
   LookAtOtherGroups(files, facts);
-  facts.cores = UsableCores();
+  facts.cores = static_cast<uint64_t>(UsableCores());
   facts.mappings = files.Number("/proc/sys/vm/max_map_count");
   return facts;
 }

@@ -19,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "client/parley/child_process.h"
 #include "client/parley/doctor/system_files.h"
+#include "client/parley/log_tail.h"
 #include "client/parley/memory_file.h"
 #include "client/parley/programs.h"
 #include "common/clock/steady_now.h"
@@ -31,11 +32,6 @@ constexpr char kLibraries[] = "libraries";
 // LibTorch comes from a cluster's file system, perhaps for the first time.
 constexpr absl::Duration kAnswer = absl::Seconds(60);
 constexpr absl::Duration kLook = absl::Milliseconds(10);
-
-std::string LastLine(const std::string& text) {
-  const std::string stripped(absl::StripAsciiWhitespace(text));
-  return stripped.substr(stripped.rfind('\n') + 1);
-}
 
 ProgramAnswer Ask(const std::string& name) {
   ProgramAnswer answer;

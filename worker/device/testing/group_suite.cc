@@ -238,8 +238,8 @@ class Rank {
  private:
   static absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
 
-  // Until ForwardIsGiven nobody looks at its end: that would put an order between the streams which
-  // the path has not.
+  // Until Forward has been called nobody looks at its end: that would put an order between the
+  // streams which the path has not.
   absl::Status Broadcast(std::byte* values, const std::vector<DeviceGroup::Part>& parts) {
     auto given = std::make_shared<absl::Notification>();
     forward_is_given_ = given;

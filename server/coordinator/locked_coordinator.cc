@@ -1,4 +1,4 @@
-#include "server/coordinator/in_process.h"
+#include "server/coordinator/locked_coordinator.h"
 
 #include <utility>
 
@@ -7,12 +7,12 @@
 
 namespace parley {
 
-InProcessCoordinator::InProcessCoordinator(CoordinatorCore::Options options, Clock clock)
+LockedCoordinator::LockedCoordinator(CoordinatorCore::Options options, Clock clock)
     : clock_(std::move(clock)), longest_held_(options.liveness / 2), core_(std::move(options)) {}
 
 template <class Request, class Reply>
-void InProcessCoordinator::Call(Method<Request, Reply> method, const Request& request,
-                                Done<Reply> done, bool may_overtake) {
+void LockedCoordinator::Call(Method<Request, Reply> method, const Request& request,
+                             Done<Reply> done, bool may_overtake) {
   Replies replies;
   absl::MutexLock lock(&mu_);
   if (!lost_.ok()) return replies.Add<Reply>(std::move(done), lost_);
@@ -24,21 +24,21 @@ void InProcessCoordinator::Call(Method<Request, Reply> method, const Request& re
   replies.Add<Reply>(tells_nothing ? std::move(done) : Handing(std::move(done)), std::move(reply));
 }
 
-void InProcessCoordinator::Announce(Replies& replies) {
+void LockedCoordinator::Announce(Replies& replies) {
   if (announced_ || IsRecorded()) return;
   announced_ = true;
   replies.Add(due_);
 }
 
 template <class Reply>
-Done<Reply> InProcessCoordinator::Handing(Done<Reply> done) {
+Done<Reply> LockedCoordinator::Handing(Done<Reply> done) {
   return [this, done = std::move(done)](absl::StatusOr<Reply> reply) mutable {
     Hand(std::move(done), std::move(reply));
   };
 }
 
 template <class Reply>
-void InProcessCoordinator::Hand(Done<Reply> done, absl::StatusOr<Reply> reply) {
+void LockedCoordinator::Hand(Done<Reply> done, absl::StatusOr<Reply> reply) {
   absl::Status lost;
   {
     absl::MutexLock lock(&mu_);
@@ -55,13 +55,13 @@ void InProcessCoordinator::Hand(Done<Reply> done, absl::StatusOr<Reply> reply) {
   lost.ok() ? done(std::move(reply)) : done(lost);
 }
 
-void InProcessCoordinator::RecordWith(std::function<void()> due) {
+void LockedCoordinator::RecordWith(std::function<void()> due) {
   absl::MutexLock lock(&mu_);
   due_ = std::move(due);
   recorded_ = core_.durable_revision();
 }
 
-absl::Status InProcessCoordinator::Record(const Append& append) {
+absl::Status LockedCoordinator::Record(const Append& append) {
   CoordinatorState state;
   uint64_t revision = 0;
   {
@@ -93,16 +93,16 @@ absl::Status InProcessCoordinator::Record(const Append& append) {
   return absl::OkStatus();
 }
 
-absl::Status InProcessCoordinator::AwaitRecorded(absl::Duration limit) {
+absl::Status LockedCoordinator::AwaitRecorded(absl::Duration limit) {
   absl::MutexLock lock(&mu_);
-  (void)AwaitFor(mu_, absl::Condition(this, &InProcessCoordinator::IsRecordedOrLost), limit);
+  (void)AwaitFor(mu_, absl::Condition(this, &LockedCoordinator::IsRecordedOrLost), limit);
   if (IsRecorded()) return absl::OkStatus();
   if (!lost_.ok()) return lost_;
   return absl::DeadlineExceededError(
       absl::StrCat("not recorded after ", absl::FormatDuration(limit)));
 }
 
-void InProcessCoordinator::RefuseHeld(absl::Time held_until, const absl::Status& why) {
+void LockedCoordinator::RefuseHeld(absl::Time held_until, const absl::Status& why) {
   std::deque<Held> refused;
   {
     absl::MutexLock lock(&mu_);
@@ -114,7 +114,7 @@ void InProcessCoordinator::RefuseHeld(absl::Time held_until, const absl::Status&
   for (Held& held : refused) held.answer(why);
 }
 
-void InProcessCoordinator::Lose(const absl::Status& why) {
+void LockedCoordinator::Lose(const absl::Status& why) {
   const absl::Status refusal = absl::UnavailableError(why.message());
   {
     Replies replies;  // what was parked is handed on, and refused there
@@ -126,102 +126,101 @@ void InProcessCoordinator::Lose(const absl::Status& why) {
   RefuseHeld(absl::InfiniteFuture(), refusal);
 }
 
-absl::Status InProcessCoordinator::lost() const {
+absl::Status LockedCoordinator::lost() const {
   absl::MutexLock lock(&mu_);
   return lost_;
 }
 
-void InProcessCoordinator::Join(const JoinRequest& request, absl::Time, Done<JoinReply> done) {
+void LockedCoordinator::Join(const JoinRequest& request, absl::Time, Done<JoinReply> done) {
   Call(&CoordinatorCore::Join, request, std::move(done));
 }
 
-void InProcessCoordinator::Heartbeat(const HeartbeatRequest& request, absl::Time,
-                                     Done<HeartbeatReply> done) {
+void LockedCoordinator::Heartbeat(const HeartbeatRequest& request, absl::Time,
+                                  Done<HeartbeatReply> done) {
   Call(&CoordinatorCore::Heartbeat, request, std::move(done), /*may_overtake=*/true);
 }
 
-void InProcessCoordinator::Watch(const WatchRequest& request, absl::Time deadline,
-                                 Done<SharedJobState> done) {
+void LockedCoordinator::Watch(const WatchRequest& request, absl::Time deadline,
+                              Done<SharedJobState> done) {
   Replies replies;
   absl::MutexLock lock(&mu_);
   if (!lost_.ok()) return replies.Add<SharedJobState>(std::move(done), lost_);
   core_.Watch(request, {clock_(), deadline}, replies, Handing(std::move(done)));
 }
 
-void InProcessCoordinator::RegisterModel(const RegisterModelRequest& request, absl::Time,
-                                         Done<RegisterModelReply> done) {
+void LockedCoordinator::RegisterModel(const RegisterModelRequest& request, absl::Time,
+                                      Done<RegisterModelReply> done) {
   Call(&CoordinatorCore::RegisterModel, request, std::move(done));
 }
 
-void InProcessCoordinator::ReportReady(const ReportReadyRequest& request, absl::Time,
-                                       Done<ReportReadyReply> done) {
+void LockedCoordinator::ReportReady(const ReportReadyRequest& request, absl::Time,
+                                    Done<ReportReadyReply> done) {
   Call(&CoordinatorCore::ReportReady, request, std::move(done));
 }
 
-void InProcessCoordinator::ReportVerdicts(const ReportVerdictsRequest& request, absl::Time,
-                                          Done<ReportVerdictsReply> done) {
+void LockedCoordinator::ReportVerdicts(const ReportVerdictsRequest& request, absl::Time,
+                                       Done<ReportVerdictsReply> done) {
   Call(&CoordinatorCore::ReportVerdicts, request, std::move(done), /*may_overtake=*/true);
 }
 
-void InProcessCoordinator::ReportEvaluation(const ReportEvaluationRequest& request, absl::Time,
-                                            Done<ReportEvaluationReply> done) {
+void LockedCoordinator::ReportEvaluation(const ReportEvaluationRequest& request, absl::Time,
+                                         Done<ReportEvaluationReply> done) {
   Call(&CoordinatorCore::ReportEvaluation, request, std::move(done));
 }
 
-void InProcessCoordinator::Finish(const FinishRequest& request, absl::Time,
-                                  Done<FinishReply> done) {
+void LockedCoordinator::Finish(const FinishRequest& request, absl::Time, Done<FinishReply> done) {
   Call(&CoordinatorCore::Finish, request, std::move(done));
 }
 
-void InProcessCoordinator::ReportCheckpointFile(const ReportCheckpointFileRequest& request,
-                                                absl::Time, Done<ReportCheckpointFileReply> done) {
+void LockedCoordinator::ReportCheckpointFile(const ReportCheckpointFileRequest& request, absl::Time,
+                                             Done<ReportCheckpointFileReply> done) {
   Call(&CoordinatorCore::ReportCheckpointFile, request, std::move(done));
 }
 
-void InProcessCoordinator::Fail(const FailRequest& request, absl::Time, Done<FailReply> done) {
+void LockedCoordinator::Fail(const FailRequest& request, absl::Time, Done<FailReply> done) {
   Call(&CoordinatorCore::Fail, request, std::move(done));
 }
 
-void InProcessCoordinator::Leave(const LeaveRequest& request, absl::Time, Done<LeaveReply> done) {
+void LockedCoordinator::Leave(const LeaveRequest& request, absl::Time, Done<LeaveReply> done) {
   Call(&CoordinatorCore::Leave, request, std::move(done));
 }
 
-void InProcessCoordinator::AskForCheckpoint(const AskForCheckpointRequest& request, absl::Time,
-                                            Done<AskForCheckpointReply> done) {
+void LockedCoordinator::AskForCheckpoint(const AskForCheckpointRequest& request, absl::Time,
+                                         Done<AskForCheckpointReply> done) {
   Call(&CoordinatorCore::AskForCheckpoint, request, std::move(done));
 }
 
-void InProcessCoordinator::SetWorkers(const SetWorkersRequest& request, absl::Time,
-                                      Done<SetWorkersReply> done) {
+void LockedCoordinator::SetWorkers(const SetWorkersRequest& request, absl::Time,
+                                   Done<SetWorkersReply> done) {
   Call(&CoordinatorCore::SetWorkers, request, std::move(done));
 }
 
-void InProcessCoordinator::Drain(const DrainRequest& request, absl::Time, Done<DrainReply> done) {
+void LockedCoordinator::Drain(const DrainRequest& request, absl::Time, Done<DrainReply> done) {
   Call(&CoordinatorCore::Drain, request, std::move(done));
 }
 
-void InProcessCoordinator::Stop(const StopRequest& request, absl::Time, Done<StopReply> done) {
+void LockedCoordinator::Stop(const StopRequest& request, absl::Time, Done<StopReply> done) {
   Call(&CoordinatorCore::Stop, request, std::move(done));
 }
 
-void InProcessCoordinator::GetStatus(const GetStatusRequest& request, absl::Time,
-                                     Done<GetStatusReply> done) {
+void LockedCoordinator::GetStatus(const GetStatusRequest& request, absl::Time,
+                                  Done<GetStatusReply> done) {
   Replies replies;
   absl::MutexLock lock(&mu_);
   replies.Add<GetStatusReply>(Handing(std::move(done)), core_.GetStatus(request, clock_()));
 }
 
-void InProcessCoordinator::Open(uint64_t generation, const std::string& address) {
+void LockedCoordinator::Open(uint64_t generation, const std::string& address) {
   absl::MutexLock lock(&mu_);
   core_.Open(generation, address, clock_());
 }
 
-absl::Status InProcessCoordinator::Restore(const CoordinatorState& state) {
+absl::Status LockedCoordinator::Restore(const CoordinatorState& state) {
   absl::MutexLock lock(&mu_);
   return core_.Restore(state);
 }
 
-void InProcessCoordinator::Tick() {
+void LockedCoordinator::Tick() {
   const absl::Time now = clock_();
   absl::Status not_recorded;
   {
@@ -238,28 +237,28 @@ void InProcessCoordinator::Tick() {
                  not_recorded.ok() ? "the disk takes very long" : not_recorded.message())));
 }
 
-void InProcessCoordinator::FailItself(const std::string& reason, bool preempted) {
+void LockedCoordinator::FailItself(const std::string& reason) {
   Replies replies;
   absl::MutexLock lock(&mu_);
-  core_.FailItself(reason, preempted, clock_(), replies);
+  core_.FailItself(reason, clock_(), replies);
   Announce(replies);
 }
 
-void InProcessCoordinator::PreemptItself(const std::string& reason) {
+void LockedCoordinator::PreemptItself(const std::string& reason) {
   Replies replies;
   absl::MutexLock lock(&mu_);
   core_.PreemptItself(reason, clock_(), replies);
   Announce(replies);
 }
 
-void InProcessCoordinator::Close() {
+void LockedCoordinator::Close() {
   Replies replies;
   absl::MutexLock lock(&mu_);
   core_.Close(replies);
   Announce(replies);
 }
 
-void InProcessCoordinator::DoFileWork(const FileWorker& worker) {
+void LockedCoordinator::DoFileWork(const FileWorker& worker) {
   while (true) {
     std::vector<FileWork> due;
     {
@@ -278,14 +277,14 @@ void InProcessCoordinator::DoFileWork(const FileWorker& worker) {
   }
 }
 
-bool InProcessCoordinator::Changed() const {
+bool LockedCoordinator::Changed() const {
   return (core_.has_file_work() && IsRecorded()) || !lost_.ok() ||
          core_.revision() != seen_revision_ || core_.membership_revision() != seen_members_;
 }
 
-void InProcessCoordinator::AwaitChange(absl::Duration limit) {
+void LockedCoordinator::AwaitChange(absl::Duration limit) {
   absl::MutexLock lock(&mu_);
-  (void)AwaitFor(mu_, absl::Condition(this, &InProcessCoordinator::Changed), limit);
+  (void)AwaitFor(mu_, absl::Condition(this, &LockedCoordinator::Changed), limit);
   seen_revision_ = core_.revision();
   seen_members_ = core_.membership_revision();
 }

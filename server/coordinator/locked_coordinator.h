@@ -1,5 +1,5 @@
-#ifndef PARLEY_SERVER_COORDINATOR_IN_PROCESS_H_
-#define PARLEY_SERVER_COORDINATOR_IN_PROCESS_H_
+#ifndef PARLEY_SERVER_COORDINATOR_LOCKED_COORDINATOR_H_
+#define PARLEY_SERVER_COORDINATOR_LOCKED_COORDINATOR_H_
 
 #include <cstdint>
 #include <deque>
@@ -25,11 +25,11 @@ namespace parley {
 // recorded yet: it is held until the record is there. Changes of many calls go into one record.
 // Heartbeats and verdicts that change nothing of it are answered at once. What is held for longer
 // than liveness / 2, since the disk does not take it, is answered UNAVAILABLE.
-class InProcessCoordinator final : public CoordinatorClient {
+class LockedCoordinator final : public CoordinatorClient {
  public:
   using Clock = std::function<absl::Time()>;  // thread-safe
 
-  InProcessCoordinator(CoordinatorCore::Options options, Clock clock);
+  LockedCoordinator(CoordinatorCore::Options options, Clock clock);
 
   void Join(const JoinRequest&, absl::Time deadline, Done<JoinReply>) override;
   void Heartbeat(const HeartbeatRequest&, absl::Time deadline, Done<HeartbeatReply>) override;
@@ -56,7 +56,7 @@ class InProcessCoordinator final : public CoordinatorClient {
   // As in CoordinatorCore, at the clock's time.
   void Open(uint64_t generation, const std::string& address);
   void Tick();
-  void FailItself(const std::string& reason, bool preempted);
+  void FailItself(const std::string& reason);
   void PreemptItself(const std::string& reason);
   void Close();
   absl::Status Restore(const CoordinatorState& state);
@@ -142,4 +142,4 @@ class InProcessCoordinator final : public CoordinatorClient {
 
 }  // namespace parley
 
-#endif  // PARLEY_SERVER_COORDINATOR_IN_PROCESS_H_
+#endif  // PARLEY_SERVER_COORDINATOR_LOCKED_COORDINATOR_H_

@@ -1,4 +1,4 @@
-#include "server/coordinator/in_process.h"
+#include "server/coordinator/locked_coordinator.h"
 
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@
 namespace parley {
 namespace {
 
-class InProcessCoordinatorTest : public testing::Test {
+class LockedCoordinatorTest : public testing::Test {
  protected:
   void SetUp() override { coordinator_.Open(3, "127.0.0.1:4000"); }
 
@@ -34,11 +34,10 @@ class InProcessCoordinatorTest : public testing::Test {
   }
 
   absl::Time now_ = absl::UnixEpoch();
-  InProcessCoordinator coordinator_{CoordinatorFixture::DefaultOptions(1, 2),
-                                    [this] { return now_; }};
+  LockedCoordinator coordinator_{CoordinatorFixture::DefaultOptions(1, 2), [this] { return now_; }};
 };
 
-TEST_F(InProcessCoordinatorTest, AnAnswerMayCallBackIntoTheCoordinator) {
+TEST_F(LockedCoordinatorTest, AnAnswerMayCallBackIntoTheCoordinator) {
   const CallHeader header = Join(1);
   std::optional<absl::Status> inner;
   FailRequest fail;
@@ -54,7 +53,7 @@ TEST_F(InProcessCoordinatorTest, AnAnswerMayCallBackIntoTheCoordinator) {
   ASSERT_TRUE(inner.has_value());
 }
 
-TEST_F(InProcessCoordinatorTest, TimePassesInTicksAlone) {
+TEST_F(LockedCoordinatorTest, TimePassesInTicksAlone) {
   const CallHeader header = Join(1);
   WatchRequest request;
   *request.mutable_header() = header;
@@ -69,7 +68,7 @@ TEST_F(InProcessCoordinatorTest, TimePassesInTicksAlone) {
   EXPECT_TRUE(watched->ok());
 }
 
-TEST_F(InProcessCoordinatorTest, AwaitChangeReturnsWhenAMemberJoins) {
+TEST_F(LockedCoordinatorTest, AwaitChangeReturnsWhenAMemberJoins) {
   coordinator_.AwaitChange(absl::ZeroDuration());
   std::thread joining([this] { Join(1); });
   coordinator_.AwaitChange(absl::Seconds(30));
@@ -78,7 +77,7 @@ TEST_F(InProcessCoordinatorTest, AwaitChangeReturnsWhenAMemberJoins) {
             1u);
 }
 
-TEST_F(InProcessCoordinatorTest, CloseAnswersWhatIsParked) {
+TEST_F(LockedCoordinatorTest, CloseAnswersWhatIsParked) {
   WatchRequest request;
   *request.mutable_header() = Join(1);
   request.set_seen_revision(1);
@@ -90,7 +89,7 @@ TEST_F(InProcessCoordinatorTest, CloseAnswersWhatIsParked) {
   EXPECT_TRUE(answered);
 }
 
-TEST_F(InProcessCoordinatorTest, WhatIsNotRecordedIsLostWithTheRule) {
+TEST_F(LockedCoordinatorTest, WhatIsNotRecordedIsLostWithTheRule) {
   coordinator_.RecordWith([] {});
   coordinator_.Join(Worker(1), absl::InfiniteFuture(), [](const absl::StatusOr<JoinReply>&) {});
   EXPECT_TRUE(absl::IsDeadlineExceeded(coordinator_.AwaitRecorded(absl::Milliseconds(1))));
