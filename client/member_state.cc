@@ -181,6 +181,8 @@ void MemberState::Progress(uint64_t last_decided_step, uint64_t job_epoch) {
 }
 
 bool MemberState::Preempt(const std::string& reason, absl::Time until) {
+  // The job goes on without it, and it is not to join anew: nobody need be told.
+  if (expelled_) FailWith(reason, /*preempted=*/true);
   if (over() || ended_ || preemption_.has_value()) return false;
   preemption_ = {reason, until};
   if (fenced()) FailWith(reason, /*preempted=*/true);

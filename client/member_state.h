@@ -33,7 +33,7 @@ namespace parley {
 //   fenced -> expelled   the job goes on without this member, which may join anew
 //   fenced -> failed     it told the first cause, or nothing within liveness / 4
 //   any -> failed        this process was preempted, and the job has not ended in time; or it is
-//                        fenced after that
+//                        fenced, or expelled, before or after that
 //   any -> ended         the job has finished, or this member has left: nothing is lost any more
 class MemberState {
  public:
@@ -95,13 +95,13 @@ class MemberState {
   void FailWith(const std::string& reason, bool preempted);
 
   // This process was told to end, and the job may go on until then. False: it was before, or there
-  // is no job any more.
+  // is no job any more; of an expelled member this is the end then.
   bool Preempt(const std::string& reason, absl::Time until);
 
   // This member leaves.
   void Leave() { left_ = true; }
 
-  // Once set they stay; at most one of them is.
+  // Once set they stay. Both: it was told to end when it was expelled.
   const std::optional<FirstCause>& failure() const { return failure_; }
   bool expelled() const { return expelled_; }
   // Whether the coordinator is what was lost: no use in calling it.

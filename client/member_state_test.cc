@@ -367,6 +367,25 @@ TEST(MemberState, APreemptedOneThatIsFencedGoes) {
   }
 }
 
+TEST(MemberState, OneThatIsToldToEndWhenTheJobHasGoneOnWithoutItGoes) {
+  MemberState::Options options;
+  options.liveness = kLiveness;
+  options.may_rejoin = true;
+  options.self = "worker 0 at h:20 (pid 6)";
+  MemberState state(options, kStart);
+  state.OnHeartbeat(absl::AbortedError("silent for 10s"), kStart, kStart);
+  GetStatusReply training;
+  training.set_phase(TRAINING);
+  state.OnStatus(training, kStart);
+  ASSERT_TRUE(state.expelled());
+  EXPECT_FALSE(state.Preempt("preempted by SIGTERM", kStart + kLiveness)) << "nobody to tell";
+  EXPECT_FALSE(state.Preempt("preempted by SIGUSR1", kStart + kLiveness));
+  ASSERT_TRUE(state.failure().has_value());
+  EXPECT_EQ(state.failure()->text(),
+            "worker 0 at h:20 (pid 6): preempted by SIGTERM; last decided step 0");
+  EXPECT_TRUE(state.failure()->preempted());
+}
+
 TEST(MemberState, AReasonOfItsOwnNamesTheMemberAndTheStep) {
   MemberState state = MakeState(WORKER, 0);
   state.Progress(3, 0);

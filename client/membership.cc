@@ -110,6 +110,9 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   Backoff backoff(policy, joined.incarnation);
   absl::Status last;
   while (true) {
+    if (options.gives_up && options.gives_up()) {
+      return absl::CancelledError("this process is not to join any more");
+    }
     // The file is read again each time: what it names may be a coordinator of yesterday.
     absl::StatusOr<std::string> address = options.resolve();
     last = address.status();

@@ -38,6 +38,8 @@ class Membership {
     // Whether to wait, as long, for a place: that of a member that is lost is free when its lease
     // has ended.
     bool wait_for_place = false;
+    // Asked before each attempt to join: whether to make none any more. Empty: no.
+    std::function<bool()> gives_up;
     std::shared_ptr<Runtime> runtime = RealRuntime();
     // Where the coordinator is now: host:port. Empty: `coordinator` says it.
     std::function<absl::StatusOr<std::string>()> resolve;
@@ -58,7 +60,7 @@ class Membership {
 
   // Joins, waiting up to join_timeout for the coordinator to come up. The codes of Join in
   // coordinator.proto; DeadlineExceeded (with the address, and how long it was tried) where nobody
-  // answers.
+  // answers; Cancelled where it gives up.
   static absl::StatusOr<std::unique_ptr<Membership>> Join(Options options, Connector& connector,
                                                           Listener listener);
   virtual ~Membership() = default;

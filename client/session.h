@@ -322,7 +322,8 @@ class Session {
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // This process was told to end ("preempted by SIGTERM"): the job goes on, with this worker too,
-  // until a checkpoint is whole, and fails then. Does not wait; any thread.
+  // until a checkpoint is whole, and fails then. Where the job has gone on without this worker, it
+  // does not join anew: the session ends with this reason. Does not wait; any thread.
   virtual void Preempt(const std::string& reason) = 0;
 
   // Why the job failed, if it has.

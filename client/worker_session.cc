@@ -50,6 +50,29 @@ std::shared_ptr<Membership> WorkerSession::membership() const {
   return membership_;
 }
 
+void WorkerSession::Preempt(const std::string& reason) {
+  std::shared_ptr<Membership> member;
+  {
+    absl::MutexLock lock(&membership_mu_);
+    if (preempted_by_.empty()) preempted_by_ = reason;
+    member = membership_;
+  }
+  member->Preempt(reason);
+}
+
+std::optional<FirstCause> WorkerSession::OwnEnd() const {
+  std::shared_ptr<Membership> member;
+  std::string reason;
+  {
+    absl::MutexLock lock(&membership_mu_);
+    member = membership_;
+    reason = preempted_by_;
+  }
+  // The thread that is in Preempt may not have come so far.
+  if (!reason.empty()) member->Preempt(reason);
+  return member->failure();
+}
+
 void WorkerSession::MakeCalls() {
   timers_ = runtime_->MakeTimers();
   ServiceCalls::Options calls;
@@ -110,6 +133,7 @@ absl::Status WorkerSession::JoinJob() {
   member.wait_for_place = again ||
                           options_.job.cluster().min_workers() < options_.job.cluster().workers() ||
                           options_.job.max_restarts() != 0;
+  if (again) member.gives_up = [this] { return OwnEnd().has_value(); };
   member.runtime = runtime_;
   member.resolve = options_.resolve;
   Membership::Listener listener;
@@ -130,7 +154,10 @@ absl::Status WorkerSession::JoinJob() {
   };
   absl::StatusOr<std::unique_ptr<Membership>> joined =
       Membership::Join(std::move(member), connector_, std::move(listener));
-  if (!joined.ok()) return joined.status();
+  if (!joined.ok()) {
+    const std::optional<FirstCause> end = again ? OwnEnd() : std::nullopt;
+    return end.has_value() ? absl::AbortedError(end->text()) : joined.status();
+  }
   const std::shared_ptr<Membership> shared = *std::move(joined);
   // What a stage has made is for its place.
   if (again && is_stage() && shared->ordinal() != member_ordinal()) {
@@ -139,9 +166,16 @@ absl::Status WorkerSession::JoinJob() {
                      " while this one was not heard of: start a new one where one is missing"));
   }
   std::shared_ptr<Membership> former = shared;
+  std::string told_to_end;
   {
     absl::MutexLock lock(&membership_mu_);
-    membership_.swap(former);
+    if (again) told_to_end = preempted_by_;
+    if (told_to_end.empty()) membership_.swap(former);
+  }
+  if (!told_to_end.empty()) {
+    // In a job that trains it has no part yet: its place is another one's at once.
+    const FirstCause cause = shared->Fail(told_to_end, /*preempted=*/true);
+    return absl::AbortedError(OwnEnd().value_or(cause).text());
   }
   former.reset();  // waits for its threads: not under the lock
   MakeCalls();

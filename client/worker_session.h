@@ -104,7 +104,7 @@ class WorkerSession final : public Session {
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   bool drained() const override { return drained_; }
   FirstCause Fail(const std::string& reason, bool preempted) override;
-  void Preempt(const std::string& reason) override { membership()->Preempt(reason); }
+  void Preempt(const std::string& reason) override;
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
   Epochs epochs() const override;
@@ -112,6 +112,8 @@ class WorkerSession final : public Session {
 
  private:
   std::shared_ptr<Membership> membership() const;
+  // Of one that the job has gone on without: why it is not to join anew, if it is not.
+  std::optional<FirstCause> OwnEnd() const;
   bool is_stage() const { return options_.role == STAGE; }
   ContributorShape shape() const { return ShapeOf(options_.job.cluster()); }
   absl::Status TakeTensors(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
@@ -232,6 +234,8 @@ class WorkerSession final : public Session {
   std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
   mutable absl::Mutex membership_mu_;
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(membership_mu_);
+  // Preempt's, the first one; no membership takes the place of one that has heard of it.
+  std::string preempted_by_ ABSL_GUARDED_BY(membership_mu_);
 
   // Of the present job_epoch.
   std::shared_ptr<Timers> timers_;  // of calls_

@@ -60,6 +60,10 @@ absl::Status WorkerSession::BeginAnew() {
   while (true) {
     if (watched().drained()) return DepartInstead();
     const bool as_another = *is_expelled_;
+    if (as_another) {
+      // It was told to end meanwhile: nobody waits for it any more.
+      if (const auto end = OwnEnd(); end.has_value()) return absl::AbortedError(end->text());
+    }
     const Activity::Waiting waiting(
         *activity_,
         as_another ? "joining the job anew, which went on without it"

@@ -1,5 +1,9 @@
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -7,8 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "client/forwarding_coordinator.h"
 #include "common/clock/steady_now.h"
 #include "tests/contract/contract_test.h"
+#include "tests/contract/forwarding_connector.h"
 #include "tests/contract/overhearing_connector.h"
 
 namespace parley {
@@ -30,6 +36,96 @@ class FailureContract : public ContractTest {
   std::multiset<std::string> heard_ ABSL_GUARDED_BY(mu_);
 };
 PARLEY_OVER_ALL_TRANSPORTS(FailureContract);
+
+// Makes all calls over another connector; from Expel on the coordinator seems not to know a member
+// any more.
+class ExpellingConnector final : public ForwardingConnector {
+ public:
+  explicit ExpellingConnector(Connector& to) : ForwardingConnector(to) {}
+  std::shared_ptr<CoordinatorClient> ConnectCoordinator(const std::string& address) override {
+    return std::make_shared<Coordinator>(ForwardingConnector::ConnectCoordinator(address), *this);
+  }
+
+  // Who joins from now on gets a place, and `joined` is called before it hears of it; where that is
+  // empty nobody gets one until TakeIn.
+  void Expel(uint64_t member, std::function<void()> joined) {
+    absl::MutexLock lock(&mu_);
+    expelled_ = member;
+    is_full_ = !joined;
+    joined_ = std::move(joined);
+  }
+  void TakeIn() {
+    absl::MutexLock lock(&mu_);
+    is_full_ = false;
+  }
+  // Until somebody has tried to join since.
+  void AwaitJoin() {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(&tries_));
+  }
+  // Whether somebody has said that it goes who is not the one.
+  bool goes() const {
+    absl::MutexLock lock(&mu_);
+    return goes_;
+  }
+
+ private:
+  class Coordinator final : public ForwardingCoordinator<Coordinator> {
+   public:
+    Coordinator(std::shared_ptr<CoordinatorClient> to, ExpellingConnector& owner)
+        : to_(std::move(to)), owner_(owner) {}
+    template <class Request, class Reply>
+    void Forward(CoordinatorMethod<Request, Reply> method, const Request& request,
+                 absl::Time deadline, Done<Reply> done) {
+      (to_.get()->*method)(request, deadline, std::move(done));
+    }
+    void Join(const JoinRequest& request, absl::Time deadline, Done<JoinReply> done) override {
+      bool is_full = false;
+      std::function<void()> joined;
+      {
+        absl::MutexLock lock(&owner_.mu_);
+        owner_.tries_ = owner_.expelled_ != 0;
+        is_full = owner_.is_full_;
+        joined = owner_.joined_;
+      }
+      if (is_full) return done(absl::ResourceExhaustedError("no place"));
+      to_->Join(request, deadline, [joined, done](const absl::StatusOr<JoinReply>& reply) {
+        if (joined && reply.ok()) joined();
+        done(reply);
+      });
+    }
+    void Heartbeat(const HeartbeatRequest& request, absl::Time deadline,
+                   Done<HeartbeatReply> done) override {
+      if (owner_.expelled() == request.header().member()) {
+        return done(absl::AbortedError("it was silent for too long"));
+      }
+      to_->Heartbeat(request, deadline, std::move(done));
+    }
+    void Fail(const FailRequest& request, absl::Time deadline, Done<FailReply> done) override {
+      {
+        absl::MutexLock lock(&owner_.mu_);
+        if (request.header().member() != owner_.expelled_) owner_.goes_ = true;
+      }
+      to_->Fail(request, deadline, std::move(done));
+    }
+
+   private:
+    const std::shared_ptr<CoordinatorClient> to_;
+    ExpellingConnector& owner_;
+  };
+
+  uint64_t expelled() const {
+    absl::MutexLock lock(&mu_);
+    return expelled_;
+  }
+
+  mutable absl::Mutex mu_;
+  uint64_t expelled_ ABSL_GUARDED_BY(mu_) = 0;  // 0: nobody
+  bool is_full_ ABSL_GUARDED_BY(mu_) = false;
+  bool tries_ ABSL_GUARDED_BY(mu_) = false;
+  bool goes_ ABSL_GUARDED_BY(mu_) = false;
+  std::function<void()> joined_ ABSL_GUARDED_BY(mu_);
+};
 
 constexpr char kSum[] = "steps: 100 consistency { sync { reduction: SUM } }";
 
@@ -204,6 +300,63 @@ TEST_P(FailureContract, AnOlderIncarnationIsFenced) {
     ASSERT_TRUE(session.NextStep().has_value());
     EXPECT_TRUE(session.Complete(0).ok());
   });
+}
+
+TEST_P(FailureContract, WhoIsToldToEndWhileItJoinsAnewGoes) {
+  for (const bool waits : {true, false}) {
+    JobConfig job = ContractJob(2, 1, kSum);
+    job.mutable_cluster()->set_min_workers(1);
+    LocalCluster cluster(MakeTransport(), job);
+    ExpellingConnector expelling(cluster.transport().connector());
+    absl::Notification over;
+    const auto go = [&](Session& session) {
+      const auto tell = [&session] {
+        session.Preempt("preempted by SIGTERM");
+        session.Preempt("preempted by SIGUSR1");
+      };
+      // Where it does not wait for a place, it is told while it gets one.
+      const GetStatusReply status = cluster.Status();
+      for (const MemberStatus& one : status.members()) {
+        if (one.member().role() != WORKER || one.member().ordinal() != 1) continue;
+        expelling.Expel(one.member().id(), waits ? std::function<void()>() : tell);
+      }
+      absl::Notification ended;
+      std::thread signals([&] {
+        if (!waits) return;
+        expelling.AwaitJoin();
+        tell();
+        // Without an end of its own it waits longer than the test is to last.
+        if (!ended.WaitForNotificationWithTimeout(absl::Seconds(10))) expelling.TakeIn();
+      });
+      const absl::Status status_of_step = session.Complete(0).status();
+      ended.Notify();
+      signals.join();
+      EXPECT_EQ(status_of_step.code(), absl::StatusCode::kAborted) << status_of_step;
+      const auto cause = session.failure();
+      ASSERT_TRUE(cause.has_value());
+      EXPECT_EQ(status_of_step.message(), cause->text());
+      EXPECT_TRUE(cause->preempted());
+      EXPECT_NE(cause->text().find(": preempted by SIGTERM; last decided step 0"),
+                std::string::npos)
+          << cause->text();
+      EXPECT_EQ(expelling.goes(), !waits) << "the place that it got is free";
+      EXPECT_EQ(cluster.Status().phase(), TRAINING) << "the job goes on without it";
+    };
+    cluster.RunWorkers(
+        2,
+        [&](Session& session) {
+          StartTraining(session, 4000);
+          if (session.ordinal() == 1) {
+            EXPECT_TRUE(session.NextStep().has_value());
+            go(session);
+            over.Notify();
+          } else {
+            over.WaitForNotification();
+            session.Fail("the test is over", false);
+          }
+        },
+        expelling);
+  }
 }
 
 }  // namespace
