@@ -150,7 +150,7 @@ absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& director
     const auto& [step, folder] = *it;
     const bool whole = IsWhole(files, folder) && keep.damaged.count(folder) == 0;
     const bool stays = whole ? keep.last == 0 || newer < keep.last || folder == keep.in_use ||
-                                   folder == keep.committed ||
+                                   folder == keep.started_from || folder == keep.committed ||
                                    (keep.every_steps != 0 && step % keep.every_steps == 0)
                              : newer == 0;
     newer += whole ? 1 : 0;

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "common/checkpoint/checkpoint_for_test.h"
@@ -213,6 +214,11 @@ TEST_F(CheckpointFilesTest, ADamagedOneOfALaterStepTakesNobodysPlace) {
   EXPECT_TRUE(Perform(*files_, work).ok());
   EXPECT_EQ(FoldersIn(*files_, path_),
             (std::vector<std::string>{"step-00000150", "step-00000170", "step-00000300"}));
+  work.keep.started_from = std::exchange(work.keep.in_use, path_ + "/step-00000170");
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_EQ(FoldersIn(*files_, path_),
+            (std::vector<std::string>{"step-00000150", "step-00000170", "step-00000300"}))
+      << "what the job has started from stays when it has gone back to another one";
 }
 
 TEST_F(CheckpointFilesTest, WhatIsLeftOfOneThatWasGivenUpGoes) {

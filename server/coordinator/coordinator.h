@@ -343,6 +343,7 @@ class CoordinatorCore {
   uint64_t steps_lost_ = 0;           // that were done again
   std::optional<FirstCause> damage_;  // of the view's start_from; an earlier one is looked for
   std::set<std::string> damaged_checkpoints_;  // folders
+  std::string started_from_;  // the first view's start_from, or what was in its place
   absl::Time view_changed_at_ =
       absl::InfinitePast();  // workers may have waited for others until then
   std::vector<bool> ready_shards_;

@@ -40,6 +40,7 @@ void CoordinatorCore::FollowPrevious(const FileWork& work, const absl::Status& r
     return;
   }
   damaged_checkpoints_.insert(view_.start_from());
+  if (started_from_ == view_.start_from()) started_from_ = work.folder;
   checkpoint_.TurnTo(work.folder, work.manifest);
   going_back_ = true;
   GoBackIfShardsAreThere(now);

@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "server/coordinator/recovery_fixture.h"
 
 namespace parley {
@@ -76,6 +78,31 @@ TEST_F(CoordinatorDamageTest, AllGoOnFromTheOneBeforeIfTheJobSaysSo) {
   job_.Done(TheWork());
   EXPECT_EQ(job_.core.checkpoint().whole_folder(), "/job/checkpoints/step-00000005");
   EXPECT_TRUE(job_.core.damaged_checkpoints().empty()) << "the new one is whole";
+}
+
+class CoordinatorDamagedStartTest : public CoordinatorRecoveryTest {
+ protected:
+  CoordinatorDamagedStartTest()
+      : CoordinatorRecoveryTest([](CoordinatorCore::Options& options) {
+          options.job.mutable_checkpoint()->set_use_previous_if_damaged(true);
+          StartPoint start;
+          start.folder = "/job/checkpoints/step-00000002";
+          start.manifest.set_step(2);
+          *start.manifest.mutable_tensors() = CoordinatorFixture::Model().tensors();
+          options.start = std::move(start);
+        }) {}
+};
+
+TEST_F(CoordinatorDamagedStartTest, TheOneInItsPlaceIsWhatTheJobHasStartedFrom) {
+  job_.Gather();
+  ASSERT_TRUE(job_.Ready(*job_.shards[0], 2, kDamage).ok());
+  FileWork work = TheWork();
+  work.folder = "/job/checkpoints/step-00000001";
+  work.manifest.set_step(1);
+  *work.manifest.mutable_tensors() = job_.core.view().tensors();
+  job_.Done(work);
+  ASSERT_EQ(job_.core.view().start_version(), 1u);
+  EXPECT_EQ(job_.core.DurableState().started_from(), "/job/checkpoints/step-00000001");
 }
 
 TEST_F(CoordinatorDamageTest, ManyShardsFindTheSameDamage) {

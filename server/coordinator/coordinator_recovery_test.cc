@@ -1,6 +1,8 @@
 // A shard is lost: the job waits for another one, and all go back to the last whole checkpoint.
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "server/coordinator/recovery_fixture.h"
 
 namespace parley {
@@ -261,6 +263,60 @@ TEST_F(CoordinatorRecoveryTest, WhoHadFinishedTrainsAgain) {
   for (auto* worker : job_.workers) ASSERT_TRUE(job_.Finish(*worker, 10).ok());
   Write(10);
   EXPECT_EQ(job_.core.phase(), FINISHED);
+}
+
+constexpr char kOwn[] = "/job/checkpoints/step-00000001";
+
+class FromACheckpointOfItsOwn : public CoordinatorRecoveryTest {
+ protected:
+  FromACheckpointOfItsOwn()
+      : CoordinatorRecoveryTest([](CoordinatorCore::Options& options) {
+          StartPoint start;
+          start.folder = kOwn;
+          start.manifest.set_step(1);
+          *start.manifest.mutable_tensors() = CoordinatorFixture::Model().tensors();
+          start.manifest.mutable_data_position()->add_used()->set_end(20);
+          options.start = std::move(start);
+        }) {}
+
+  FileWork::Keep KeptWith(uint64_t step) {
+    Decide(/*mark=*/true);
+    job_.Done(WriteFiles(step));
+    const FileWork remove = TheWork();
+    EXPECT_EQ(remove.kind, FileWork::Kind::kRemoveOld);
+    return remove.keep;
+  }
+};
+
+TEST_F(FromACheckpointOfItsOwn, ThatOneStaysWhereverTheJobGoesBackTo) {
+  job_.Train(1);
+  EXPECT_EQ(KeptWith(2).started_from, kOwn);
+  LoseShard(1);
+  Replace(1);
+  BecomeReady(2);
+  const FileWork::Keep keep = KeptWith(3);
+  EXPECT_EQ(keep.in_use, "/job/checkpoints/step-00000002");
+  EXPECT_EQ(keep.started_from, kOwn);
+}
+
+TEST_F(FromACheckpointOfItsOwn, ANewCoordinatorNeedNotReadIt) {
+  job_.Train(1);
+  auto options = job_.options_;
+  options.start.reset();
+  CoordinatorCore next(options);
+  const absl::Status restored = next.Restore(job_.core.DurableState());
+  ASSERT_TRUE(restored.ok()) << restored;
+  next.Open(2, "127.0.0.1:4001", job_.now);
+  EXPECT_EQ(next.view().start_from(), kOwn);
+  EXPECT_EQ(next.DurableState().started_from(), kOwn) << "it stays, too";
+  // Who registers is held to what the others have registered.
+  RegisterModelRequest model = CoordinatorFixture::Model();
+  *model.mutable_header() = job_.workers[0]->header;
+  Replies replies;
+  EXPECT_TRUE(next.RegisterModel(model, job_.now, replies).ok());
+  model.mutable_tensors(0)->set_name("fc2.weight");
+  EXPECT_EQ(next.RegisterModel(model, job_.now, replies).status().code(),
+            StatusCode::kInvalidArgument);
 }
 
 TEST_F(CoordinatorRecoveryTest, ANewCoordinatorGoesOnWaiting) {

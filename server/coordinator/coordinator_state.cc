@@ -44,6 +44,7 @@ CoordinatorState CoordinatorCore::DurableState() const {
   if (preemption_) *state.mutable_preemption() = *preemption_;
   state.set_checkpoints_asked(checkpoints_asked_);
   if (damage_) *state.mutable_damage() = *damage_;
+  state.set_started_from(started_from_);
   for (const std::string& folder : damaged_checkpoints_) state.add_damaged_checkpoints(folder);
   return state;
 }
@@ -111,6 +112,7 @@ absl::Status CoordinatorCore::RestoreView(const CoordinatorState& state) {
   steps_lost_ = state.steps_lost();
   if (!state.has_view()) return absl::OkStatus();
   view_ = state.view();
+  started_from_ = state.started_from();
   progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
   if (absl::Status status = progress_.Read(state.progress()); !status.ok()) return status;
   evaluations_.Start(WorkersOf(view_, shape()), view_.test_samples());

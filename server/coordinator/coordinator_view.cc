@@ -27,6 +27,7 @@ void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
     return;
   }
   view_ = *std::move(view);
+  started_from_ = view_.start_from();
   for (const Member& member : members) {
     members_.RaiseParameters(member.id(), view_.start_version());
   }

@@ -55,6 +55,7 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
   JobStart start;
   start.checkpoint_directory =
       (std::filesystem::path(directory) / job.checkpoint().directory()).lexically_normal().string();
+  if (mode.has_started) return start;
   auto from = ReadStart(
       files, mode.resume ? FromOwnCheckpoint(files, job, start.checkpoint_directory) : job);
   if (!from.ok()) return from.status();

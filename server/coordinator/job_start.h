@@ -27,14 +27,18 @@ absl::StatusOr<std::optional<StartPoint>> ReadStart(FileSystem& files, const Job
 // How a job begins in its directory.
 struct StartMode {
   bool goes_on = false;  // the log says that it is under way: another coordinator takes over
+  // It is past GATHERING then: the view says what there is to know of what it has started from,
+  // which may be gone by now.
+  bool has_started = false;
   // Where there is a whole checkpoint of an earlier run, the newest one is what it starts from, in
   // place of checkpoint.start_from.
   bool resume = false;
 };
 
 // Whether what the job starts from can be read, and no checkpoint of an earlier run is in its way;
-// that of a run which goes on is its own. `directory`: the job's, absolute. Writes nothing.
-// INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and FileSystem.
+// that of a run which goes on is its own. Of one that has started nothing is read. `directory`: the
+// job's, absolute. Writes nothing. INVALID_ARGUMENT, or the codes of CheckNoEarlierRun and
+// FileSystem.
 absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
                                        const std::string& directory, const StartMode& mode);
 

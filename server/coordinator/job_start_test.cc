@@ -148,6 +148,21 @@ TEST_F(JobStartTest, TheDirectoryOfAFinishedJobIsRefusedUnlessItGoesOnFromThere)
   EXPECT_TRUE(CheckJobStart(*files_, job_, first, {.goes_on = true}).ok()) << "or it is its own";
 }
 
+TEST_F(JobStartTest, OneThatHasStartedNeedsItsStartNoMore) {
+  job_.mutable_checkpoint()->set_start_from(path_ + "/gone");
+  EXPECT_EQ(CheckJobStart(*files_, job_, path_, {.goes_on = true}).status().code(),
+            absl::StatusCode::kInvalidArgument)
+      << "it is still to start";
+  const std::string first = FinishedRun("first", 30);
+  for (const bool resume : {false, true}) {
+    const auto start = CheckJobStart(*files_, job_, first,
+                                     {.goes_on = true, .has_started = true, .resume = resume});
+    ASSERT_TRUE(start.ok()) << start.status();
+    EXPECT_EQ(start->checkpoint_directory, first + "/checkpoints");
+    EXPECT_FALSE(start->from.has_value());
+  }
+}
+
 TEST_F(JobStartTest, AResumedJobStartsFromItsNewestCheckpoint) {
   mode_.resume = true;
   EXPECT_FALSE(Check(path_ + "/new")->from.has_value()) << "of none from the beginning";

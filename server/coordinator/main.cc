@@ -244,10 +244,10 @@ int Main(int argc, char** argv) {
       return daemon.Exit(end->code, end->text);
     }
   }
-  // One that trains has started already.
-  const bool starts = !goes_on || log->last()->state().phase() == GATHERING;
-  auto start =
-      CheckJobStart(*files, job, path.string(), {.goes_on = goes_on, .resume = resume && starts});
+  // What one that trains has started from may be gone by now.
+  const bool has_started = goes_on && log->last()->state().phase() != GATHERING;
+  auto start = CheckJobStart(*files, job, path.string(),
+                             {.goes_on = goes_on, .has_started = has_started, .resume = resume});
   if (!start.ok()) return daemon.Exit(kWrongUsage, start.status());
   if (auto status = prepare(); !status.ok()) return daemon.Exit(kWrongUsage, status);
 

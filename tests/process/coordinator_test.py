@@ -3,6 +3,7 @@
 import argparse
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,9 +61,15 @@ def metrics_address(log):
 
 
 def it_comes_back(where, runs):
-    run = Run(sleeper(where, "2s", options.steps, 'autonomy: "60s"\n'))
+    """Also where what the job has started from is gone meanwhile."""
+    earlier = Run(sleeper(where, "2s", steps=3))
+    runs.append(earlier)
+    assert earlier.wait(60) == 0, earlier.process.returncode
+    start = f'checkpoint {{ start_from: "{earlier.out}/checkpoints" }}\n'
+    run = Run(sleeper(where, "2s", options.steps, start + 'autonomy: "60s"\n'))
     runs.append(run)
     run.wait_for_step(5)
+    shutil.rmtree(earlier.out / "checkpoints")
     shard = metrics_address(run.logs()["shard-0"])
     os.kill(run.pids()["coordinator"], signal.SIGKILL)
     wait_for("parley run to say how to go on", lambda: "to start it again: " in run.stderr(), 10)
