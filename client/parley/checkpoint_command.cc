@@ -33,8 +33,7 @@ struct Options {
 // Whether what the user has named is no checkpoint at all. A `latest` whose checkpoint is lost
 // tells of one that was there.
 bool IsNone(FileSystem& files, const std::string& directory) {
-  return absl::IsNotFound(ResolveCheckpoint(files, directory).status()) &&
-         absl::IsNotFound(files.Info(absl::StrCat(directory, "/latest")).status());
+  return absl::IsNotFound(ResolveCheckpoint(files, directory).status());
 }
 
 // Of what was asked about a checkpoint: what is damaged, by whatever, is a failure, and a wrong DIR

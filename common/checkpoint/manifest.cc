@@ -80,10 +80,13 @@ absl::StatusOr<std::string> ToJson(const Manifest& manifest) {
       absl::StrCat("cannot be written as JSON: ", status.message().ToString()));
 }
 
-absl::StatusOr<Manifest> FromJson(std::string_view json) {
+// `lenient`: what this release does not know is left out.
+absl::StatusOr<Manifest> FromJson(std::string_view json, bool lenient = false) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = lenient;
   Manifest manifest;
   const auto status = google::protobuf::util::JsonStringToMessage(
-      google::protobuf::StringPiece(json.data(), json.size()), &manifest);
+      google::protobuf::StringPiece(json.data(), json.size()), &manifest, options);
   if (status.ok()) return manifest;
   return absl::InvalidArgumentError(
       absl::StrCat("is no manifest in JSON: ", status.message().ToString()));
@@ -103,13 +106,30 @@ absl::Status InFile(const std::string& path, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(path, ": ", status.message()));
 }
 
+absl::Status UnknownFormat(uint32_t format) {
+  return absl::InvalidArgumentError(absl::StrCat("format ", format,
+                                                 " is unknown; this release reads formats ",
+                                                 kFormatWithoutSum, " to ", kCheckpointFormat));
+}
+
+// Nobody has written a manifest that cannot be read, or makes no sense.
+absl::Status Damaged(const absl::Status& what) {
+  return absl::DataLossError(absl::StrCat("is damaged, or was changed by hand: ", what.message()));
+}
+
+// Whether it is of a later release, and not of this one with a changed number.
+bool IsLater(const Manifest& manifest) {
+  if (manifest.format() <= kCheckpointFormat) return false;
+  Manifest as_written = manifest;
+  as_written.set_format(kCheckpointFormat);
+  return SumOf(as_written) != manifest.crc32();
+}
+
 }  // namespace
 
 absl::Status CheckManifest(const Manifest& manifest) {
   if (manifest.format() < kFormatWithoutSum || manifest.format() > kCheckpointFormat) {
-    return absl::InvalidArgumentError(absl::StrCat("format ", manifest.format(),
-                                                   " is unknown; this release reads formats ",
-                                                   kFormatWithoutSum, " to ", kCheckpointFormat));
+    return UnknownFormat(manifest.format());
   }
   std::set<std::string> names;
   for (const TensorSpec& tensor : manifest.tensors()) {
@@ -151,11 +171,15 @@ absl::StatusOr<std::string> FormatManifest(Manifest manifest) {
 
 absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
   absl::StatusOr<Manifest> manifest = FromJson(json);
-  if (!manifest.ok()) return manifest.status();
-  // Where there is a sum it counts, whichever of the formats it is said to be. Of a later release's
-  // nothing is known.
-  const bool has_sum = manifest->format() != kFormatWithoutSum || !manifest->crc32().empty();
-  if (has_sum && manifest->format() <= kCheckpointFormat) {
+  if (!manifest.ok()) {
+    const absl::StatusOr<Manifest> known = FromJson(json, /*lenient=*/true);
+    if (known.ok() && IsLater(*known)) return UnknownFormat(known->format());
+    return Damaged(manifest.status());
+  }
+  // Of a later release's nothing else is known.
+  if (IsLater(*manifest)) return UnknownFormat(manifest->format());
+  // Where there is a sum it counts, whichever of the formats it is said to be.
+  if (manifest->format() != kFormatWithoutSum || !manifest->crc32().empty()) {
     const std::string sum = SumOf(*manifest);
     if (sum != manifest->crc32()) {
       return absl::DataLossError(
@@ -163,13 +187,15 @@ absl::StatusOr<Manifest> ParseManifest(std::string_view json) {
                        " where '", absl::CHexEscape(manifest->crc32()), "' was written"));
     }
   }
-  if (absl::Status wrong = CheckManifest(*manifest); !wrong.ok()) return wrong;
+  if (absl::Status wrong = CheckManifest(*manifest); !wrong.ok()) return Damaged(wrong);
   return manifest;
 }
 
 absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& step_folder) {
   const std::string path = absl::StrCat(step_folder, "/", kManifest);
   const absl::StatusOr<std::string> json = ReadWholeFile(files, path, kMostManifestBytes);
+  // No manifest is a folder, or so large.
+  if (absl::IsInvalidArgument(json.status())) return absl::DataLossError(json.status().message());
   if (!json.ok()) return json.status();
   absl::StatusOr<Manifest> manifest = ParseManifest(*json);
   if (!manifest.ok()) return InFile(path, manifest.status());
@@ -200,29 +226,37 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
   return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), FormatLatest(name));
 }
 
+absl::StatusOr<std::string> NamedByLatest(FileSystem& files, const std::string& directory) {
+  const std::string latest = absl::StrCat(directory, "/", kLatest);
+  const absl::StatusOr<std::string> content = ReadWholeFile(files, latest, kMostLatestBytes);
+  if (!content.ok()) return content.status();
+  const absl::StatusOr<std::string> name = ParseLatest(*content);
+  if (!name.ok()) return InFile(latest, name.status());
+  return absl::StrCat(directory, "/", *name);
+}
+
 absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path) {
   // Not Exists: what cannot be looked at now may be there.
   const absl::Status whole = files.Info(absl::StrCat(path, "/", kManifest)).status();
   if (whole.ok()) return path;
   if (!absl::IsNotFound(whole)) return whole;
   const std::string latest = absl::StrCat(path, "/", kLatest);
-  const absl::Status named = files.Info(latest).status();
-  if (!named.ok() && !absl::IsNotFound(named)) return named;
-  if (!named.ok()) {
+  const absl::Status names = files.Info(latest).status();
+  if (!names.ok() && !absl::IsNotFound(names)) return names;
+  if (!names.ok()) {
     return absl::NotFoundError(
         absl::StrCat(path, ": is no checkpoint: it has neither ", kManifest, " nor ", kLatest,
                      "; name a folder step-* that is whole, or the folder with ", kLatest));
   }
-  const absl::StatusOr<std::string> content = ReadWholeFile(files, latest, kMostLatestBytes);
-  if (!content.ok()) return content.status();
-  const absl::StatusOr<std::string> name = ParseLatest(*content);
-  if (!name.ok()) return InFile(latest, name.status());
-  std::string folder = absl::StrCat(path, "/", *name);
-  const absl::Status there = files.Info(absl::StrCat(folder, "/", kManifest)).status();
+  absl::StatusOr<std::string> folder = NamedByLatest(files, path);
+  if (!folder.ok()) return folder.status();
+  const absl::Status there = files.Info(absl::StrCat(*folder, "/", kManifest)).status();
   if (!there.ok() && !absl::IsNotFound(there)) return there;
   if (!there.ok()) {
-    return absl::NotFoundError(
-        absl::StrCat(latest, ": names '", *name, "', which is no whole checkpoint"));
+    // It was whole when its name was written.
+    return absl::DataLossError(absl::StrCat(latest, ": names '", Split(*folder).second,
+                                            "', which is no whole checkpoint: it has no ",
+                                            kManifest));
   }
   return folder;
 }

@@ -16,8 +16,7 @@ namespace parley {
 inline constexpr uint32_t kCheckpointFormat = 2;
 
 // The manifest of a step's folder. NotFound where there is none (the folder is no whole
-// checkpoint); with the file's name, DataLoss where its sum is wrong, and InvalidArgument where it
-// is no manifest, makes no sense or is of another format.
+// checkpoint); else the codes of ParseManifest, with the file's name.
 absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& step_folder);
 
 // Makes a checkpoint out of a folder: checks that the shards' files have the sizes that the
@@ -27,8 +26,13 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& step
 absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder, Manifest manifest);
 
 // The step's folder that a user means: the path itself if it has a manifest, else the one that its
-// `latest` names. NotFound if it is neither; else the codes of ParseLatest, with that file's name.
+// `latest` names. NotFound if it has neither; with the name of `latest`, DataLoss where the one
+// that it names has lost its manifest, and the codes of ParseLatest.
 absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::string& path);
+
+// The folder that `latest` in a directory names, whole or not. NotFound where there is no `latest`;
+// else the codes of ParseLatest, with that file's name.
+absl::StatusOr<std::string> NamedByLatest(FileSystem& files, const std::string& directory);
 
 // Pure, so that a fuzzer can drive them:
 
@@ -39,8 +43,8 @@ absl::Status CheckManifest(const Manifest& manifest);
 // manifest (but for a -0, which becomes 0): InvalidArgument where there is none.
 absl::StatusOr<std::string> FormatManifest(Manifest manifest);
 
-// Back. DataLoss where the sum is wrong, InvalidArgument where the text is no manifest or
-// CheckManifest says so.
+// Back. DataLoss where it is not what was written: the sum is wrong, the text is no manifest, or
+// CheckManifest says so. InvalidArgument where it is of a later release's format.
 absl::StatusOr<Manifest> ParseManifest(std::string_view json);
 
 }  // namespace parley

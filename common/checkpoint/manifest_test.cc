@@ -158,7 +158,11 @@ TEST_F(ManifestFile, ResolvesTheFolderOfAStepAndTheOneWithLatest) {
   EXPECT_EQ(ResolveCheckpoint(*files_, root_ + "/none").status().code(),
             absl::StatusCode::kNotFound);
   std::filesystem::remove(Folder(200) + "/manifest.json");
-  EXPECT_EQ(ResolveCheckpoint(*files_, root_).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ResolveCheckpoint(*files_, Folder(200)).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(ResolveCheckpoint(*files_, root_).status().code(), absl::StatusCode::kDataLoss)
+      << "it was whole when `latest` was written";
+  EXPECT_EQ(*NamedByLatest(*files_, root_), Folder(200));
+  EXPECT_EQ(NamedByLatest(*files_, Folder(100)).status().code(), absl::StatusCode::kNotFound);
   // By hand, or by an earlier release.
   std::ofstream(root_ + "/latest") << "step-00000100\n";
   EXPECT_EQ(*ResolveCheckpoint(*files_, root_), Folder(100));
@@ -257,7 +261,7 @@ TEST(Manifest, WhateverByteIsChangedItSaysTheSameOrIsRefused) {
   const size_t end = json->find_last_of('}');
   for (size_t size = 0; size < end; ++size) {
     EXPECT_EQ(ParseManifest(std::string_view(*json).substr(0, size)).status().code(),
-              absl::StatusCode::kInvalidArgument)
+              absl::StatusCode::kDataLoss)
         << size;
   }
   uint64_t harmless = 0;
@@ -266,14 +270,33 @@ TEST(Manifest, WhateverByteIsChangedItSaysTheSameOrIsRefused) {
       std::string damaged = *json;
       damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
       const auto parsed = ParseManifest(damaged);
-      if (!parsed.ok()) continue;
+      if (!parsed.ok()) {
+        ASSERT_EQ(parsed.status().code(), absl::StatusCode::kDataLoss)
+            << "byte " << at << ", bit " << bit << ": " << parsed.status();
+        continue;
+      }
       ++harmless;
       ASSERT_EQ(parsed->DebugString(), said) << "byte " << at << ", bit " << bit;
     }
   }
   EXPECT_LT(harmless, json->size()) << "white space, and digits that change nothing";
-  EXPECT_FALSE(ParseManifest(std::string(100000, '[')).ok());
-  EXPECT_FALSE(ParseManifest(R"({"format":2,"colour":"red"})").ok());
+  for (const std::string& text :
+       {std::string(100000, '['), std::string(R"({"format":2,"colour":"red"})"), std::string("{}"),
+        std::string(R"({"format":1,"files":[{"name":".."}]})")}) {
+    EXPECT_EQ(ParseManifest(text).status().code(), absl::StatusCode::kDataLoss)
+        << text.substr(0, 80);
+  }
+}
+
+// It is whole, for whoever can read it: nobody is to turn to an older one in its place.
+TEST(Manifest, OfALaterReleaseIsNoDamage) {
+  for (const char* text :
+       {R"({"format":3,"step":"7"})", R"({"format":3,"step":"7","crc32":"01234567"})",
+        R"({"format":3,"step":"7","colour":"red","crc32":"01234567"})"}) {
+    const absl::Status status = ParseManifest(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_TRUE(absl::StrContains(status.message(), "format 3 is unknown")) << status;
+  }
 }
 
 TEST(Manifest, OfAnEarlierReleaseNeedsNoSumButAWrongOneCounts) {

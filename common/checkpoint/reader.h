@@ -28,7 +28,7 @@ class CheckpointReader {
   // checks that these are what was written, that the files have their sizes and that every element
   // of every tensor is there exactly once; the tensors' sums are checked by VerifyRead, and by
   // VerifyCheckpoint for all files. NotFound where there is no checkpoint; DataLoss, with the
-  // file's name, where it is damaged; InvalidArgument where the manifest cannot be read.
+  // file's name, where it is damaged; InvalidArgument where it is of a later release's format.
   static absl::StatusOr<std::unique_ptr<CheckpointReader>> Open(FileSystem& files,
                                                                 const std::string& path);
 

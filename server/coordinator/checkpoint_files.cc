@@ -92,22 +92,28 @@ absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& da
   if (!path.has_filename()) path = path.parent_path();
   if (!StepOfFolder(path.filename().string())) {
     // A folder of checkpoints. Where it is `latest` that is damaged, all others may be whole.
-    const auto named = ResolveCheckpoint(files, path.string());
+    auto named = ResolveCheckpoint(files, path.string());
+    if (!named.ok()) named = NamedByLatest(files, path.string());
     path = named.ok() ? std::filesystem::path(*named) : path / "";
   }
   const std::string directory = path.parent_path().string();
   const std::optional<uint64_t> newest = StepOfFolder(path.filename().string());
   const auto folders = FoldersByStep(files, directory);
   if (!folders.ok()) return folders.status();
+  StartPoint start;
+  if (newest) start.damaged.insert(path.string());
   for (auto it = folders->rbegin(); it != folders->rend(); ++it) {
     const auto& [step, folder] = *it;
     if (newest && step >= *newest) continue;
     const auto reader = CheckpointReader::Open(files, folder);
-    if (!reader.ok()) continue;
-    StartPoint start;
+    if (!reader.ok()) {
+      // One that cannot be read now, or is of a later release, may be good: nothing takes its
+      // place.
+      if (absl::IsDataLoss(reader.status())) start.damaged.insert(folder);
+      continue;
+    }
     start.folder = folder;
     start.manifest = (*reader)->manifest();
-    if (newest) start.damaged = path.string();
     return start;
   }
   return absl::NotFoundError(
@@ -125,7 +131,7 @@ absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_
     const std::optional<uint64_t> step = StepOfFolder(name);
     if (!absl::StartsWith(name, "step-") || (goes_on && step && *step <= start->manifest.step()) ||
         !IsWhole(files, absl::StrCat(checkpoint_directory, "/", name)) ||
-        (goes_on && absl::StrCat(checkpoint_directory, "/", name) == start->damaged)) {
+        (goes_on && start->damaged.count(absl::StrCat(checkpoint_directory, "/", name)) != 0)) {
       continue;
     }
     return absl::FailedPreconditionError(absl::StrCat(
@@ -167,6 +173,7 @@ absl::Status Perform(FileSystem& files, FileWork& work) {
     if (!previous.ok()) return previous.status();
     work.folder = std::move(previous->folder);
     work.manifest = std::move(previous->manifest);
+    work.passed_over = std::move(previous->damaged);
     return absl::OkStatus();
   }
   if (work.kind == FileWork::Kind::kRemoveOld) {

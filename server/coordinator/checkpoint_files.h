@@ -20,12 +20,13 @@ namespace parley {
 absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start_from);
 
 // The newest checkpoint of an earlier step in the folder of `damaged` (absolute, as LoadStart takes
-// it) whose manifest, files' sizes and headers are right. NOT_FOUND if there is none.
+// it) whose manifest, files' sizes and headers are right, and the damaged ones after it. NOT_FOUND
+// if there is none.
 absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& damaged);
 
 // FAILED_PRECONDITION, with what to do, if the directory holds checkpoints of an earlier run that
 // this one does not go on from: any without `start`, those of later steps with it, but for the
-// damaged one in whose place it is.
+// damaged ones in whose place it is.
 absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,
                                const std::optional<StartPoint>& start);
 

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -96,21 +98,48 @@ TEST_F(CheckpointFilesTest, ThePreviousOneIsTheNewestThatIsNotDamagedItself) {
     ASSERT_TRUE(written.ok()) << written;
   }
   std::filesystem::resize_file(folder(20) + "/shard-1.safetensors", 100);
+  using Folders = std::set<std::string>;
   for (const std::string& from : {folder(30), folder(30) + "/", folder(20)}) {
     const auto previous = LoadPrevious(*files_, from);
     ASSERT_TRUE(previous.ok()) << previous.status();
     EXPECT_EQ(previous->folder, folder(10));
     EXPECT_EQ(previous->manifest.step(), 10u);
-    EXPECT_EQ(previous->damaged, folder(from == folder(20) ? 20 : 30));
+    EXPECT_EQ(previous->damaged,
+              from == folder(20) ? Folders{folder(20)} : Folders({folder(20), folder(30)}));
   }
   // A folder of checkpoints: before the one that `latest` names, or where that is damaged the
   // newest one.
   EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(30));
   ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/latest", "step-000").ok());
   EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(40));
-  EXPECT_EQ(LoadPrevious(*files_, path_)->damaged, "");
+  EXPECT_EQ(LoadPrevious(*files_, path_)->damaged, Folders());
   EXPECT_EQ(LoadPrevious(*files_, path_ + "/")->folder, folder(40));
   EXPECT_EQ(LoadPrevious(*files_, folder(10)).status().code(), absl::StatusCode::kNotFound);
+  // It names one that is lost: not one of a later step in its place.
+  ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/latest", "step-00000030\n").ok());
+  std::filesystem::remove(folder(30) + "/manifest.json");
+  EXPECT_EQ(LoadPrevious(*files_, path_)->folder, folder(10));
+}
+
+TEST_F(CheckpointFilesTest, OnlyADamagedOneIsPassedOverForGood) {
+  const auto folder = [&](uint64_t step) { return path_ + "/" + StepFolderName(step); };
+  for (const uint64_t step : {10, 20, 30, 40}) {
+    ModelForTest model(1);
+    model.manifest.set_step(step);
+    const auto written = WriteCheckpointForTest(*files_, folder(step), model, 2, 3);
+    ASSERT_TRUE(written.ok()) << written;
+  }
+  const auto write = [&](uint64_t step, const std::string& manifest) {
+    ASSERT_TRUE(WriteFileAtomically(*files_, folder(step) + "/manifest.json", manifest).ok());
+  };
+  write(20, R"({"format": 99, "step": "20"})");  // of a later release
+  write(30, R"({"format": 2, "step": "30")");
+  FileWork work;
+  work.kind = FileWork::Kind::kFindPrevious;
+  work.folder = folder(40);
+  ASSERT_EQ(Perform(*files_, work), absl::OkStatus());
+  EXPECT_EQ(work.folder, folder(10));
+  EXPECT_EQ(work.passed_over, std::set<std::string>({folder(30), folder(40)}));
 }
 
 TEST_F(CheckpointFilesTest, ADamagedOneIsNoEarlierRunAndMakesRoom) {
@@ -119,10 +148,13 @@ TEST_F(CheckpointFilesTest, ADamagedOneIsNoEarlierRunAndMakesRoom) {
   ASSERT_TRUE(start.ok());
   ASSERT_TRUE(Write(20).ok());
   EXPECT_FALSE(CheckNoEarlierRun(*files_, path_, *start).ok());
-  start->damaged = path_ + "/step-00000020";
+  ASSERT_TRUE(Write(30).ok());
+  start->damaged = {path_ + "/step-00000020"};
+  EXPECT_FALSE(CheckNoEarlierRun(*files_, path_, *start).ok()) << "there is another one";
+  start->damaged.insert(path_ + "/step-00000030");
   EXPECT_TRUE(CheckNoEarlierRun(*files_, path_, *start).ok());
   FileWork begin;
-  begin.folder = start->damaged;
+  begin.folder = path_ + "/step-00000020";
   EXPECT_EQ(Perform(*files_, begin).code(), absl::StatusCode::kAlreadyExists);
   begin.damaged = true;
   EXPECT_EQ(Perform(*files_, begin), absl::OkStatus());

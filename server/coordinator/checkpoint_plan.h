@@ -40,6 +40,8 @@ struct FileWork {
   Manifest manifest;               // kCommit; after kFindPrevious of the one that was found
   std::vector<std::string> files;  // kAbandon: names
   Keep keep;                       // kRemoveOld
+  // After kFindPrevious: the folders of damaged ones that the found one stands in the place of.
+  std::set<std::string> passed_over;
 };
 
 // The writing of one checkpoint after the other: folder, then every shard's file, then the

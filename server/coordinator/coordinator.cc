@@ -23,9 +23,7 @@ CoordinatorCore::CoordinatorCore(Options options)
                options_.liveness, options_.job.cluster().group()),
       models_(options_.job.cluster().stages()),
       ready_shards_(options_.job.cluster().shards(), false) {
-  if (options_.start && !options_.start->damaged.empty()) {
-    damaged_checkpoints_.insert(options_.start->damaged);
-  }
+  if (options_.start) damaged_checkpoints_ = options_.start->damaged;
   if (options_.wanted_workers) {
     has_scaled_ = true;
     members_.SetPlaces(WORKER, *options_.wanted_workers);

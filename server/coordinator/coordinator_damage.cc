@@ -40,6 +40,8 @@ void CoordinatorCore::FollowPrevious(const FileWork& work, const absl::Status& r
     return;
   }
   damaged_checkpoints_.insert(view_.start_from());
+  // Else it would find them whole when it comes to their steps again.
+  damaged_checkpoints_.insert(work.passed_over.begin(), work.passed_over.end());
   if (started_from_ == view_.start_from()) started_from_ = work.folder;
   checkpoint_.TurnTo(work.folder, work.manifest);
   going_back_ = true;

@@ -80,6 +80,21 @@ TEST_F(CoordinatorDamageTest, AllGoOnFromTheOneBeforeIfTheJobSaysSo) {
   EXPECT_TRUE(job_.core.damaged_checkpoints().empty()) << "the new one is whole";
 }
 
+// Version 3 is damaged too, which nobody knew before.
+TEST_F(CoordinatorDamageTest, ThereIsRoomForEachThatIsPassedOver) {
+  GoBackToTheSecondOne();
+  ASSERT_TRUE(ReportDamage(0).ok());
+  FileWork work = TheWork();
+  work.passed_over = {"/job/checkpoints/step-00000003", "/job/checkpoints/step-00000005"};
+  Find(work, 2);
+  BecomeReady(2);
+  Decide(/*mark=*/true);
+  const FileWork folder = TheWork();
+  EXPECT_EQ(folder.folder, "/job/checkpoints/step-00000003");
+  EXPECT_TRUE(folder.damaged);
+  EXPECT_EQ(job_.core.damaged_checkpoints().size(), 2u);
+}
+
 class CoordinatorDamagedStartTest : public CoordinatorRecoveryTest {
  protected:
   CoordinatorDamagedStartTest()

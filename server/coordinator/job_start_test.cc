@@ -42,6 +42,19 @@ class JobStartTest : public testing::Test {
     return directory;
   }
 
+  // That the checkpoint of step 45 is damaged, and that of step 30 beside it is not.
+  void ExpectOfferOf30(const std::string& directory) {
+    job_.mutable_checkpoint()->set_use_previous_if_damaged(false);
+    const absl::Status status = Check(directory).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "step-00000045")) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), "step-00000030, is of step 30")) << status;
+    job_.mutable_checkpoint()->set_use_previous_if_damaged(true);
+    const auto turned = Check(directory);
+    ASSERT_TRUE(turned.ok()) << turned.status();
+    EXPECT_EQ(turned->from->manifest.step(), 30u);
+  }
+
   // A coordinator answers at `living`, and nobody anywhere else.
   absl::StatusOr<JobStart> Check(const std::string& directory, const std::string& living = "") {
     std::map<std::string, std::filesystem::file_time_type> before = Files();
@@ -194,6 +207,53 @@ TEST_F(JobStartTest, AResumedJobWhoseNewestCheckpointIsDamagedSaysSo) {
   EXPECT_EQ(resumed->from->manifest.step(), 30u);
 }
 
+TEST_F(JobStartTest, SoItDoesWhereTheManifestCannotBeReadOrIsLost) {
+  mode_.resume = true;
+  const std::string first = FinishedRun("first", 30);
+  FinishedRun("first", 45);
+  const std::string manifest = first + "/checkpoints/" + StepFolderName(45) + "/manifest.json";
+  const std::string text = *ReadWholeFile(*files_, manifest);
+  std::string key = text;
+  key[text.find("job_name")] ^= 1;
+  for (const std::string& damaged : {key, text.substr(1), text.substr(0, 20), std::string()}) {
+    SCOPED_TRACE(damaged.substr(0, 30));
+    ASSERT_TRUE(WriteFileAtomically(*files_, manifest, damaged).ok());
+    ExpectOfferOf30(first);
+  }
+  std::filesystem::remove(manifest);  // `latest` tells of it
+  ExpectOfferOf30(first);
+}
+
+TEST_F(JobStartTest, OneOfALaterReleaseIsNoDamage) {
+  mode_.resume = true;
+  const std::string first = FinishedRun("first", 30);
+  FinishedRun("first", 45);
+  job_.mutable_checkpoint()->set_use_previous_if_damaged(true);
+  ASSERT_TRUE(WriteFileAtomically(*files_,
+                                  first + "/checkpoints/" + StepFolderName(45) + "/manifest.json",
+                                  R"({"format": 99, "step": "45"})")
+                  .ok());
+  const absl::Status status = Check(first).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "format 99 is unknown")) << status;
+  EXPECT_FALSE(absl::StrContains(status.message(), "use_previous_if_damaged")) << status;
+}
+
+TEST_F(JobStartTest, AResumedJobPassesOverAllThatAreDamaged) {
+  mode_.resume = true;
+  job_.mutable_checkpoint()->set_use_previous_if_damaged(true);
+  const std::string first = FinishedRun("first", 30);
+  for (const uint64_t step : {45, 60}) {
+    FinishedRun("first", step);
+    std::filesystem::resize_file(first + "/checkpoints/" + StepFolderName(step) + "/manifest.json",
+                                 step);
+  }
+  const auto resumed = Check(first);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->from->manifest.step(), 30u);
+  EXPECT_EQ(resumed->from->damaged.size(), 2u);
+}
+
 TEST_F(JobStartTest, WithoutACheckpointOfItsOwnAJobOverwritesNone) {
   job_.mutable_checkpoint()->set_at_end(false);
   EXPECT_TRUE(Check(FinishedRun("first", 30)).ok());
@@ -205,6 +265,15 @@ TEST_F(JobStartTest, WhatCannotBeStartedFromIsNamed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(status.message(), "checkpoint.start_from: ")) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), path_ + "/nowhere")) << status;
+  // What has no manifest never was one.
+  FinishedRun("first", 30);
+  const std::string never = path_ + "/first/checkpoints/" + StepFolderName(45);
+  std::filesystem::create_directories(never);
+  job_.mutable_checkpoint()->set_start_from(never);
+  job_.mutable_checkpoint()->set_use_previous_if_damaged(true);
+  const absl::Status none = Check(path_ + "/new").status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(none.message(), never + ": is no checkpoint")) << none;
 }
 
 TEST_F(JobStartTest, WeightsAreNoEarlierRun) {

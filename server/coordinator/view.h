@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,7 @@ struct StartPoint {
   std::string folder;              // absolute, with a whole checkpoint; or the file
   Manifest manifest;               // of weights: empty, which is step 0 and all data to come
   std::optional<Weights> weights;  // where it is a file
-  std::string damaged;             // the folder in whose place this one is; else empty
+  std::set<std::string> damaged;   // folders of later steps in whose place this one is
 };
 
 // INVALID_ARGUMENT, in words, if a model and its data cannot go on from a checkpoint: other

@@ -1,6 +1,7 @@
 #include "server/parameter_shard/checkpoint_io.h"
 
 #include <cstddef>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -17,6 +18,23 @@
 #include "server/parameter_shard/weights_io.h"
 
 namespace parley {
+namespace {
+
+// Of a checkpoint that was whole when the view named it and is not there: it is lost, and that is
+// damage. Where the directory of checkpoints is not there either, it is this machine that does not
+// see them, and an earlier one would be no better. What is no step's folder may have been a file.
+absl::Status AsLost(FileSystem& files, const std::string& folder, const absl::Status& not_found) {
+  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  const bool is_step = StepOfFolder(path.filename().string()).has_value();
+  const absl::Status there = files.Info((is_step ? path.parent_path() : path).string()).status();
+  if (absl::IsNotFound(there)) return not_found;
+  if (!there.ok()) return there;
+  return absl::DataLossError(absl::StrCat((path / "manifest.json").string(),
+                                          ": the checkpoint is damaged: this file is missing"));
+}
+
+}  // namespace
 
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
@@ -25,6 +43,7 @@ absl::Status LoadCheckpoint(
   if (absl::IsUnavailable(is_file.status())) return is_file.status();
   if (is_file.value_or(false)) return LoadWeights(files, folder, routing, start);
   auto reader = CheckpointReader::Open(files, folder);
+  if (absl::IsNotFound(reader.status())) return AsLost(files, folder, reader.status());
   if (!reader.ok()) return reader.status();
   if ((*reader)->manifest().step() != routing.view().start_version()) {
     return absl::InvalidArgumentError(

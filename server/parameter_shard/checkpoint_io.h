@@ -22,7 +22,9 @@ namespace parley {
 // Gives each of the shard's slices its values, optimizer state and step count from the checkpoint
 // `folder`, however that one was cut. What was read is checked by the files' sums before the last
 // slice is started, so that a shard whose slices are all there has what was written: DataLoss names
-// the damaged file and what was found. The codes of common/checkpoint's reader; InvalidArgument
+// the damaged file and what was found. So it does where there is no manifest any more; NotFound
+// where the directory is not there that the folder should be in. The codes of common/checkpoint's
+// reader; InvalidArgument
 // also where a tensor is missing or has another shape or type; and whatever `start` returns. Where
 // `folder` is a file instead, LoadWeights (weights_io.h).
 absl::Status LoadCheckpoint(

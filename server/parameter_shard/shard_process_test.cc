@@ -159,6 +159,30 @@ TEST_F(ShardProcessTest, ADamagedCheckpointIsToldOfAndAnotherOneWaitedFor) {
   EXPECT_EQ(coordinator().ready.front().header().job_epoch(), view_.job_epoch());
 }
 
+TEST_F(ShardProcessTest, SoIsOneWhoseManifestCannotBeReadOrIsGone) {
+  const std::string folder = absl::StrCat(::testing::TempDir(), "/cut-start/step-00000002");
+  const std::string manifest = folder + "/manifest.json";
+  WriteDamaged(*files_, folder);
+  const auto text = ReadWholeFile(*files_, manifest);
+  ASSERT_EQ(text.status(), absl::OkStatus());
+  ASSERT_EQ(WriteFileAtomically(*files_, manifest, text->substr(0, text->size() / 2)),
+            absl::OkStatus());
+  Join();
+  view_.set_start_from(folder);
+  TellView(view_);
+  EXPECT_FALSE(end_.has_value());
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_THAT(coordinator().ready.front().damage(), HasSubstr("manifest.json: is damaged"));
+  coordinator().ready.Answer();
+  ASSERT_EQ(files_->Remove(manifest), absl::OkStatus());
+  view_.set_job_epoch(view_.job_epoch() + 1);
+  view_.set_view_epoch(view_.view_epoch() + 1);
+  TellView(view_);
+  EXPECT_FALSE(end_.has_value());
+  ASSERT_EQ(coordinator().ready.size(), 1u);
+  EXPECT_THAT(coordinator().ready.front().damage(), HasSubstr("this file is missing"));
+}
+
 class ShardWithBadDiskTest : public ShardProcessTest {
  protected:
   ShardWithBadDiskTest() : ShardProcessTest("25s", std::make_unique<MemoryFileSystem>()) {

@@ -53,11 +53,14 @@ def a_damaged_checkpoint_is_named_and_the_one_before_is_taken(where, runs):
     print(f"went on from {before.name} in place of {damaged.name}, with the same bits at the end")
 
     # A manifest is looked at before anybody joins.
-    flip(damaged / "manifest.json", 30)
-    offered = start(where, "offered-early", f'start_from: "{damaged}"')
-    runs.append(offered)
-    assert offered.wait() == 2
-    assert f"{before.name}, is of step {step}" in offered.stderr(), offered.stderr()
+    good = (damaged / "manifest.json").read_bytes()
+    for at in (30, 0):  # the second is a brace: then it is no JSON
+        (damaged / "manifest.json").write_bytes(good)
+        flip(damaged / "manifest.json", at)
+        offered = start(where, f"offered-early-{at}", f'start_from: "{damaged}"')
+        runs.append(offered)
+        assert offered.wait() == 2
+        assert f"{before.name}, is of step {step}" in offered.stderr(), offered.stderr()
     taken = start(where, "taken-early", f'start_from: "{damaged}" use_previous_if_damaged: true')
     runs.append(taken)
     assert taken.wait() == 0
