@@ -47,7 +47,7 @@ def a_damaged_checkpoint_is_named_and_the_one_before_is_taken(where, runs):
     runs.append(taken)
     assert taken.wait() == 0
     log = taken.logs()["coordinator"]
-    assert " a checkpoint is damaged: the job turns to an earlier one " in log, log
+    assert " a checkpoint is damaged: the job turns to an earlier one" in log, log
     assert before.name in log
     assert exported(taken.out) == expected
     print(f"went on from {before.name} in place of {damaged.name}, with the same bits at the end")
