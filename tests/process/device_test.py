@@ -89,7 +89,8 @@ def cuda_says_in_one_line_what_is_missing(where, runs):
             line = last_line(done.stderr)
             print(f"{what} ({name}): exit {done.returncode}: {line}")
             assert done.returncode == 2, done.stderr
-            assert line.startswith("device: CUDA cannot be had: ") and all(word in line for word in words), done.stderr
+            of = f"{job}: " if name == "run" else ""
+            assert line.startswith(f"{of}device: CUDA cannot be had: ") and all(word in line for word in words), done.stderr
             assert name == "worker" or done.stderr.strip() == line, done.stderr
         assert not out.exists()
     # Where the job will run is not asked by who plans it.
@@ -112,10 +113,11 @@ def auto_says_why_it_runs_on_the_cpu(where, runs):
 def what_the_real_plugin_lacks_is_one_line_too(where, runs):
     """On a machine without GPUs it lacks at least the rest of the driver."""
     machine(where, DEVICES / "libfake_driver.so", pathlib.Path("worker/cuda/libparley_cuda.so"))
-    command = [program("parley"), "run", str(small_job(where, extra="device: CUDA\n")), "--out", str(where / "out")]
+    job = small_job(where, extra="device: CUDA\n")
+    command = [program("parley"), "run", str(job), "--out", str(where / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     print(f"exit {done.returncode}: {done.stderr.strip()}")
-    assert done.returncode == 2 and done.stderr.startswith("device: CUDA cannot be had: "), done.stderr
+    assert done.returncode == 2 and done.stderr.startswith(f"{job}: device: CUDA cannot be had: "), done.stderr
     assert done.stderr.count("\n") == 1, done.stderr
 
 
@@ -248,7 +250,8 @@ def stages_say_what_is_missing_for_their_device(where, runs):
         line = last_line(done.stderr)
         print(f"{what} ({name}): exit {done.returncode}: {line}")
         assert done.returncode == 2, done.stderr
-        assert line.startswith("device: CUDA cannot be had: ") and all(word in line for word in words), done.stderr
+        of = f"{job}: " if name == "run" else ""
+        assert line.startswith(f"{of}device: CUDA cannot be had: ") and all(word in line for word in words), done.stderr
     assert not (where / "out").exists()
     run = Run(pipeline_job(where, "auto", "ONE_F_ONE_B", "AUTO"))
     runs.append(run)
