@@ -27,6 +27,10 @@ class DrivenMembership final : public Membership {
   CallHeader header() const override { return driver_->header(); }
   std::shared_ptr<CoordinatorClient> coordinator() const override { return driver_->coordinator(); }
   bool hears_coordinator() const override { return driver_->hears_coordinator(); }
+  void Waits(uint64_t last_decided_step, uint64_t job_epoch, const std::string& what) override {
+    driver_->Waits(last_decided_step, job_epoch, what);
+  }
+  void OnDisk(uint64_t bytes) override { driver_->OnDisk(bytes); }
   void Progress(uint64_t last_decided_step, uint64_t job_epoch) override {
     driver_->Progress(last_decided_step, job_epoch);
   }

@@ -79,6 +79,15 @@ class Membership {
   // none.
   virtual void Progress(uint64_t last_decided_step, uint64_t job_epoch) = 0;
 
+  // The same where it waits for others: this process is not to blame if the job stands still, but
+  // does not get on either. what: it waits for, where that has taken long; may be empty.
+  virtual void Waits(uint64_t last_decided_step, uint64_t job_epoch, const std::string& /*what*/) {
+    Progress(last_decided_step, job_epoch);
+  }
+
+  // So many bytes of a checkpoint more have been read or written. Any thread.
+  virtual void OnDisk(uint64_t /*bytes*/) {}
+
   // Whether the coordinator answers: then it ends a job that gets nowhere, and says who is to
   // blame; no member need put an end to waiting for another one. Any thread.
   virtual bool hears_coordinator() const { return false; }

@@ -82,7 +82,23 @@ CallHeader MembershipDriver::Header() const {
 void MembershipDriver::Progress(uint64_t last_decided_step, uint64_t job_epoch) {
   absl::MutexLock lock(&mu_);
   ++progress_;
+  ++moves_;
+  waits_for_.clear();
   state_.Progress(last_decided_step, job_epoch);
+}
+
+void MembershipDriver::Waits(uint64_t last_decided_step, uint64_t job_epoch,
+                             const std::string& what) {
+  absl::MutexLock lock(&mu_);
+  ++progress_;
+  waits_for_ = what;
+  state_.Progress(last_decided_step, job_epoch);
+}
+
+void MembershipDriver::OnDisk(uint64_t bytes) {
+  absl::MutexLock lock(&mu_);
+  ++progress_;
+  disk_bytes_ += bytes;
 }
 
 bool MembershipDriver::hears_coordinator() const {
@@ -157,6 +173,9 @@ void MembershipDriver::SendHeartbeat() {
     // Under one lock: the step is of the header's job_epoch.
     *request.mutable_header() = Header();
     request.set_progress(progress_);
+    request.set_moves(moves_);
+    request.set_waits_for(waits_for_);
+    request.set_disk_bytes(disk_bytes_);
     request.set_step(state_.last_decided_step());
     deadline = sent + state_.heartbeat_timeout();
   }

@@ -43,6 +43,8 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   const Joined& joined() const { return joined_; }
   std::shared_ptr<CoordinatorClient> coordinator() const { return coordinator_; }
   void Progress(uint64_t last_decided_step, uint64_t job_epoch);
+  void Waits(uint64_t last_decided_step, uint64_t job_epoch, const std::string& what);
+  void OnDisk(uint64_t bytes);
   FirstCause Fail(const std::string& reason, bool preempted);
   void Preempt(const std::string& reason);
   std::optional<FirstCause> failure() const;
@@ -78,7 +80,11 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
 
   mutable absl::Mutex mu_;
   MemberState state_ ABSL_GUARDED_BY(mu_);
+  // What heartbeats tell of the process (coordinator.proto).
   uint64_t progress_ ABSL_GUARDED_BY(mu_) = 0;
+  uint64_t moves_ ABSL_GUARDED_BY(mu_) = 0;
+  std::string waits_for_ ABSL_GUARDED_BY(mu_);
+  uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   bool told_end_ ABSL_GUARDED_BY(mu_) = false;
   // Which calls are open.

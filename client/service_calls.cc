@@ -52,12 +52,15 @@ void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
         if (job_epoch != 0) header.set_job_epoch(job_epoch);
         (client.get()->*method)(*request, deadline, std::move(done));
       },
-      [queue = queue_, gone = gone_, answer = std::move(answer), activity, call,
+      [this, queue = queue_, gone = gone_, answer = std::move(answer), activity, call,
        on_end = std::move(on_end)](absl::StatusOr<Reply> reply) {
         if (activity != nullptr) activity->CallEnded(call);
         if (on_end) on_end();
-        queue->Post([gone, answer, reply = std::move(reply)]() mutable {
-          if (!*gone) answer(std::move(reply));
+        queue->Post([this, gone, answer, reply = std::move(reply)]() mutable {
+          if (*gone) return;
+          // An answer is what a wait gets on by, however many it is for.
+          if (reply.ok()) membership_.Progress(0, 0);
+          answer(std::move(reply));
         });
       });
 }

@@ -189,8 +189,9 @@ absl::Status WorkerSession::Await(const std::string& what, const std::function<b
   const Activity::Waiting waiting(*activity_, what, deadline);
   absl::Status status;
   while (true) {
-    status = queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline,
-                              [&] { Progress(); }, std::max(liveness_ / 4, absl::Milliseconds(50)));
+    status =
+        queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline, [&] { Waits(started); },
+                         std::max(liveness_ / 4, absl::Milliseconds(50)));
     // Before its time a wait can end so as well: the queue's end has whatever status it was given.
     // And whose time has run far beyond it was stopped, and knows nothing yet.
     const absl::Time now = runtime_->Now();
@@ -198,9 +199,10 @@ absl::Status WorkerSession::Await(const std::string& what, const std::function<b
         absl::IsDeadlineExceeded(status) && now >= deadline && now < deadline + patience_;
     if (!is_over || !membership()->hears_coordinator()) break;
     // The others may be slow (the last checkpoint, a queue full of jobs): the coordinator sees
-    // whether they get on, and ends the job where they do not.
+    // whether they get on, or all wait for each other, and ends the job where nobody does.
     deadline = now + patience_ + absl::Seconds(1);
   }
+  if (status.ok()) Progress();
   // Also if `done`: what it was about is void.
   if (status.ok() && JobWentBack()) return WentBack();
   if (!absl::IsDeadlineExceeded(status)) return status;
@@ -225,6 +227,18 @@ std::string WorkerSession::WhatIsMissing() {
 }
 
 void WorkerSession::Progress() { membership()->Progress(version(), job_epoch_); }
+
+void WorkerSession::Waits(absl::Time since) {
+  std::string what;
+  if (runtime_->Now() - since >= StallTimeout(options_.job) / 4) {
+    WaitsReply reply;
+    activity_->Tell(reply);
+    // The first one says what it is about; of others there may be one for each shard.
+    if (reply.waits_size() > 0) what = reply.waits(0).what();
+    if (reply.waits_size() > 1) absl::StrAppend(&what, ", and ", reply.waits_size() - 1, " others");
+  }
+  membership()->Waits(version(), job_epoch_, what);
+}
 
 Session::Epochs WorkerSession::epochs() const {
   return {.job = job_epoch_, .view = membership()->header().view_epoch()};

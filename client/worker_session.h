@@ -119,13 +119,15 @@ class WorkerSession final : public Session {
   absl::Status TakeTensors(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
                            uint64_t training_samples, uint64_t test_samples);
 
-  // Runs answers until done() holds. While it waits the process counts as making progress: what it
-  // waits for is to be blamed, not the one that waits. Errors: the job's failure, that it went
+  // Runs answers until done() holds. While it waits the process is not to be blamed, what it waits
+  // for is (Membership::Waits). Errors: the job's failure, that it went
   // back, or that `what` did not come.
   absl::Status Await(const std::string& what, const std::function<bool()>& done);
   std::string WhatIsMissing();
   // The training thread has got on.
   void Progress();
+  // It waits for others.
+  void Waits(absl::Time since);
 
   // worker_session_place.cc: this worker's place in the job.
   // Whether `error` means that the job goes on without this worker, or has gone back to a

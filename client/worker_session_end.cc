@@ -71,6 +71,12 @@ absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
   // after the job went back, where that version comes again.
   if (HasLostTrack(status)) return BeginAnew();
   if (!status.ok()) return status;
+  // One that was stopped for long may have evaluated values that a shard was writing again.
+  if (!parameters_->Stands()) {
+    evaluated_ = {.version = part.version(), .ordinal = member_ordinal()};
+    LoseTrack();
+    return absl::OkStatus();
+  }
   reports_.Send(*calls_, member_ordinal(), part);
   evaluated_ = {.version = part.version(), .ordinal = member_ordinal()};
   // With backup workers the others may not have waited; a lease stays.

@@ -40,7 +40,8 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
     // one with another composition of the pipeline or node group; or it is lost.
     const absl::Duration most = 2 * liveness_ + Autonomy(options_.job);
     const absl::Status waited = queue_->RunUntil(
-        is_told, runtime_->Now() + most, [this] { Progress(); }, liveness_ / 4);
+        is_told, runtime_->Now() + most, [this, since = runtime_->Now()] { Waits(since); },
+        liveness_ / 4);
     if (absl::IsDeadlineExceeded(waited) && absl::IsAborted(error)) {
       error =
           absl::AbortedError(absl::StrCat(error.message(), "; the coordinator has not said within ",

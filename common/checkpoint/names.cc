@@ -39,6 +39,12 @@ std::string StateName(std::string_view tensor, std::string_view state) {
   return absl::StrCat(View(tensor), ".", View(state));
 }
 
+std::string OptimizerStepsKey(std::string_view tensor, uint64_t begin) {
+  std::string key(tensor);
+  if (begin != 0) absl::StrAppend(&key, "@", begin);
+  return key;
+}
+
 TensorSpec PieceOf(const TensorSpec& tensor, uint64_t begin, uint64_t end) {
   TensorSpec piece;
   piece.set_dtype(tensor.dtype());

@@ -22,6 +22,10 @@ std::string ShardFileName(uint32_t shard, uint64_t job_epoch = 1);
 // Optimizer state beside a tensor: "fc1.weight" and "exp_avg" give "fc1.weight.exp_avg".
 std::string StateName(std::string_view tensor, std::string_view state);
 
+// Of Manifest.optimizer_steps: the tensor's name for its first slice, else with the slice's first
+// element.
+std::string OptimizerStepsKey(std::string_view tensor, uint64_t begin);
+
 // What a shard's file says of elements [begin, end) of a tensor or of a tensor's state (with its
 // StateName, its type and the tensor's shape): a whole one keeps name and shape, a cut one is
 // one-dimensional and named "fc1.weight@BEGIN:END".

@@ -87,7 +87,7 @@ class CheckpointCrashTest : public ::testing::Test {
       ReportCheckpointFileRequest report;
       report.set_step(step);
       *report.mutable_file() = *file;
-      for (const auto& [tensor, steps] : OptimizerSteps(routing, slices)) {
+      for (const auto& [tensor, steps] : OptimizerSteps(routing, slices, /*of_each_slice=*/false)) {
         (*report.mutable_optimizer_steps())[tensor] = steps;
       }
       if (absl::Status status = plan.Add(routing.self(), report); !status.ok()) return status;

@@ -300,6 +300,8 @@ class CoordinatorCore {
   void EndLeases(absl::Time now, Replies& replies);
   void EndWait(absl::Time now);
   void EndStall(absl::Time now);
+  // Where all do nothing but wait.
+  void EndDeadlock(absl::Time now);
 
   // Answers parked calls if the revision is newer than the one they were told.
   void TellWatchers(Replies& replies);

@@ -160,6 +160,23 @@ TEST_F(CoordinatorCheckpointTest, AShardThatDoesNotWriteIsNotWaitedForForEver) {
   EXPECT_EQ(job_.core.phase(), TRAINING);
 }
 
+TEST_F(CoordinatorCheckpointTest, AShardThatWritesIsWaitedForHoweverLongThatTakes) {
+  job_.Train();
+  Decide(/*mark=*/true);
+  job_.Done(TheWork());
+  ASSERT_TRUE(job_.ReportFile(job_.FileOf(*job_.shards[0], 1)).ok());
+  HeartbeatRequest writes;
+  for (int i = 0; i < 10; ++i) {
+    job_.Pass(absl::Seconds(30));
+    writes.set_progress(writes.progress() + 1);
+    writes.set_disk_bytes(writes.disk_bytes() + 1000);
+    ASSERT_TRUE(job_.Heartbeat(*job_.shards[1], writes).ok());
+  }
+  EXPECT_EQ(Told(*job_.shards[0]).checkpoint_ended(), 0u);
+  job_.Pass(absl::Seconds(61));
+  EXPECT_EQ(Told(*job_.shards[0]).checkpoint_ended(), 1u) << "it gets on, but with training only";
+}
+
 TEST_F(CoordinatorCheckpointTest, TheEndWaitsForTheOneThatIsBeingWritten) {
   job_.Train();
   for (int step = 1; step < 10; ++step) Decide(/*mark=*/step == 8);

@@ -184,19 +184,19 @@ void CoordinatorCore::AskIfDue(absl::Time now) {
 }
 
 void CoordinatorCore::EndSlowCheckpoint(absl::Time now) {
-  if (life_.phase() != TRAINING || !checkpoint_.order() ||
-      now - std::max(checkpoint_moved_at_, resumed_at_) < options_.stall_timeout) {
-    return;
-  }
+  if (life_.phase() != TRAINING || !checkpoint_.order()) return;
+  absl::Time moved = std::max(checkpoint_moved_at_, resumed_at_);
   std::vector<std::string> who;
   for (uint32_t shard = 0; shard < members_.places(SHARD); ++shard) {
     const Caller* holder = members_.Holder(SHARD, shard);
-    if (!checkpoint_.reported(shard) && holder != nullptr) who.push_back(Describe(holder->member));
+    if (checkpoint_.reported(shard) || holder == nullptr) continue;
+    moved = std::max(moved, holder->disk_moved_at);
+    who.push_back(Describe(holder->member));
   }
-  const std::string why =
-      absl::StrCat("gave up the checkpoint of step ", checkpoint_.step(), ": since ",
-                   FormatUtc(checkpoint_moved_at_),
-                   " these have not written their files: ", absl::StrJoin(who, ", "));
+  if (now - moved < options_.stall_timeout) return;
+  const std::string why = absl::StrCat(
+      "gave up the checkpoint of step ", checkpoint_.step(), ": since ", FormatUtc(moved),
+      " these have not written their files: ", absl::StrJoin(who, ", "));
   GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now);
 }
 

@@ -188,6 +188,42 @@ TEST(CoordinatorFailureTest, AWorkerThatLivesButStandsStillIsFoundAfterStallTime
   EXPECT_LE(job.now - start, absl::Seconds(63));
 }
 
+// As two do that do not reach each other. moves: of the second one, at each heartbeat.
+std::unique_ptr<CoordinatorFixture> TwoThatWait(bool moves) {
+  auto owned = std::make_unique<CoordinatorFixture>(1, 2);
+  CoordinatorFixture& job = *owned;
+  job.Train();
+  HeartbeatRequest waits;
+  waits.set_moves(1);
+  HeartbeatRequest other = waits;
+  waits.set_waits_for("pushing to shard 0 at 127.0.0.1:4001");
+  const absl::Time start = job.now;
+  while (job.core.phase() == TRAINING && job.now < start + absl::Minutes(5)) {
+    job.Pass(absl::Seconds(2), /*getting_on=*/false);
+    waits.set_progress(waits.progress() + 1);
+    other.set_progress(other.progress() + 1);
+    if (moves) other.set_moves(other.moves() + 1);
+    EXPECT_TRUE(job.Heartbeat(*job.workers[0], waits).ok());
+    EXPECT_TRUE(job.Heartbeat(*job.workers[1], other).ok());
+  }
+  return owned;
+}
+
+TEST(CoordinatorFailureTest, WorkersThatAllWaitForEachOtherAreFoundAfterStallTimeout) {
+  const auto job = TwoThatWait(/*moves=*/false);
+  ASSERT_EQ(job->core.phase(), FAILED);
+  for (const char* word :
+       {"nobody has got on since", "(60 s)",
+        "worker 0 at 127.0.0.1:4101 (pid 101): pushing to shard 0 at 127.0.0.1:4001; 1 more at "
+        "work"}) {
+    EXPECT_NE(job->core.cause()->text().find(word), std::string::npos) << job->core.cause()->text();
+  }
+}
+
+TEST(CoordinatorFailureTest, WhileOneOfThemGetsOnTheOthersMayWait) {
+  EXPECT_EQ(TwoThatWait(/*moves=*/true)->core.phase(), TRAINING);
+}
+
 TEST(CoordinatorFailureTest, ASlowStepIsNotKilledWhileItsWorkersGetOn) {
   CoordinatorFixture job(1, 2);
   job.Train();

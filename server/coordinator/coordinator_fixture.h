@@ -166,9 +166,12 @@ class CoordinatorFixture {
 
   absl::Status Heartbeat(Process& process, uint64_t progress = 0, uint64_t step = 0) {
     HeartbeatRequest request;
-    *request.mutable_header() = process.header;
     request.set_progress(progress);
     request.set_step(step);
+    return Heartbeat(process, std::move(request));
+  }
+  absl::Status Heartbeat(Process& process, HeartbeatRequest request) {
+    *request.mutable_header() = process.header;
     Replies replies;
     return core.Heartbeat(request, now, replies).status();
   }

@@ -15,6 +15,9 @@ namespace {
 // the default.
 constexpr absl::Duration kAfterGrace = absl::Milliseconds(500);
 
+// A cause is a line that everybody prints.
+constexpr size_t kMostNamed = 8;
+
 }  // namespace
 
 void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
@@ -113,6 +116,36 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
          now - members_.LastHeard() >= options_.liveness + options_.autonomy;
 }
 
+void CoordinatorCore::EndDeadlock(absl::Time now) {
+  // EndWait sees to it.
+  if (!vacancies_.empty()) return;
+  absl::Time moved = std::max({last_event_, training_since_, view_changed_at_, resumed_at_});
+  for (const Caller* entry : members_.Holders()) moved = std::max(moved, entry->moved_at);
+  if (now - moved < options_.stall_timeout) return;
+  std::vector<std::string> known;  // of whom it is known what they wait for
+  size_t others = 0;
+  for (const Caller* entry : members_.Holders()) {
+    const Member& member = entry->member;
+    if (!TakesPart(view_, member.id()) || HasFinished(member) || entry->drained) continue;
+    if (known.size() < kMostNamed && !entry->waits_for.empty()) {
+      known.push_back(absl::StrCat(Describe(member), ": ", entry->waits_for));
+    } else {
+      ++others;
+    }
+  }
+  if (known.empty() && others == 0) return;  // EndDrains sees to them
+  if (others != 0) known.push_back(absl::StrCat(others, known.empty() ? "" : " more", " at work"));
+  EndJob(
+      OfCoordinator(address_,
+                    absl::StrCat("nobody has got on since ", FormatUtc(moved), " (",
+                                 absl::ToInt64Seconds(now - moved),
+                                 " s), though all are heard of: they wait for each other. Two may "
+                                 "not reach each other, or one computes for ever: ",
+                                 absl::StrJoin(known, "; ")),
+                    /*preempted=*/false, progress_.step()),
+      now);
+}
+
 void CoordinatorCore::EndStall(absl::Time now) {
   // All stand still, and EndWait sees to it.
   if (!lost_shards_.empty()) return;
@@ -134,7 +167,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
       EndJob(StalledMember(stalled->member, since, now, progress_.step()), now);
       return;
     }
-    if (!AllHaveFinished()) return;
+    if (!AllHaveFinished()) return EndDeadlock(now);
   }
   const Missing missing = WhatIsMissing();
   absl::Time moved = std::max(last_event_, resumed_at_);

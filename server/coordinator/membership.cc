@@ -101,7 +101,7 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   entry.member.set_metrics_address(request.metrics_address());
   entry.member.set_pid(request.pid());
   entry.member.set_host(request.host());
-  entry.heard_at = entry.lease_from = entry.progressed_at = now;
+  entry.heard_at = entry.lease_from = entry.progressed_at = entry.moved_at = now;
   holders_[{role, ordinal}] = last_id_;
   result.entry = &(entries_[last_id_] = std::move(entry));
   ++revision_;
@@ -168,7 +168,17 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
   if (request.progress() > entry.progress) {
     entry.progress = request.progress();
     entry.progressed_at = now;
+    if (request.moves() == 0) entry.moved_at = now;
   }
+  if (request.moves() > entry.moves) {
+    entry.moves = request.moves();
+    entry.moved_at = now;
+  }
+  if (request.disk_bytes() > entry.disk_bytes) {
+    entry.disk_bytes = request.disk_bytes();
+    entry.disk_moved_at = now;
+  }
+  entry.waits_for = request.waits_for();
   entry.step = std::max<uint64_t>(entry.step, request.step());
   // 0 is also what one says that knows no step of this job_epoch.
   if (request.step() != 0) RaiseParameters(entry.member.id(), request.step());
@@ -272,7 +282,8 @@ absl::Status MemberTable::Read(const CoordinatorState& state) {
 
 void MemberTable::Resume(absl::Time now) {
   for (auto& [id, entry] : entries_) {
-    entry.heard_at = entry.lease_from = entry.progressed_at = entry.drained_at = now;
+    entry.heard_at = entry.lease_from = entry.drained_at = now;
+    entry.progressed_at = entry.moved_at = now;
   }
 }
 

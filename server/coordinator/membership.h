@@ -28,7 +28,12 @@ class MemberTable {
         lease_from;  // the lease ends `liveness` after it; heard_at, or when it was granted anew
     uint64_t progress = 0;     // of the last heartbeat
     absl::Time progressed_at;  // when that count last rose
-    uint64_t step = 0;         // the last decided step that it knows
+    uint64_t moves = 0;        // the same of what was more than to wait for others
+    absl::Time moved_at;
+    std::string waits_for;  // by the last heartbeat; often empty
+    uint64_t disk_bytes = 0;
+    absl::Time disk_moved_at = absl::InfinitePast();
+    uint64_t step = 0;  // the last decided step that it knows
     // What it works with, or pulls next, is of this version or a later one; unset: nothing is
     // known.
     std::optional<uint64_t> parameters;

@@ -38,7 +38,7 @@ class CheckpointDamageTest : public ::testing::Test {
       const auto file = WriteCheckpointFile(files_, folder_, routing, *slices);
       ASSERT_EQ(file.status(), absl::OkStatus());
       *manifest.add_files() = *file;
-      for (const auto& [name, steps] : OptimizerSteps(routing, *slices)) {
+      for (const auto& [name, steps] : OptimizerSteps(routing, *slices, /*of_each_slice=*/false)) {
         (*manifest.mutable_optimizer_steps())[name] = steps;
       }
     }

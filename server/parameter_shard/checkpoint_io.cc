@@ -62,7 +62,8 @@ absl::Status LoadCheckpoint(
 
 absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std::string& folder,
                                                    const Routing& routing,
-                                                   const std::vector<SliceSnapshot>& slices) {
+                                                   const std::vector<SliceSnapshot>& slices,
+                                                   const std::function<void(uint64_t)>& on_bytes) {
   std::vector<TensorSpec> tensors;
   std::map<std::string, absl::Span<const std::byte>> bytes;
   const auto add = [&](const TensorSpec& piece, const std::byte* data, size_t size) {
@@ -89,6 +90,7 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   for (const TensorSpec& tensor : tensors) {
     absl::Status status = (*writer)->Append(bytes[tensor.name()]);
     if (!status.ok()) return status;
+    if (on_bytes) on_bytes(bytes[tensor.name()].size());
   }
   absl::StatusOr<SafetensorsWriter::Written> written = (*writer)->Finish();
   if (!written.ok()) return written.status();
@@ -98,12 +100,14 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
 }
 
 std::map<std::string, uint64_t> OptimizerSteps(const Routing& routing,
-                                               const std::vector<SliceSnapshot>& slices) {
+                                               const std::vector<SliceSnapshot>& slices,
+                                               bool of_each_slice) {
   std::map<std::string, uint64_t> steps;
   for (const SliceSnapshot& snapshot : slices) {
     const TensorSpec& tensor = routing.tensor(snapshot.slice);
-    if (tensor.buffer() || routing.slice(snapshot.slice).begin() != 0) continue;
-    steps[tensor.name()] = snapshot.optimizer_steps;
+    const uint64_t begin = routing.slice(snapshot.slice).begin();
+    if (tensor.buffer() || (begin != 0 && !of_each_slice)) continue;
+    steps[OptimizerStepsKey(tensor.name(), begin)] = snapshot.optimizer_steps;
   }
   return steps;
 }

@@ -31,15 +31,19 @@ absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start);
 
-// Writes folder/shard-ORDINAL.safetensors (ShardFileName) and syncs it and its name. The codes of
-// FileSystem.
-absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std::string& folder,
-                                                   const Routing& routing,
-                                                   const std::vector<SliceSnapshot>& slices);
+// Writes folder/shard-ORDINAL.safetensors (ShardFileName) and syncs it and its name. on_bytes: is
+// told of each tensor's when they are written; may be null. The codes of FileSystem.
+absl::StatusOr<CheckpointFile> WriteCheckpointFile(
+    FileSystem& files, const std::string& folder, const Routing& routing,
+    const std::vector<SliceSnapshot>& slices,
+    const std::function<void(uint64_t)>& on_bytes = nullptr);
 
-// Of the trained tensors whose first slice is among these.
+// Manifest.optimizer_steps of the trained tensors whose first slice is among these; of_each_slice:
+// of their other slices, too (in bounded and async one slice of a tensor can miss an update that
+// another one has).
 std::map<std::string, uint64_t> OptimizerSteps(const Routing& routing,
-                                               const std::vector<SliceSnapshot>& slices);
+                                               const std::vector<SliceSnapshot>& slices,
+                                               bool of_each_slice);
 
 }  // namespace parley
 

@@ -91,9 +91,9 @@ absl::Status CheckpointSlices::ReadSlice(uint32_t id, Place& place) const {
     start.state.push_back({states[i], bytes});
   }
   const auto& steps = reader_.manifest().optimizer_steps();
-  if (const auto it = steps.find(tensor.name()); it != steps.end()) {
-    start.optimizer_steps = it->second;
-  }
+  auto count = steps.find(OptimizerStepsKey(tensor.name(), slice.begin()));
+  if (count == steps.end()) count = steps.find(tensor.name());
+  if (count != steps.end()) start.optimizer_steps = count->second;
   return absl::OkStatus();
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/daemon/signals.h"
+#include "common/job/consistency.h"
 #include "common/job/job_file.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
@@ -309,6 +310,7 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
   const absl::Time begin = timers_->Now();
   absl::Status loaded = LoadCheckpoint(*files_, view.start_from(), **routing,
                                        [this](uint32_t slice, const SliceStart& start) {
+                                         membership_->OnDisk(start.values.size());
                                          return shard_.StartSlice(slice, start, timers_->Now());
                                        });
   if (absl::IsUnavailable(loaded) && LoadsAgain(loaded)) return absl::OkStatus();
@@ -410,11 +412,12 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
   report.set_step(order.step());
   absl::Status status = slices.status();
   if (slices.ok()) {
-    auto file = WriteCheckpointFile(*files_, order.directory(), routing, *slices);
+    auto file = WriteCheckpointFile(*files_, order.directory(), routing, *slices,
+                                    [this](uint64_t bytes) { membership_->OnDisk(bytes); });
     status = file.status();
     if (file.ok()) {
       *report.mutable_file() = *file;
-      for (const auto& [tensor, steps] : OptimizerSteps(routing, *slices)) {
+      for (const auto& [tensor, steps] : OptimizerSteps(routing, *slices, IsClocked(job_))) {
         (*report.mutable_optimizer_steps())[tensor] = steps;
       }
     }

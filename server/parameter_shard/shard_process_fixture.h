@@ -26,6 +26,7 @@ struct Place {
   std::optional<FailRequest> failed;
   std::vector<std::string> preempted;
   uint64_t last_progress = 0;
+  uint64_t disk_bytes = 0;
   int leaves = 0;
 };
 
@@ -46,6 +47,7 @@ class FakeMembership final : public Membership {
   void Progress(uint64_t last_decided_step, uint64_t /*job_epoch*/) override {
     place_->last_progress = last_decided_step;
   }
+  void OnDisk(uint64_t bytes) override { place_->disk_bytes += bytes; }
   FirstCause Fail(const std::string& reason, bool preempted) override {
     place_->failed.emplace();
     place_->failed->set_reason(reason);

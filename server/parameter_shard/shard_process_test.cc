@@ -391,6 +391,7 @@ TEST_F(ShardProcessTest, AnOrderedCheckpointIsWrittenOnceItsStepIsDecided) {
   EXPECT_EQ(report.file().name(), "shard-0.safetensors");
   EXPECT_EQ(report.file().bytes(), std::filesystem::file_size(folder + "/shard-0.safetensors"));
   EXPECT_EQ(report.optimizer_steps().at("w"), 1u);
+  EXPECT_GT(place_.disk_bytes, 0u) << "how far it was could be seen";
   coordinator().files.Answer();
   // The order stays in the states that follow.
   TellCheckpoint(1, folder);

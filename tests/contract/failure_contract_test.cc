@@ -14,6 +14,7 @@
 #include "client/forwarding_coordinator.h"
 #include "common/clock/steady_now.h"
 #include "tests/contract/contract_test.h"
+#include "tests/contract/faulty_connector.h"
 #include "tests/contract/forwarding_connector.h"
 #include "tests/contract/overhearing_connector.h"
 
@@ -261,6 +262,33 @@ TEST_P(FailureContract, AWorkerOfAnotherJobIsRefusedAtOnce) {
   options.job.set_name("other");
   session = Session::Join(options, cluster->transport().connector());
   EXPECT_EQ(session.status().code(), absl::StatusCode::kNotFound) << session.status();
+}
+
+// The worker does nothing but try again, and the coordinator hears it all the time.
+TEST_P(FailureContract, AWorkerThatReachesNoShardEndsTheJobAfterStallTimeout) {
+  JobConfig job = ContractJob(1, 1, kSum);
+  job.set_stall_timeout("4s");
+  LocalCluster cluster(MakeTransport(), job);
+  FaultyConnector cut(cluster.transport().connector(), 1);
+  cluster.RunWorkers(
+      1,
+      [&](Session& session) {
+        StartTraining(session, 4000);
+        ASSERT_TRUE(session.NextStep().has_value());
+        ASSERT_TRUE(session.Complete(0).ok());
+        ASSERT_TRUE(session.Pull().ok());
+        cut.Refuse(absl::UnavailableError("cut off"));
+        const absl::Time since = SteadyNow();
+        ASSERT_TRUE(session.NextStep().has_value());
+        const absl::Status ended = session.Complete(0).status();
+        EXPECT_EQ(ended.code(), absl::StatusCode::kAborted) << ended;
+        for (const char* word : {"nobody has got on since", "worker 0 at ", "shard 0 at "}) {
+          EXPECT_NE(ended.message().find(word), absl::string_view::npos) << ended;
+        }
+        EXPECT_GE(SteadyNow() - since, absl::Seconds(3));
+        EXPECT_LE(SteadyNow() - since, absl::Seconds(30));
+      },
+      cut);
 }
 
 TEST_P(FailureContract, AnOlderIncarnationIsFenced) {
