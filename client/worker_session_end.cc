@@ -71,9 +71,10 @@ absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
   // after the job went back, where that version comes again.
   if (HasLostTrack(status)) return BeginAnew();
   if (!status.ok()) return status;
-  // One that was stopped for long may have evaluated values that a shard was writing again.
+  // One that was stopped for long may have evaluated values that a shard was writing again: they
+  // are pulled anew, if that version is there yet.
   if (!parameters_->Stands()) {
-    evaluated_ = {.version = part.version(), .ordinal = member_ordinal()};
+    held_.reset();
     LoseTrack();
     return absl::OkStatus();
   }

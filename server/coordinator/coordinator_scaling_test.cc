@@ -182,6 +182,28 @@ TEST(CoordinatorScalingTest, WhoStandsStillWhileItIsToldToGoDoesNotEndTheJob) {
   EXPECT_EQ(job.core.view().contributors_size(), 1);
 }
 
+// Who was told to go half a stall_timeout after it had hung is let go after a whole one.
+TEST(CoordinatorScalingTest, ThoseThatWaitForOneThatWasToldToGoAreNotGivenUpBeforeItIs) {
+  CoordinatorFixture job(Elastic(2, 1, GO_ON));
+  job.Train();
+  HeartbeatRequest waits;
+  waits.set_progress(1'000'000);
+  waits.set_moves(1);
+  const auto wait = [&](absl::Duration time) {
+    const absl::Time until = job.now + time;
+    while (job.now < until) {
+      job.Pass(absl::Milliseconds(500), /*getting_on=*/false);
+      waits.set_progress(waits.progress() + 1);
+      for (auto& process : job.processes) (void)job.Heartbeat(*process, waits);
+    }
+  };
+  wait(absl::Seconds(30));
+  ASSERT_TRUE(job.Drain(WORKER, 1).ok());
+  wait(absl::Seconds(65));
+  EXPECT_EQ(job.core.phase(), TRAINING) << (job.core.cause() ? job.core.cause()->text() : "");
+  EXPECT_EQ(job.core.view().contributors_size(), 1);
+}
+
 TEST(CoordinatorScalingTest, TooFewThatStayAreTooFewWhoeverIsStillThere) {
   CoordinatorFixture job(Elastic(4, 2, GO_ON));
   job.Train();

@@ -117,10 +117,15 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
 }
 
 void CoordinatorCore::EndDeadlock(absl::Time now) {
-  // EndWait sees to it.
-  if (!vacancies_.empty()) return;
+  // EndWait and EndPreempted see to these; and before all go back, files are waited for.
+  if (!vacancies_.empty() || preemption_ || going_back_) return;
   absl::Time moved = std::max({last_event_, training_since_, view_changed_at_, resumed_at_});
-  for (const Caller* entry : members_.Holders()) moved = std::max(moved, entry->moved_at);
+  for (const Caller* entry : members_.Holders()) {
+    const bool takes_part = TakesPart(view_, entry->member.id());
+    if (takes_part || entry->member.role() == SHARD) moved = std::max(moved, entry->moved_at);
+    // EndDrains lets it go, if it does not by itself, and the others may only wait for it.
+    if (takes_part && entry->drained) moved = std::max(moved, entry->drained_at);
+  }
   if (now - moved < options_.stall_timeout) return;
   std::vector<std::string> known;  // of whom it is known what they wait for
   size_t others = 0;

@@ -8,6 +8,9 @@
 namespace parley {
 namespace {
 
+// A cause has it, which everybody prints.
+constexpr size_t kMostWaitsFor = 500;
+
 absl::Status AnotherJob(const std::string& asked, const std::string& here) {
   return absl::NotFoundError(
       absl::StrCat("this is the coordinator of job '", here, "', not of '", asked, "'"));
@@ -178,7 +181,7 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
     entry.disk_bytes = request.disk_bytes();
     entry.disk_moved_at = now;
   }
-  entry.waits_for = request.waits_for();
+  entry.waits_for = request.waits_for().substr(0, kMostWaitsFor);
   entry.step = std::max<uint64_t>(entry.step, request.step());
   // 0 is also what one says that knows no step of this job_epoch.
   if (request.step() != 0) RaiseParameters(entry.member.id(), request.step());
