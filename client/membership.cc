@@ -30,6 +30,7 @@ class DrivenMembership final : public Membership {
   void Waits(uint64_t last_decided_step, uint64_t job_epoch, const std::string& what) override {
     driver_->Waits(last_decided_step, job_epoch, what);
   }
+  void AwaitsAnswer(const std::string& what) override { driver_->AwaitsAnswer(what); }
   void OnDisk(uint64_t bytes) override { driver_->OnDisk(bytes); }
   void Progress(uint64_t last_decided_step, uint64_t job_epoch) override {
     driver_->Progress(last_decided_step, job_epoch);

@@ -85,6 +85,10 @@ class Membership {
     Progress(last_decided_step, job_epoch);
   }
 
+  // What this process has asked of another one, and in vain for long: the others may only wait for
+  // that. Empty: nothing. Says nothing of its progress. Any thread.
+  virtual void AwaitsAnswer(const std::string& /*what*/) {}
+
   // So many bytes of a checkpoint more have been read or written. Any thread.
   virtual void OnDisk(uint64_t /*bytes*/) {}
 

@@ -95,6 +95,11 @@ void MembershipDriver::Waits(uint64_t last_decided_step, uint64_t job_epoch,
   state_.Progress(last_decided_step, job_epoch);
 }
 
+void MembershipDriver::AwaitsAnswer(const std::string& what) {
+  absl::MutexLock lock(&mu_);
+  waits_for_ = what;
+}
+
 void MembershipDriver::OnDisk(uint64_t bytes) {
   absl::MutexLock lock(&mu_);
   ++progress_;

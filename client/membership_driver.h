@@ -44,6 +44,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   std::shared_ptr<CoordinatorClient> coordinator() const { return coordinator_; }
   void Progress(uint64_t last_decided_step, uint64_t job_epoch);
   void Waits(uint64_t last_decided_step, uint64_t job_epoch, const std::string& what);
+  void AwaitsAnswer(const std::string& what);
   void OnDisk(uint64_t bytes);
   FirstCause Fail(const std::string& reason, bool preempted);
   void Preempt(const std::string& reason);

@@ -220,6 +220,27 @@ TEST(CoordinatorFailureTest, WorkersThatAllWaitForEachOtherAreFoundAfterStallTim
   }
 }
 
+TEST(CoordinatorFailureTest, TheShardThatGetsNoAnswerIsNamedToo) {
+  CoordinatorFixture job(2, 1);
+  job.Train();
+  HeartbeatRequest waits;
+  waits.set_moves(1);
+  HeartbeatRequest asks = waits;
+  asks.set_waits_for("awaits shard 1 at 127.0.0.1:4002 to answer to the verdict of step 1");
+  while (job.core.phase() == TRAINING) {
+    job.Pass(absl::Seconds(2), /*getting_on=*/false);
+    waits.set_progress(waits.progress() + 1);
+    EXPECT_TRUE(job.Heartbeat(*job.workers[0], waits).ok());
+    EXPECT_TRUE(job.Heartbeat(*job.shards[0], asks).ok());
+  }
+  EXPECT_NE(
+      job.core.cause()->text().find(
+          "shard 0 at 127.0.0.1:4100 (pid 100): awaits shard 1 at 127.0.0.1:4002 to answer to the "
+          "verdict of step 1; 1 more at work"),
+      std::string::npos)
+      << job.core.cause()->text();
+}
+
 TEST(CoordinatorFailureTest, WhileOneOfThemGetsOnTheOthersMayWait) {
   EXPECT_EQ(TwoThatWait(/*moves=*/true)->core.phase(), TRAINING);
 }

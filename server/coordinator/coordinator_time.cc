@@ -131,7 +131,11 @@ void CoordinatorCore::EndDeadlock(absl::Time now) {
   size_t others = 0;
   for (const Caller* entry : members_.Holders()) {
     const Member& member = entry->member;
-    if (!TakesPart(view_, member.id()) || HasFinished(member) || entry->drained) continue;
+    // A shard only where it has asked another member something.
+    const bool tells = member.role() == SHARD && !entry->waits_for.empty();
+    if (!tells && (!TakesPart(view_, member.id()) || HasFinished(member) || entry->drained)) {
+      continue;
+    }
     if (known.size() < kMostNamed && !entry->waits_for.empty()) {
       known.push_back(absl::StrCat(Describe(member), ": ", entry->waits_for));
     } else {

@@ -264,8 +264,19 @@ void ShardProcess::HandleNews() {
   });
 }
 
+void ShardProcess::TellWhoDoesNotAnswer(absl::Time now) {
+  const double long_ago = absl::ToDoubleSeconds(StallTimeout(job_) / 4);
+  std::string what;
+  for (const Wait& wait : outgoing()->Waits(now)) {
+    if (wait.seconds() < long_ago) continue;
+    absl::StrAppend(&what, what.empty() ? "awaits " : ", and ", wait.what());
+  }
+  membership_->AwaitsAnswer(what);
+}
+
 void ShardProcess::TickAgain() {
   shard_.Tick(timers_->Now());
+  TellWhoDoesNotAnswer(timers_->Now());
   // A parked call that has waited too long is answered this much later at most; its caller keeps
   // the time itself.
   const absl::Duration tick =

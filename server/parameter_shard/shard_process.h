@@ -105,6 +105,7 @@ class ShardProcess {
   // On the timers' thread.
   void HandleNews();
   void TickAgain();
+  void TellWhoDoesNotAnswer(absl::Time now);
 
   // On the main thread.
   void AwaitMail();

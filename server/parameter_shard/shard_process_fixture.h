@@ -27,6 +27,7 @@ struct Place {
   std::vector<std::string> preempted;
   uint64_t last_progress = 0;
   uint64_t disk_bytes = 0;
+  std::string awaits;
   int leaves = 0;
 };
 
@@ -47,6 +48,7 @@ class FakeMembership final : public Membership {
   void Progress(uint64_t last_decided_step, uint64_t /*job_epoch*/) override {
     place_->last_progress = last_decided_step;
   }
+  void AwaitsAnswer(const std::string& what) override { place_->awaits = what; }
   void OnDisk(uint64_t bytes) override { place_->disk_bytes += bytes; }
   FirstCause Fail(const std::string& reason, bool preempted) override {
     place_->failed.emplace();

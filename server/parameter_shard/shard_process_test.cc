@@ -104,6 +104,18 @@ TEST_F(ShardProcessTest, VerdictsAreReportedAndHeartbeatsHearOfTheSteps) {
   EXPECT_EQ(place_.last_progress, 2u);
 }
 
+TEST_F(ShardProcessTest, WhoDoesNotAnswerForLongIsToldOf) {
+  Train();
+  DoStep(1);
+  Pass(absl::Seconds(14));
+  EXPECT_EQ(place_.awaits, "");
+  Pass(absl::Seconds(2));
+  EXPECT_EQ(place_.awaits, "awaits the coordinator to answer to a report of verdicts");
+  coordinator().verdicts.Answer();
+  Pass(absl::Seconds(1));
+  EXPECT_EQ(place_.awaits, "");
+}
+
 TEST_F(ShardProcessTest, ParkedCallsEndAtTheirDeadlineThoughNobodyElseCalls) {
   Train();
   const auto answer = Ask(1, absl::Seconds(3));
