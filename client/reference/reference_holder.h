@@ -58,7 +58,7 @@ class ReferenceHolder {
     std::string address;      // of this process
     double margin = 0.125;    // of the lease
     absl::Duration patience;  // how long a first connection is tried
-    absl::Duration attempt;   // of one attempt of a call
+    absl::Duration attempt;   // of one attempt of a message; of one that carries a value, a lease
     absl::Duration retry;     // after one that failed; twice as long each time, up to `attempt`
     absl::Duration gather;    // forks to be dropped wait so long for others
   };
@@ -231,6 +231,7 @@ class ReferenceHolder {
   void SendRenew(LinkId id, Link& link, absl::Time now, std::vector<ToOwner>& out);
   void SendOperations(LinkId id, Link& link, absl::Time now, std::vector<ToOwner>& out);
   void SendFetches(absl::Time now, std::vector<ToOwner>& out);
+  absl::Duration ValueAttempt(const Link& link) const;
 
   const Options options_;
   std::map<LinkId, Link> links_;

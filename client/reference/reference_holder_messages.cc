@@ -131,6 +131,13 @@ void ReferenceHolder::SendRenew(LinkId id, Link& link, absl::Time now, std::vect
   out.push_back({token, link.address, now + link.lease / 6, std::move(request)});
 }
 
+// A value may be large and the network slow, and an attempt that is given up has sent its bytes in
+// vain: the next one begins with the first of them. Transports tell sooner of a connection that is
+// dead, and what comes twice is done once.
+absl::Duration ReferenceHolder::ValueAttempt(const Link& link) const {
+  return std::max(options_.attempt, link.lease);
+}
+
 void ReferenceHolder::SendOperations(LinkId id, Link& link, absl::Time now,
                                      std::vector<ToOwner>& out) {
   if (!link.to_drop.empty()) link.drop_at = std::min(link.drop_at, now + options_.gather);
@@ -147,20 +154,20 @@ void ReferenceHolder::SendOperations(LinkId id, Link& link, absl::Time now,
     }
     operation.was_sent = true;
     const uint64_t token = Sent(operation.attempts, {Kind::kOperation, id, number});
-    const auto send = [&, number = number](auto& head, const auto& request) {
+    const auto send = [&, number = number](auto& head, const auto& request, absl::Duration attempt) {
       head.mutable_header()->set_owner(link.owner);
       head.mutable_header()->set_session(link.session);
       head.mutable_number()->set_number(number);
       head.mutable_number()->set_first_open(link.operations.begin()->first);
-      out.push_back({token, link.address, now + options_.attempt, request});
+      out.push_back({token, link.address, now + attempt, request});
     };
     if (auto* call = std::get_if<OutgoingCall>(&operation.request)) {
-      send(call->head, *call);
+      send(call->head, *call, ValueAttempt(link));
     } else if (auto* fork = std::get_if<ForkRequest>(&operation.request)) {
-      send(*fork, *fork);
+      send(*fork, *fork, options_.attempt);
     } else {
       auto& drop = std::get<DropRequest>(operation.request);
-      send(drop, drop);
+      send(drop, drop, options_.attempt);
     }
   }
 }
@@ -176,8 +183,8 @@ void ReferenceHolder::SendFetches(absl::Time now, std::vector<ToOwner>& out) {
     request.mutable_header()->set_session(link->second.session);
     request.set_fork(held.fork);
     const uint64_t token = Sent(fetch.attempts, {Kind::kFetch, held.link, id});
-    out.push_back({token, held.address, std::min(fetch.deadline, now + options_.attempt),
-                   std::move(request)});
+    out.push_back({token, held.address,
+                   std::min(fetch.deadline, now + ValueAttempt(link->second)), std::move(request)});
   }
 }
 

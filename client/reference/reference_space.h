@@ -39,7 +39,8 @@ class ReferenceSpace {
     absl::Duration lease = absl::Seconds(10);     // that it grants
     double margin = 0.125;                        // of a lease, kept back by who holds it
     absl::Duration patience = absl::Seconds(10);  // with a first connection
-    absl::Duration attempt = absl::Seconds(5);    // of one attempt of a call
+    // Of one attempt of a message; of a Call or Fetch, the owner's lease where that is longer.
+    absl::Duration attempt = absl::Seconds(5);
     absl::Duration retry = absl::Milliseconds(20);
     // What is to be dropped waits so long for more of it: each Drop is a message.
     absl::Duration gather = absl::ZeroDuration();

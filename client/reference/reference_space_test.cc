@@ -301,6 +301,43 @@ TEST_F(ReferenceSpaceTest, WhatTheTransportCancelsIsTriedAgain) {
   EXPECT_EQ(*Fetch(0, made, 7), 7);
 }
 
+// One that is given up begins again with its first byte.
+TEST_F(ReferenceSpaceTest, WhatCarriesAValueHasALeaseForAnAttempt) {
+  const auto patience = [this](const std::optional<Letter>& letter) {
+    return letter.has_value() ? letter->message.deadline - now_ : absl::ZeroDuration();
+  };
+  Connect(0, "b");
+  const Handle made = Call(0, "b");
+  const auto call = Take<OutgoingCall>();
+  EXPECT_EQ(patience(call), kLease);
+  Arrive(*call);
+  Settle(5);
+  const auto fetch = [&](absl::Duration within) {
+    {
+      Replies replies;
+      space(0).Fetch(made, {now_, now_ + within}, replies, [](const auto&) {});
+    }
+    const auto letter = Take<FetchRequest>();
+    Arrive(*letter);
+    return patience(letter);
+  };
+  EXPECT_EQ(fetch(absl::Minutes(1)), kLease);
+  EXPECT_EQ(fetch(absl::Seconds(1)), absl::Seconds(1)) << "nobody waits for it any longer";
+  // The others are small.
+  Connect(0, "c");
+  Call(0, "c", {made});
+  Arrive(*Take<OutgoingCall>());
+  const auto open = Take<OpenSessionRequest>();
+  EXPECT_EQ(patience(open), absl::Seconds(5));
+  Arrive(*open);
+  EXPECT_EQ(patience(Take<ForkRequest>()), absl::Seconds(5));
+  Drop(0, made);
+  Call(0, "b", {}, Scope(1));
+  Replies replies;
+  space(0).EndStep({0, 1, 0}, now_, replies);
+  EXPECT_EQ(patience(Take<DropRequest>()), absl::Seconds(5));
+}
+
 TEST_F(ReferenceSpaceTest, WhatIsDroppedBeforeItComesNeverBegins) {
   Connect(0, "b");
   Call(0, "b", {}, Scope(1));

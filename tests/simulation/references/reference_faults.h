@@ -64,6 +64,7 @@ struct ReferenceFaults {
   double late = 0.05;
   absl::Duration usual = absl::Milliseconds(2);
   absl::Duration latest = absl::Seconds(1);
+  absl::Duration found = absl::Seconds(2);  // until a connection is found dead
   // One type of message fares worse, so that it is overtaken by all others.
   MessageType worst = kMessageTypes;
   double worst_late = 0.5;

@@ -174,9 +174,10 @@ void ReferenceSimulation::Send(const NodePtr& from, ToOwner sent) {
     world_.At(from->process->ToWorld(message->deadline),
               [end] { end(absl::DeadlineExceededError("no answer in time")); });
   }
+  // At once, or in silence: then it is the transport that finds the connection dead, where that
+  // comes before the deadline.
   const auto fail = [this, end](const char* why) {
-    if (world_.Chance(0.5)) return;  // silence: the deadline ends it
-    world_.At(world_.now() + options_.faults.usual,
+    world_.At(world_.now() + (world_.Chance(0.5) ? options_.faults.found : options_.faults.usual),
               [end, why] { end(absl::UnavailableError(why)); });
   };
   if (IsCut(from->index, to)) {
