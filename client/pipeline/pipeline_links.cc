@@ -147,7 +147,7 @@ absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
   const RemoteReference value = agent_->Make(ToValue(key, std::move(tensors), on_device), scope);
   const Member& member = pipeline_.members[part];
   auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
-  // A link that was not used for a lease is given up: that of a stage to its worker in a long step.
+  // The link was lost (nobody was heard there for a lease), though its process has not gone.
   if (absl::IsFailedPrecondition(called.status()) &&
       agent_->Connect(member.address(), SteadyNow() + liveness_).ok()) {
     called = agent_->Call(member.address(), kDeliver, {value}, scope);

@@ -30,7 +30,7 @@ void ReferenceHolder::Connect(const std::string& address, absl::Time now, Replie
                               Then then) {
   Tick(now, replies);
   Link& link = links_.at(LinkTo(address, 0, now));
-  link.used_at = now;
+  link.connected = true;
   link.on_open.push_back(std::move(then));
   if (link.session == 0) return;
   // Another process may have come at that address since it last answered: a Renew of now tells. An
@@ -135,10 +135,12 @@ ReferenceHolder::HeldId ReferenceHolder::Fork(const ReferenceId& id, const std::
 std::optional<ReferenceHolder::HeldId> ReferenceHolder::Accept(const ReferenceId& id,
                                                                const StepScope& scope,
                                                                const ReferenceOwner::Given& given,
-                                                               ValuePtr ahead) {
+                                                               ValuePtr ahead, absl::Time now) {
   for (auto& [link_id, link] : links_) {
     if (link.owner != id.owner || link.session == 0 || link.session != given.session) continue;
     ++link.given_received;
+    // Without a link there would be no fork with the next call, nor its value.
+    link.used_at = now;
     const HeldId held = AddHeld(link_id, id, scope, given.fork);
     Held& fork = held_.at(held);
     fork.confirmed = true;

@@ -72,7 +72,9 @@ class ReferenceHolder {
 
   // then: Ok, with the owner's incarnation in OwnerAt, when it has answered since; Unavailable
   // after `patience`; or why it refuses: Aborted, where another process has come at that address,
-  // whom the next Connect reaches.
+  // whom the next Connect reaches. The link stays, whether it is used or not, until that process
+  // has gone or has not been heard of for a lease; one that a Fork has opened goes when it was not
+  // used for a lease.
   void Connect(const std::string& address, absl::Time now, Replies& replies, Then then);
   // The incarnation of the process at `address`; 0: not connected.
   uint64_t OwnerAt(const std::string& address) const;
@@ -94,7 +96,8 @@ class ReferenceHolder {
               absl::Time now, Replies& replies, Then then);
   // A fork that its owner has given, if it is of the session that this process has there.
   std::optional<HeldId> Accept(const ReferenceId& id, const StepScope& scope,
-                               const ReferenceOwner::Given& given, ValuePtr ahead);
+                               const ReferenceOwner::Given& given, ValuePtr ahead,
+                               absl::Time now);
   void Hold(HeldId held) { ++held_.at(held).holds; }
   void Release(HeldId held, absl::Time now, Replies& replies);
   // The same for who will not use it even if it comes: what has not reached the owner never will.
@@ -187,6 +190,7 @@ class ReferenceHolder {
     std::set<HeldId> held;
     std::vector<uint64_t> to_drop;
     absl::Time drop_at = absl::InfiniteFuture();  // the first of them
+    bool connected = false;  // by Connect
     absl::Time used_at;
   };
 

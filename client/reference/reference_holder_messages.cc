@@ -45,8 +45,8 @@ void ReferenceHolder::Tick(absl::Time now, Replies& replies) {
                                                      absl::FormatDuration(options_.patience))));
     } else if (now >= link.usable_until) {
       dead.emplace_back(id, WhyLeaseOver(link));
-    } else if (link.held.empty() && link.operations.empty() && link.to_drop.empty() &&
-               now >= link.used_at + link.lease) {
+    } else if (!link.connected && link.held.empty() && link.operations.empty() &&
+               link.to_drop.empty() && now >= link.used_at + link.lease) {
       dead.emplace_back(id, absl::AbortedError("not used"));
     }
   }

@@ -108,9 +108,9 @@ void ReferencePeers::OpenLink(const std::string& address) {
     links_.erase(found);
   }
   absl::StatusOr<std::shared_ptr<LocalReferenceLink>> link = LocalReferenceLink::Open(address);
-  if (link.ok()) {
-    links_[address] = *std::move(link);
-  } else if (loop_ != nullptr && !direct_.contains(address)) {
+  if (link.ok()) links_[address] = *std::move(link);
+  // On this machine, too: for what is fetched, and for calls while shared memory is full.
+  if (loop_ != nullptr && !direct_.contains(address)) {
     direct_[address] = std::make_shared<DirectLink>(
         address, *loop_, buffers_, [this, address](absl::Time deadline, auto peer, auto done) {
           FindDirect(address, deadline, std::move(peer), std::move(done));

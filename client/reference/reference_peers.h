@@ -47,7 +47,7 @@ class ReferencePeers {
   std::shared_ptr<LocalReferenceLink> LinkTo(const std::string& address);
   // With each session, so that a process that was started again is found.
   void OpenLink(const std::string& address);
-  // nullptr: there is none, as for a process on this machine.
+  // nullptr: there is none.
   std::shared_ptr<DirectLink> DirectTo(const std::string& address);
   void FindDirect(const std::string& address, absl::Time deadline,
                   std::shared_ptr<std::string> peer, Done<FindDirectReply> done);

@@ -58,7 +58,8 @@ class ReferenceSpace {
 
   // A value of this process.
   Handle Make(ValuePtr value, const ReferenceScope& scope);
-  // Before the first Call of an address. Unavailable: nobody answers there.
+  // Before the first Call of an address, which stays connected until the process there has gone or
+  // was not heard of for a lease. Unavailable: nobody answers there.
   void Connect(const std::string& address, absl::Time now, Replies& replies, Then then);
   // Has the process at `address` run `function`; the result is there at once, as a reference. The
   // arguments stay the caller's: the callee gets forks of its own. send_ahead: their values go with

@@ -484,14 +484,68 @@ TEST_F(ReferenceSpaceTest, WhoHasGoneHoldsNothing) {
   EXPECT_EQ(space(1).owner().sessions(), 0u);
 }
 
-TEST_F(ReferenceSpaceTest, ALinkThatIsNotUsedIsGivenUp) {
+// b has a session with a because it was handed a value of a's by c; it drops that.
+class OpenedByAForkTest : public ReferenceSpaceTest {
+ protected:
+  OpenedByAForkTest() {
+    Connect(0, "c");
+    Connect(2, "b");
+    const Handle value = space(0).Make(ValueOf(1), {});
+    Call(0, "c", {value});
+    Arrive(*Take<OutgoingCall>());
+    Arrive(*Take<OpenSessionRequest>());
+    Arrive(*Take<ForkRequest>());
+    const auto runs = space(2).TakeRuns();
+    Call(2, "b", {runs.at(0).arguments[0]});
+    Settle();
+    EXPECT_EQ(space(1).holder().links(), 1u);
+    EXPECT_EQ(space(1).holder().held(), 0u);
+  }
+
+  void Pass(int leases, const std::function<void()>& each) {
+    for (int i = 0; i < 4 * leases; ++i) {
+      ReferenceSpaceTest::Pass(0.25 * kLease);
+      Settle();
+      each();
+    }
+  }
+};
+
+TEST_F(OpenedByAForkTest, ALinkThatIsNotUsedIsGivenUp) {
+  Pass(2, [] {});
+  EXPECT_EQ(space(1).holder().links(), 0u);
+}
+
+// As a stage while a pipeline only computes forward.
+TEST_F(OpenedByAForkTest, WhoOnlyReceivesIsStillGivenForks) {
   Connect(0, "b");
-  for (int i = 0; i < 4; ++i) {
-    Pass(0.4 * kLease);
+  Pass(4, [this] {
+    const Handle value = space(0).Make(ValueOf(1), {});
+    Call(0, "b", {value}, {}, /*ahead=*/true);
+    Drop(0, value);
+    const auto call = Take<OutgoingCall>();
+    ASSERT_TRUE(call.has_value());
+    EXPECT_NE(std::get<OutgoingCall>(call->message.request).head.arguments(0).given_fork(), 0u);
+    Arrive(*call);
+    Settle();
+  });
+}
+
+TEST_F(ReferenceSpaceTest, WhoHasConnectedStaysSo) {
+  Connect(0, "b");
+  Connect(1, "a");
+  for (int i = 0; i < 16; ++i) {
+    Pass(0.25 * kLease);
     Settle();
   }
-  EXPECT_EQ(space(0).holder().links(), 0u);
-  EXPECT_EQ(space(1).owner().sessions(), 0u);
+  Call(0, "b", {space(0).Make(ValueOf(1), {})}, {}, /*ahead=*/true);
+  const auto call = Take<OutgoingCall>();
+  ASSERT_TRUE(call.has_value());
+  EXPECT_NE(std::get<OutgoingCall>(call->message.request).head.arguments(0).given_fork(), 0u);
+  Start(1);
+  Pass(0.4 * kLease);
+  Settle();
+  EXPECT_EQ(space(0).holder().links(), 0u) << "who has gone";
 }
 
 TEST_F(ReferenceSpaceTest, AnotherJobIsRefused) {

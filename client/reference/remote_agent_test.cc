@@ -243,6 +243,7 @@ class ValuesTest : public ::testing::Test {
                        kept_ = *std::move(value);
                        return RemoteValue();
                      }},
+                    {"large", [](const RemoteCall&) { return ValueOf(U8, Large()); }},
                     {"echo", [](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
                        absl::StatusOr<ValuePtr> value = call.arguments.at(0).Fetch(Soon());
                        if (!value.ok()) return value.status();
@@ -270,6 +271,13 @@ class ValuesTest : public ::testing::Test {
     mu_.Await(absl::Condition(
         +[](ValuePtr* kept) { return *kept != nullptr; }, &kept_));
     return std::exchange(kept_, nullptr);
+  }
+
+  // More than gRPC takes.
+  static std::vector<char> Large() { return std::vector<char>(80 << 20, 'x'); }
+  void ExpectLarge(const absl::StatusOr<ValuePtr>& value) {
+    ASSERT_TRUE(value.ok()) << value.status();
+    EXPECT_TRUE(ElementsOf<char>(**value) == Large());
   }
 
   static const std::byte* Begin(const RemoteValue& value) {
@@ -317,6 +325,13 @@ TEST_F(SharedMemoryTest, ALargeValueStandsWhereItsSenderPutItAndItsBlockIsUsedAg
   EXPECT_EQ(Begin(*third), place);
   EXPECT_EQ(NumbersOf(*third), std::vector<float>(100'000, 3.5F));
   EXPECT_EQ(NumbersOf(*second), std::vector<float>(100'000, 2.5F));
+}
+
+// It comes over a direct connection.
+TEST_F(SharedMemoryTest, ALargeResultIsFetched) {
+  const auto large = from().Call(to().address(), "large", {});
+  ASSERT_TRUE(large.ok()) << large.status();
+  ExpectLarge(large->Fetch(Soon()));
 }
 
 TEST_F(SharedMemoryTest, ASmallValueIsPartOfTheMessage) {

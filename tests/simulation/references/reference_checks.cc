@@ -94,6 +94,19 @@ void ReferenceSimulation::CheckOnlyAnchorsAreLeft() {
   }
 }
 
+void ReferenceSimulation::CheckOnlyLinksAreLeft() {
+  for (const NodePtr& node : nodes_) {
+    const size_t values = node->space->owner().values();
+    const size_t forks = node->space->holder().held();
+    const size_t sessions = node->space->owner().sessions();
+    const size_t links = node->space->holder().links();
+    if (values + forks == 0 && sessions == nodes_.size() && links == nodes_.size()) continue;
+    Break(absl::StrCat(node->process->name(), " has ", values, " values, ", forks, " forks, ",
+                       sessions, " sessions and ", links, " links, and should have none of the ",
+                       "former and ", nodes_.size(), " of each of the latter"));
+  }
+}
+
 void ReferenceSimulation::CheckNothingIsLeft() {
   for (const NodePtr& node : nodes_) {
     if (!node->process->alive()) continue;

@@ -48,8 +48,13 @@ std::vector<std::string> ReferenceSimulation::Run() {
   RunFor(absl::Seconds(2));
   CheckOnlyAnchorsAreLeft();
   DropAll(&Node::anchors);
-  // A lease until links that are not used are given up, and one for what was granted in vain.
-  RunFor(2 * options_.lease + absl::Seconds(5));
+  // A lease for what was granted in vain.
+  RunFor(options_.lease + absl::Seconds(5));
+  CheckOnlyLinksAreLeft();
+  for (const NodePtr& node : nodes_) {
+    Do(node, [&](absl::Time now, Replies& replies) { node->space->LeaveAll(now, replies); });
+  }
+  RunFor(absl::Seconds(1));
   if (broken_.empty()) CheckNothingIsLeft();
   counts_.events = world_.events_run();
   return broken_;

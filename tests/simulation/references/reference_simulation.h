@@ -119,6 +119,7 @@ class ReferenceSimulation {
                     const absl::StatusOr<FetchedValue>& fetched);
   void CheckFailure(const absl::Status& status, const std::string& what);
   void CheckOnlyAnchorsAreLeft();
+  void CheckOnlyLinksAreLeft();
   void CheckNothingIsLeft();
 
   const Options options_;
