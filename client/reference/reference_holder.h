@@ -199,6 +199,7 @@ class ReferenceHolder {
     absl::Time deadline;
     Done<FetchedValue> done;
     Attempts attempts;
+    absl::Status failed;  // the last attempt
   };
 
   // Whom an answer is for.

@@ -56,10 +56,13 @@ void ReferenceHolder::Tick(absl::Time now, Replies& replies) {
     if (now >= fetch.deadline) late.push_back(id);
   }
   for (const uint64_t id : late) {
-    const Held& held = held_.at(fetches_.at(id).held);
+    const OpenFetch& fetch = fetches_.at(id);
+    const Held& held = held_.at(fetch.held);
     EndFetch(id,
              absl::DeadlineExceededError(absl::StrCat("the value of reference ", ToString(held.id),
-                                                      " at ", held.address, " has not come")),
+                                                      " at ", held.address, " has not come",
+                                                      fetch.failed.ok() ? "" : ": ",
+                                                      fetch.failed.message())),
              replies);
   }
 }
@@ -334,7 +337,10 @@ void ReferenceHolder::OnFetch(uint64_t id, absl::StatusOr<FromOwner> reply, absl
   const auto found = fetches_.find(id);
   if (found == fetches_.end()) return;
   if (!reply.ok()) {
-    if (WorthATry(reply.status())) return Failed(found->second.attempts, now);
+    if (WorthATry(reply.status())) {
+      found->second.failed = reply.status();
+      return Failed(found->second.attempts, now);
+    }
     const Held& held = held_.at(found->second.held);
     const absl::Status why = Annotated(reply.status(), held.address);
     if (IsOfTheCall(why)) return EndFetch(id, why, replies);

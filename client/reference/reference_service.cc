@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/reference/value_wire.h"
+#include "common/direct/frame.h"
 #include "common/rpc/reply.h"
 #include "common/rpc/status.h"
 #include "common/rpc/tensor_wire.h"
@@ -28,6 +29,11 @@ grpc::ServerUnaryReactor* ReferenceService::FindDirect(grpc::CallbackServerConte
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+bool ReferenceService::TakesDirect() {
+  absl::MutexLock lock(&mu_);
+  return direct_.port() != 0;
 }
 
 template <class Body>
@@ -115,9 +121,15 @@ grpc::ServerUnaryReactor* ReferenceService::Fetch(grpc::CallbackServerContext* c
   FetchRequest fetch;
   std::vector<TensorSlice> none;
   const absl::Status decoded = DecodeTensors(*request, kNoSlices, fetch, none);
+  const bool direct = TakesDirect();
   return With(context, [&](ReferenceSpace& space, CallTime time, Replies& replies,
                            grpc::ServerUnaryReactor* reactor) {
-    Done<FetchedValue> done = [reactor, reply](const absl::StatusOr<FetchedValue>& fetched) {
+    Done<FetchedValue> done = [reactor, reply, direct](const absl::StatusOr<FetchedValue>& fetched) {
+      // Whose direct connection is being made, or has just broken, tries again.
+      if (fetched.ok() && direct && IsBeyondGrpc(*fetched, kMostTensorBytes)) {
+        return reactor->Finish(ToGrpc(absl::UnavailableError(
+            "a value that only a direct connection takes, and this is none")));
+      }
       if (fetched.ok()) *reply = EncodeFetched(*fetched);
       reactor->Finish(ToGrpc(fetched.status()));
     };

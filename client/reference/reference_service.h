@@ -56,6 +56,7 @@ class ReferenceService final : public CallbackRemoteReferences {
   // no host, or no more.
   template <class Body>
   grpc::ServerUnaryReactor* With(grpc::CallbackServerContext* context, const Body& body);
+  bool TakesDirect();
 
   absl::Mutex mu_;
   std::shared_ptr<ReferenceHost> host_ ABSL_GUARDED_BY(mu_);

@@ -1,7 +1,11 @@
 #include "client/reference/remote_agent.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
+#include <grpcpp/grpcpp.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 
 #include <memory>
 #include <stdexcept>
@@ -19,6 +23,7 @@
 #include "common/clock/steady_now.h"
 #include "common/shared_memory/local_socket.h"
 #include "proto/local_reference.pb.h"
+#include "proto/remote_reference.grpc.pb.h"
 
 namespace parley {
 namespace {
@@ -406,6 +411,30 @@ TEST_F(DirectValuesTest, WhatIsFetchedComesSoToo) {
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_EQ(NumbersOf(**value), std::vector<float>({6, 7}));
   EXPECT_GT(to().counts().direct, calls) << "besides the call";
+}
+
+// This process's ends of connections to that port are closed, as by a network that fails.
+void BreakConnectionsTo(uint32_t port) {
+  for (int fd = 0; fd < 4096; ++fd) {
+    sockaddr_in peer{};
+    socklen_t size = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (peer.sin_family == AF_INET && ntohs(peer.sin_port) == port) ::shutdown(fd, SHUT_RDWR);
+  }
+}
+
+TEST_F(DirectValuesTest, WhatIsTooLargeForGrpcWaitsForAConnection) {
+  const auto large = from().Call(to().address(), "large", {});
+  ASSERT_TRUE(large.ok()) << large.status();
+  ExpectLarge(large->Fetch(Soon()));
+  const auto stub = RemoteReferences::NewStub(
+      grpc::CreateChannel(to().address(), grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  FindDirectReply found;
+  ASSERT_TRUE(stub->FindDirect(&context, {}, &found).ok());
+  BreakConnectionsTo(found.port());
+  // Now another one is not even tried for a second.
+  ExpectLarge(large->Fetch(Soon()));
 }
 
 TEST_F(DirectValuesTest, ValuesStayWhenTheirSenderHasEnded) {

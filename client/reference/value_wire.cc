@@ -141,6 +141,12 @@ absl::StatusOr<FetchedValue> AssembleFetched(DescribedFetch described) {
   return FetchedValue{*std::move(value)};
 }
 
+bool IsBeyondGrpc(const FetchedValue& fetched, uint64_t most_bytes) {
+  if (!fetched.value.ok()) return false;
+  const uint64_t bytes = BytesOf(**fetched.value);
+  return bytes > kMostValueBytes && bytes <= most_bytes;
+}
+
 grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched) {
   const DescribedFetch described = DescribeFetched(fetched, kMostValueBytes);
   return EncodeTensors(described.head, kDataField, described.data);

@@ -3,6 +3,7 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -42,6 +43,8 @@ struct DescribedFetch {
 DescribedFetch DescribeFetched(const FetchedValue& fetched, uint64_t most_bytes);
 absl::StatusOr<FetchedValue> AssembleFetched(DescribedFetch described);
 
+// Whether it is a value that a message of gRPC does not take, but one of so many bytes does.
+bool IsBeyondGrpc(const FetchedValue& fetched, uint64_t most_bytes);
 grpc::ByteBuffer EncodeFetched(const FetchedValue& fetched);
 absl::StatusOr<FetchedValue> DecodeFetched(const grpc::ByteBuffer& bytes);
 
