@@ -60,6 +60,7 @@ bool LocalReferenceLink::Place(const std::vector<TensorSlice>& data, LocalCallRe
                                std::map<uint32_t, std::shared_ptr<MemorySegment>>& blocks) {
   {
     absl::MutexLock lock(&mu_);
+    if (closed_) return false;
     for (const TensorSlice& slice : data) {
       if (slice.bytes.size() < kInlineBytes) continue;
       const absl::StatusOr<ValueBlocks::Block> block = blocks_.Take(slice.bytes.size());
@@ -147,11 +148,12 @@ void LocalReferenceLink::Run() {
   {
     absl::MutexLock lock(&mu_);
     closed_ = true;
+    blocks_.Clear();  // the link may stay for as long as this process
   }
   socket_->Shutdown();
   EndCalls(absl::UnavailableError(absl::StrCat(address_, ": ", over.message())),
            absl::InfiniteFuture());
-  ended_ = true;
+  ended_ = true;  // last: who sees it may join this thread, also with a lock held
 }
 
 absl::Status LocalReferenceLink::Handle(const LocalMessage& message) {

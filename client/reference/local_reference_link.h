@@ -39,7 +39,7 @@ class LocalReferenceLink {
   // False: not begun, and `done` is as it was.
   bool Call(const OutgoingCall& call, absl::Time deadline, Done<FromOwner>& done);
 
-  // Nothing is begun any more.
+  // Nothing is begun any more, and no answer runs: Join does not wait.
   bool ended() const { return ended_; }
   // Ends the connection; open calls end soon, as Unavailable. Any thread.
   void Close() { socket_->Shutdown(); }

@@ -101,14 +101,16 @@ std::shared_ptr<LocalReferenceLink> ReferencePeers::LinkTo(const std::string& ad
 void ReferencePeers::OpenLink(const std::string& address) {
   absl::MutexLock lock(&mu_);
   if (closed_) return;
-  const auto found = links_.find(address);
-  if (found != links_.end()) {
-    if (!found->second->ended()) return;
-    former_.push_back(std::move(found->second));
-    links_.erase(found);
+  // Of all processes that have gone meanwhile.
+  std::erase_if(links_, [](const auto& one) {
+    if (!one.second->ended()) return false;
+    one.second->Join();
+    return true;
+  });
+  if (!links_.contains(address)) {
+    absl::StatusOr<std::shared_ptr<LocalReferenceLink>> link = LocalReferenceLink::Open(address);
+    if (link.ok()) links_[address] = *std::move(link);
   }
-  absl::StatusOr<std::shared_ptr<LocalReferenceLink>> link = LocalReferenceLink::Open(address);
-  if (link.ok()) links_[address] = *std::move(link);
   // On this machine, too: for what is fetched, and for calls while shared memory is full.
   if (loop_ != nullptr && !direct_.contains(address)) {
     direct_[address] = std::make_shared<DirectLink>(
@@ -151,7 +153,6 @@ void ReferencePeers::Close(absl::Duration patience) {
   {
     absl::MutexLock lock(&mu_);
     closed_ = true;
-    links.swap(former_);
     for (auto& [address, link] : links_) links.push_back(std::move(link));
     links_.clear();
     direct.swap(direct_);

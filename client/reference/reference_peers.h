@@ -4,7 +4,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -62,8 +61,6 @@ class ReferencePeers {
   std::map<std::string, std::unique_ptr<Peer>> peers_ ABSL_GUARDED_BY(mu_);
   bool closed_ ABSL_GUARDED_BY(mu_) = false;
   std::map<std::string, std::shared_ptr<LocalReferenceLink>> links_ ABSL_GUARDED_BY(mu_);
-  // Links that are over: their threads may be the ones that found it out, and so end with this.
-  std::vector<std::shared_ptr<LocalReferenceLink>> former_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<DirectLink>> direct_ ABSL_GUARDED_BY(mu_);
   const std::shared_ptr<ReceiveBuffers> buffers_;
   std::unique_ptr<DirectLoop> loop_;  // nullptr: no direct connections

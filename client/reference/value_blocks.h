@@ -31,6 +31,11 @@ class ValueBlocks {
   absl::StatusOr<Block> Take(size_t bytes);
   // InvalidArgument where this block is not in use.
   absl::Status GiveBack(uint32_t number);
+  // All go, those in use too: for the end of the connection. Whoever copies into one keeps it.
+  void Clear() {
+    blocks_.clear();
+    bytes_ = 0;
+  }
   // Those that have gone since the last call.
   std::vector<uint32_t> TakeGone() { return std::exchange(gone_, {}); }
   // The peer has not heard of these.
