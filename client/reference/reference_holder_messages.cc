@@ -12,10 +12,11 @@
 namespace parley {
 namespace {
 
-// Cancelled: the owner's server has ended the call, which is no word of the owner's.
+// Cancelled, Unknown: gRPC's own words for a connection or a server that went away during the call,
+// which are no word of the owner's.
 bool WorthATry(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status);
+         absl::IsCancelled(status) || absl::IsUnknown(status);
 }
 
 // Answers to one call, which leave the session as it is.

@@ -301,6 +301,16 @@ TEST_F(ReferenceSpaceTest, WhatTheTransportCancelsIsTriedAgain) {
   EXPECT_EQ(*Fetch(0, made, 7), 7);
 }
 
+// And where a connection breaks in the middle of an answer.
+TEST_F(ReferenceSpaceTest, WhatTheTransportKnowsNothingOfIsTriedAgain) {
+  Connect(0, "b");
+  const Handle made = Call(0, "b");
+  Answer(*Take<OutgoingCall>(), absl::UnknownError("Stream removed"));
+  Pass(absl::Seconds(1));
+  const auto fetched = Fetch(0, made, 7);
+  EXPECT_THAT(fetched, ::testing::Eq(absl::StatusOr<int64_t>(7)));
+}
+
 // One that is given up begins again with its first byte.
 TEST_F(ReferenceSpaceTest, WhatCarriesAValueHasALeaseForAnAttempt) {
   const auto patience = [this](const std::optional<Letter>& letter) {
