@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/reference/reference_errors.h"
 #include "client/reference/reference_holder.h"
 #include "common/seed.h"
 
@@ -343,7 +344,10 @@ void ReferenceHolder::OnFetch(uint64_t id, absl::StatusOr<FromOwner> reply, absl
       return Failed(found->second.attempts, now);
     }
     const Held& held = held_.at(found->second.held);
-    const absl::Status why = Annotated(reply.status(), held.address);
+    // The owner forgets the forks of a step with it. Only that takes one away that is held.
+    const bool step_ended = absl::IsNotFound(reply.status()) && held.scope.step != 0;
+    const absl::Status why =
+        Annotated(step_ended ? StepEnded(held.scope) : reply.status(), held.address);
     if (IsOfTheCall(why)) return EndFetch(id, why, replies);
     return Die(held.link, why, now, replies);
   }

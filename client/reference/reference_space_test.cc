@@ -471,7 +471,8 @@ TEST_F(ReferenceSpaceTest, TheEndOfAStepFreesAllOfIt) {
     space(1).EndStep({0, 3, 0}, now_, replies);
   }
   EXPECT_EQ(space(1).owner().values(), 2u);
-  EXPECT_FALSE(Fetch(0, of_step).ok());
+  const absl::Status over = Fetch(0, of_step).status();
+  EXPECT_EQ(over.code(), absl::StatusCode::kFailedPrecondition) << over;
   EXPECT_TRUE(Fetch(0, of_next).ok());
   EXPECT_TRUE(Fetch(0, of_none).ok());
   // What comes of it later has no effect.
