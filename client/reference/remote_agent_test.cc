@@ -2,7 +2,7 @@
 
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
-#include <grpcpp/grpcpp.h>
+#include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -26,6 +26,7 @@
 #include "client/reference/local_reference_link.h"
 #include "client/reference/values_for_test.h"
 #include "common/clock/steady_now.h"
+#include "common/rpc/channel.h"
 #include "common/shared_memory/local_socket.h"
 #include "proto/local_reference.pb.h"
 #include "proto/remote_reference.grpc.pb.h"
@@ -62,11 +63,19 @@ class RemoteAgentTest : public ::testing::TestWithParam<Way> {
     }
   }
 
-  std::unique_ptr<RemoteAgent> Start() {
+  std::unique_ptr<RemoteAgent> Start(size_t threads = 2) {
     RemoteAgent::Options options = OptionsFor(GetParam());
     options.lease = kLease;
+    options.threads = threads;
+    options.at_once = {"add at once"};
     auto agent = RemoteAgent::Start(
         options, {{"add", Add},
+                  {"add at once", Add},
+                  {"add late",
+                   [this](const RemoteCall& call) {
+                     began_.Notify();
+                     return Add(call);
+                   }},
                   {"fail", [](const RemoteCall&) { return absl::DataLossError("lost it"); }},
                   {"throw",
                    [](const RemoteCall&) -> absl::StatusOr<RemoteValue> {
@@ -105,6 +114,7 @@ class RemoteAgentTest : public ::testing::TestWithParam<Way> {
     }
   }
 
+  absl::Notification began_;
   absl::Notification go_on_;
   std::unique_ptr<RemoteAgent> agents_[3];
 };
@@ -225,6 +235,50 @@ TEST_P(RemoteAgentTest, AStepEndsWithAllItsValues) {
     for (auto& agent : agents_) agent->EndStep(StepOf(scope));
     EXPECT_EQ(here.status().code(), absl::StatusCode::kFailedPrecondition);
     EXPECT_EQ(there->Fetch(Soon()).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+  ExpectAllEmpty();
+}
+
+TEST_P(RemoteAgentTest, AServerWithOneThreadStillMakesProgress) {
+  agents_[1] = Start(/*threads=*/1);
+  for (RemoteAgent* other : {&a(), &c()}) {
+    ASSERT_EQ(other->Connect(b().address(), Soon()), absl::OkStatus());
+    // Once more: then the other one knows that the session is in use, and values go along.
+    for (int i = 0; i < 2; ++i) {
+      ASSERT_EQ(b().Connect(other->address(), Soon()), absl::OkStatus());
+    }
+  }
+  {
+    const auto slow = a().Call(c().address(), "wait", {});
+    ASSERT_TRUE(slow.ok()) << slow.status();
+    const auto late = a().Call(b().address(), "add late", {*slow});
+    ASSERT_TRUE(late.ok()) << late.status();
+    began_.WaitForNotification();
+    // b's thread waits in Fetch. Calls, a function that runs at once, and fetches:
+    const auto behind = a().Call(b().address(), "add", {a().Make(Numbers({3}))});
+    ASSERT_TRUE(behind.ok()) << behind.status();
+    {
+      const auto at_once = a().Call(b().address(), "add at once", {a().Make(Numbers({2}))});
+      ASSERT_TRUE(at_once.ok()) << at_once.status();
+      EXPECT_EQ(Fetched(*at_once), (std::vector<float>{2}));
+      // A Fork, of c's.
+      const auto passed_on = a().Call(c().address(), "add", {*at_once});
+      ASSERT_TRUE(passed_on.ok()) << passed_on.status();
+      EXPECT_EQ(Fetched(*passed_on), (std::vector<float>{2}));
+    }
+    // Drops: of the three results that b has had two are left.
+    const absl::Time deadline = Soon();
+    while (b().counts().values != 2 && SteadyNow() < deadline) {
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    EXPECT_EQ(b().counts().values, 2u);
+    // Renews.
+    absl::SleepFor(1.5 * kLease);
+    EXPECT_EQ(late->status(), absl::OkStatus());
+    EXPECT_EQ(behind->status(), absl::OkStatus());
+    go_on_.Notify();
+    EXPECT_EQ(Fetched(*late), (std::vector<float>{1}));
+    EXPECT_EQ(Fetched(*behind), (std::vector<float>{3}));
   }
   ExpectAllEmpty();
 }
@@ -466,7 +520,7 @@ TEST_F(DirectValuesTest, WhatIsTooLargeForGrpcWaitsForAConnection) {
   ASSERT_TRUE(large.ok()) << large.status();
   ExpectLarge(large->Fetch(Soon()));
   const auto stub = RemoteReferences::NewStub(
-      grpc::CreateChannel(to().address(), grpc::InsecureChannelCredentials()));
+      MakeChannel(to().address(), nullptr));
   grpc::ClientContext context;
   FindDirectReply found;
   ASSERT_TRUE(stub->FindDirect(&context, {}, &found).ok());
