@@ -1,19 +1,24 @@
 // References between three real processes, which are killed: what they hold goes, and who holds
 // what was theirs hears of it.
 //
-// Run as `... process LISTEN LEASE` it is one of the processes that the test calls.
+// Run as `... process LISTEN LEASE WAY` it is one of the processes that the test calls; WAY:
+// "local" where values may come through shared memory, or "direct".
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/types.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "client/reference/remote_agent.h"
 #include "client/reference/values_for_test.h"
 #include "common/child_for_test.h"
@@ -30,12 +35,14 @@ constexpr absl::Duration kLease = absl::Seconds(2);
 class Process {
  public:
   static absl::StatusOr<std::unique_ptr<Process>> Start(const std::string& listen,
-                                                        absl::Duration lease) {
+                                                        absl::Duration lease,
+                                                        const std::string& way) {
     auto process = std::make_unique<Process>();
     RemoteAgent::Options options;
     options.job = "three processes";
     options.listen = listen;
     options.lease = lease;
+    options.shares_memory = way == "local";
     Process* const self = process.get();
     absl::StatusOr<std::unique_ptr<RemoteAgent>> agent = RemoteAgent::Start(
         options, {{"make", [](const RemoteCall&) { return Numbers({7}); }},
@@ -47,6 +54,7 @@ class Process {
                    }},
                   {"forget", [self](const RemoteCall&) { return self->Forget(); }},
                   {"hand on", [self](const RemoteCall& call) { return self->HandOn(call); }},
+                  {"pid", [](const RemoteCall&) { return Text(absl::StrCat(::getpid())); }},
                   {"counts", [self](const RemoteCall&) { return self->Counts(); }}});
     if (!agent.ok()) return agent.status();
     process->agent_ = *std::move(agent);
@@ -84,10 +92,12 @@ class Process {
     if (!nothing.ok()) return nothing.status();
     return RemoteValue();
   }
-  // Values that live here beside the one that this makes, and what is held of others.
+  // Values that live here beside the one that this makes, what is held of others, and calls that
+  // came over direct connections.
   absl::StatusOr<RemoteValue> Counts() {
     const RemoteAgent::Counts counts = agent_->counts();
-    return Numbers({static_cast<float>(counts.values) - 1, static_cast<float>(counts.held)});
+    return Numbers({static_cast<float>(counts.values) - 1, static_cast<float>(counts.held),
+                    static_cast<float>(counts.direct)});
   }
 
   std::unique_ptr<RemoteAgent> agent_;
@@ -98,9 +108,10 @@ class Process {
 // This process drives, x and y are others.
 class RemoteProcessTest : public ::testing::Test {
  protected:
-  void Begin(absl::Duration lease = kLease) {
+  void Begin(absl::Duration lease = kLease, const std::string& way = "local") {
     lease_ = lease;
-    auto self = Process::Start("127.0.0.1:0", lease);
+    way_ = way;
+    auto self = Process::Start("127.0.0.1:0", lease, way);
     ASSERT_TRUE(self.ok()) << self.status();
     self_ = *std::move(self);
     x_ = MakeChild("127.0.0.1:0");
@@ -112,7 +123,7 @@ class RemoteProcessTest : public ::testing::Test {
 
   std::unique_ptr<ChildForTest> MakeChild(const std::string& listen) {
     return std::make_unique<ChildForTest>(
-        std::vector<std::string>{"process", listen, absl::FormatDuration(lease_)});
+        std::vector<std::string>{"process", listen, absl::FormatDuration(lease_), way_});
   }
 
   RemoteAgent& agent() { return self_->agent(); }
@@ -141,7 +152,15 @@ class RemoteProcessTest : public ::testing::Test {
         absl::FormatDuration(absl::Trunc(SteadyNow() - begin, absl::Milliseconds(1))).c_str());
   }
 
+  // Calls of x's that came over direct connections, with the one that asks.
+  float DirectCalls() {
+    const auto counted = Run(x(), "counts");
+    EXPECT_TRUE(counted.ok()) << counted.status();
+    return counted.ok() ? NumbersOf(**counted)[2] : 0;
+  }
+
   absl::Duration lease_;
+  std::string way_;
   std::unique_ptr<Process> self_;
   std::unique_ptr<ChildForTest> x_;
   std::unique_ptr<ChildForTest> y_;
@@ -220,8 +239,35 @@ TEST_F(RemoteProcessTest, WhatAKilledOneHeldIsFreed) {
   EXPECT_EQ(agent().counts().values, 0u);
 }
 
-int BeProcess(const std::string& listen, absl::Duration lease) {
-  const auto process = Process::Start(listen, lease);
+// x reads nothing for longer than a small message may take. A slow network is no other.
+TEST_F(RemoteProcessTest, ALargeValueComesWithItsFirstAttempt) {
+  Begin(absl::Seconds(30), "direct");
+  const absl::Time deadline = Soon();
+  while (DirectCalls() == 0 && SteadyNow() < deadline) {
+  }
+  // Has x connect with us, and then tell that it uses that: values go along from here on.
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(Run(x(), "hand on", {agent().Make(Text(agent().address()))}).ok());
+  }
+  const auto text = Run(x(), "pid");
+  ASSERT_TRUE(text.ok()) << text.status();
+  pid_t pid = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(TextOf(**text), &pid));
+  const std::vector<float> large((60 << 20) / sizeof(float), 1);
+  const float before = DirectCalls();
+  ASSERT_EQ(::kill(pid, SIGSTOP), 0);
+  const auto sum = agent().Call(x(), "add", {agent().Make(Numbers(large))});
+  absl::SleepFor(absl::Seconds(6));
+  ASSERT_EQ(::kill(pid, SIGCONT), 0);
+  ASSERT_TRUE(sum.ok()) << sum.status();
+  const auto value = sum->Fetch(Soon());
+  ASSERT_TRUE(value.ok()) << value.status();
+  EXPECT_TRUE(NumbersOf(**value) == large);
+  EXPECT_EQ(DirectCalls(), before + 4) << "two fetches and two calls: the connection has stayed";
+}
+
+int BeProcess(const std::string& listen, absl::Duration lease, const std::string& way) {
+  const auto process = Process::Start(listen, lease, way);
   if (!process.ok()) {
     std::fprintf(stderr, "%s\n", process.status().ToString().c_str());
     return 1;
@@ -236,8 +282,8 @@ int BeProcess(const std::string& listen, absl::Duration lease) {
 
 int main(int argc, char** argv) {
   absl::Duration lease;
-  if (argc == 4 && std::string(argv[1]) == "process" && absl::ParseDuration(argv[3], &lease)) {
-    return parley::BeProcess(argv[2], lease);
+  if (argc == 5 && std::string(argv[1]) == "process" && absl::ParseDuration(argv[3], &lease)) {
+    return parley::BeProcess(argv[2], lease, argv[4]);
   }
   ::testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
