@@ -56,8 +56,8 @@ class PipelineLinks {
   uint32_t stages() const { return static_cast<uint32_t>(pipeline_.members.size()) - 1; }
 
   // To the worker, or to a stage of the pipeline. Does not wait, but for a new connection (for
-  // `liveness` at most) where that process was not heard of for a lease. Unavailable: it is gone, or
-  // still cannot be reached.
+  // `liveness` at most) where that process was not heard of for a lease. Unavailable: it is gone,
+  // or still cannot be reached.
   absl::Status ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors);
   // on_device: as ToValue.
   absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors,

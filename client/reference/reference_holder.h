@@ -96,8 +96,7 @@ class ReferenceHolder {
               absl::Time now, Replies& replies, Then then);
   // A fork that its owner has given, if it is of the session that this process has there.
   std::optional<HeldId> Accept(const ReferenceId& id, const StepScope& scope,
-                               const ReferenceOwner::Given& given, ValuePtr ahead,
-                               absl::Time now);
+                               const ReferenceOwner::Given& given, ValuePtr ahead, absl::Time now);
   void Hold(HeldId held) { ++held_.at(held).holds; }
   void Release(HeldId held, absl::Time now, Replies& replies);
   // The same for who will not use it even if it comes: what has not reached the owner never will.
@@ -190,7 +189,7 @@ class ReferenceHolder {
     std::set<HeldId> held;
     std::vector<uint64_t> to_drop;
     absl::Time drop_at = absl::InfiniteFuture();  // the first of them
-    bool connected = false;  // by Connect
+    bool connected = false;                       // by Connect
     absl::Time used_at;
   };
 

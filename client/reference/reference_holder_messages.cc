@@ -61,10 +61,9 @@ void ReferenceHolder::Tick(absl::Time now, Replies& replies) {
     const OpenFetch& fetch = fetches_.at(id);
     const Held& held = held_.at(fetch.held);
     EndFetch(id,
-             absl::DeadlineExceededError(absl::StrCat("the value of reference ", ToString(held.id),
-                                                      " at ", held.address, " has not come",
-                                                      fetch.failed.ok() ? "" : ": ",
-                                                      fetch.failed.message())),
+             absl::DeadlineExceededError(absl::StrCat(
+                 "the value of reference ", ToString(held.id), " at ", held.address,
+                 " has not come", fetch.failed.ok() ? "" : ": ", fetch.failed.message())),
              replies);
   }
 }
@@ -159,7 +158,8 @@ void ReferenceHolder::SendOperations(LinkId id, Link& link, absl::Time now,
     }
     operation.was_sent = true;
     const uint64_t token = Sent(operation.attempts, {Kind::kOperation, id, number});
-    const auto send = [&, number = number](auto& head, const auto& request, absl::Duration attempt) {
+    const auto send = [&, number = number](auto& head, const auto& request,
+                                           absl::Duration attempt) {
       head.mutable_header()->set_owner(link.owner);
       head.mutable_header()->set_session(link.session);
       head.mutable_number()->set_number(number);
@@ -188,8 +188,8 @@ void ReferenceHolder::SendFetches(absl::Time now, std::vector<ToOwner>& out) {
     request.mutable_header()->set_session(link->second.session);
     request.set_fork(held.fork);
     const uint64_t token = Sent(fetch.attempts, {Kind::kFetch, held.link, id});
-    out.push_back({token, held.address,
-                   std::min(fetch.deadline, now + ValueAttempt(link->second)), std::move(request)});
+    out.push_back({token, held.address, std::min(fetch.deadline, now + ValueAttempt(link->second)),
+                   std::move(request)});
   }
 }
 

@@ -124,7 +124,8 @@ grpc::ServerUnaryReactor* ReferenceService::Fetch(grpc::CallbackServerContext* c
   const bool direct = TakesDirect();
   return With(context, [&](ReferenceSpace& space, CallTime time, Replies& replies,
                            grpc::ServerUnaryReactor* reactor) {
-    Done<FetchedValue> done = [reactor, reply, direct](const absl::StatusOr<FetchedValue>& fetched) {
+    Done<FetchedValue> done = [reactor, reply,
+                               direct](const absl::StatusOr<FetchedValue>& fetched) {
       // Whose direct connection is being made, or has just broken, tries again.
       if (fetched.ok() && direct && IsBeyondGrpc(*fetched, kMostTensorBytes)) {
         return reactor->Finish(ToGrpc(absl::UnavailableError(

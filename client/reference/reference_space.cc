@@ -194,8 +194,8 @@ void ReferenceSpace::Argue(const ReferenceId& call, size_t index, const Referenc
     return;
   }
   if (argument.given_fork() != 0) {
-    const auto held = holder_.Accept(
-        id, StepOf(scope), {argument.given_session(), argument.given_fork()}, ahead, now);
+    const auto held = holder_.Accept(id, StepOf(scope),
+                                     {argument.given_session(), argument.given_fork()}, ahead, now);
     if (held.has_value()) {
       arriving_.at(call).run.arguments[index] = Held(*held, scope);
       return Settle(call, absl::OkStatus(), now, replies);

@@ -92,9 +92,9 @@ class RemoteAgent {
   RemoteReference Make(RemoteValue value, const ReferenceScope& scope = {});
 
   // Before the first Call of an address; waits. It stays connected, however long nothing is sent,
-  // until the process there has gone or was not heard of for a lease. Calls of both ways bring their
-  // values along where both have connected. Unavailable: nobody answers there. NotFound: one of
-  // another job does. DeadlineExceeded: neither by then.
+  // until the process there has gone or was not heard of for a lease. Calls of both ways bring
+  // their values along where both have connected. Unavailable: nobody answers there. NotFound: one
+  // of another job does. DeadlineExceeded: neither by then.
   absl::Status Connect(const std::string& address, absl::Time deadline);
 
   // Has the process at `address` run `function`. Does not wait: the result is a reference at once,

@@ -519,8 +519,7 @@ TEST_F(DirectValuesTest, WhatIsTooLargeForGrpcWaitsForAConnection) {
   const auto large = from().Call(to().address(), "large", {});
   ASSERT_TRUE(large.ok()) << large.status();
   ExpectLarge(large->Fetch(Soon()));
-  const auto stub = RemoteReferences::NewStub(
-      MakeChannel(to().address(), nullptr));
+  const auto stub = RemoteReferences::NewStub(MakeChannel(to().address(), nullptr));
   grpc::ClientContext context;
   FindDirectReply found;
   ASSERT_TRUE(stub->FindDirect(&context, {}, &found).ok());
