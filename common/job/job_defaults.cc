@@ -74,6 +74,13 @@ void DataDefaults(Data& data) {
     PARLEY_DEFAULT(*data.mutable_idx(), mean, 0);
     PARLEY_DEFAULT(*data.mutable_idx(), deviation, 1);
   }
+  if (data.has_cifar10()) {
+    Cifar10& cifar10 = *data.mutable_cifar10();
+    if (cifar10.mean().empty()) *cifar10.mutable_mean() = Three(0, 0, 0);
+    if (cifar10.deviation().empty()) *cifar10.mutable_deviation() = Three(1, 1, 1);
+    PARLEY_DEFAULT(cifar10, padding, 0);
+    PARLEY_DEFAULT(cifar10, flip, 0);
+  }
   if (data.has_image_folders()) {
     ImageFolders& images = *data.mutable_image_folders();
     PARLEY_DEFAULT(images, side, 224);

@@ -38,6 +38,13 @@ TEST(JobModels, DefaultsAreFilledIn) {
   EXPECT_EQ(images.threads(), 2);
   EXPECT_THAT(images.mean(), ElementsAre(0.485F, 0.456F, 0.406F));
   EXPECT_THAT(images.deviation(), ElementsAre(0.229F, 0.224F, 0.225F));
+  const auto small = Load("resnet { depth: 18 }", "cifar10 { directory: \"cifar\" }");
+  ASSERT_TRUE(small.ok()) << small.status();
+  const Cifar10& cifar10 = small->data().cifar10();
+  EXPECT_THAT(cifar10.mean(), ElementsAre(0, 0, 0));
+  EXPECT_THAT(cifar10.deviation(), ElementsAre(1, 1, 1));
+  EXPECT_TRUE(cifar10.has_padding() && cifar10.padding() == 0);
+  EXPECT_TRUE(cifar10.has_flip() && cifar10.flip() == 0);
   const auto language = Load("transformer { width: 512 }", "text { train: \"book\" }");
   ASSERT_TRUE(language.ok()) << language.status();
   EXPECT_EQ(language->model().transformer().hidden(), 512);
@@ -90,6 +97,17 @@ TEST(JobModels, WhatIsWrongIsSaidWithItsPlace) {
   images("mean: [0, inf, 0]", "mean: must be finite numbers");
   images("deviation: [1, 0, 1]", "deviation: ");
   images("threads: 0", "threads: must be at least 1");
+  const auto cifar10 = [&](const std::string& field, const std::string& message) {
+    expect("vgg19 {}", absl::StrCat("cifar10 { directory: \"cifar\" ", field, " }"),
+           absl::StrCat("textproto:3: data.cifar10.", message));
+  };
+  cifar10("mean: [0.5, 0.5]", "mean: and deviation must each be given three times");
+  cifar10("deviation: 1", "mean: and deviation must each be given three times");
+  cifar10("mean: [0, nan, 0]", "mean: must be finite numbers");
+  cifar10("deviation: [1, 1, 0]", "deviation: must be a number above 0");
+  cifar10("flip: -0.1", "flip: must be a number from 0 to 1");
+  cifar10("flip: nan", "flip: must be a number from 0 to 1");
+  cifar10("padding: 33", "padding: must be at most 32, not 33");
 }
 
 TEST(JobModels, ClassNumbersAreNoTargets) {

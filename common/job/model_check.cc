@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 
@@ -9,6 +10,7 @@ namespace parley {
 namespace {
 
 constexpr uint32_t kMostPrefetched = 1024;
+constexpr uint32_t kMostPadding = 32;  // then a view may be black
 
 void SleepingIsRight(const Sleeping& sleeping, FieldCheck& check) {
   check.Between(1, sleeping.layers(), 1 << 10, "model.sleeping.layers");
@@ -56,21 +58,34 @@ bool HasClasses(const Data& data) {
   return data.has_idx() || data.has_cifar10() || data.has_image_folders() || data.has_text();
 }
 
+// Of what has three channels.
+template <class Images>
+void PixelsAreRight(const Images& images, const std::string& section, FieldCheck& check) {
+  check.Require(images.flip() >= 0 && images.flip() <= 1, section + ".flip",
+                "must be a number from 0 to 1");
+  check.Require(images.mean_size() == 3 && images.deviation_size() == 3, section + ".mean",
+                "and deviation must each be given three times: for red, green and blue");
+  for (const float mean : images.mean()) {
+    check.Require(std::isfinite(mean), section + ".mean", "must be finite numbers");
+  }
+  for (const float deviation : images.deviation()) {
+    check.Positive(deviation, section + ".deviation");
+  }
+}
+
+void Cifar10IsRight(const Cifar10& cifar10, FieldCheck& check) {
+  check.Require(!cifar10.directory().empty(), "data.cifar10.directory", "must name a folder");
+  PixelsAreRight(cifar10, "data.cifar10", check);
+  check.Require(cifar10.padding() <= kMostPadding, "data.cifar10.padding",
+                absl::StrCat("must be at most ", kMostPadding, ", not ", cifar10.padding()));
+}
+
 void ImageFoldersAreRight(const ImageFolders& images, FieldCheck& check) {
   check.Require(!images.directory().empty(), "data.image_folders.directory", "must name a folder");
   check.Between(1, images.side(), 1 << 14, "data.image_folders.side");
   check.Share(images.least_area(), "data.image_folders.least_area");
-  check.Require(images.flip() >= 0 && images.flip() <= 1, "data.image_folders.flip",
-                "must be a number from 0 to 1");
   check.Share(images.evaluation_share(), "data.image_folders.evaluation_share");
-  check.Require(images.mean_size() == 3 && images.deviation_size() == 3, "data.image_folders.mean",
-                "and deviation must each be given three times: for red, green and blue");
-  for (const float mean : images.mean()) {
-    check.Require(std::isfinite(mean), "data.image_folders.mean", "must be finite numbers");
-  }
-  for (const float deviation : images.deviation()) {
-    check.Positive(deviation, "data.image_folders.deviation");
-  }
+  PixelsAreRight(images, "data.image_folders", check);
   check.Between(1, images.threads(), 1024, "data.image_folders.threads");
 }
 
@@ -115,10 +130,7 @@ void CheckData(FieldCheck& check) {
     check.Require(std::isfinite(data.idx().mean()), "data.idx.mean", "must be a finite number");
     check.Positive(data.idx().deviation(), "data.idx.deviation");
   }
-  if (data.has_cifar10()) {
-    check.Require(!data.cifar10().directory().empty(), "data.cifar10.directory",
-                  "must name a folder");
-  }
+  if (data.has_cifar10()) Cifar10IsRight(data.cifar10(), check);
   if (data.has_image_folders()) ImageFoldersAreRight(data.image_folders(), check);
   if (data.has_text()) TextIsRight(data.text(), check);
   if (data.has_safetensors()) {

@@ -28,7 +28,7 @@ absl::StatusOr<Datasets> Open(const Data& settings, uint64_t seed) {
     case Data::kIdx:
       return OpenIdx(settings.idx());
     case Data::kCifar10:
-      return OpenCifar10(settings.cifar10());
+      return OpenCifar10(settings.cifar10(), seed);
     case Data::kSafetensors:
       return OpenSafetensors(settings.safetensors(), *PosixFileSystem());
     case Data::kImageFolders:

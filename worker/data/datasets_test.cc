@@ -4,11 +4,15 @@
 #include <gtest/gtest.h>
 #include <zlib.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
+#include <tuple>
 
 #include "common/file_system.h"
 #include "common/safetensors/header.h"
@@ -160,6 +164,17 @@ TEST_F(DatasetsTest, ImagesAndLabelsMustBeAsMany) {
               HasSubstr("has 4 images"));
 }
 
+Data Cifar10Data(const std::string& directory) {
+  Data data;
+  Cifar10& settings = *data.mutable_cifar10();
+  settings.set_directory(directory);
+  for (int channel = 0; channel < 3; ++channel) {
+    settings.add_mean(0);
+    settings.add_deviation(1);
+  }
+  return data;
+}
+
 TEST_F(DatasetsTest, ReadsCifar10sBinaryFormat) {
   std::string record(3073, '\0');
   record[0] = 7;
@@ -167,8 +182,7 @@ TEST_F(DatasetsTest, ReadsCifar10sBinaryFormat) {
   record[1 + 1024] = '\x33';  // first green
   for (int i = 1; i <= 5; ++i) Write("data_batch_" + std::to_string(i) + ".bin", record + record);
   Write("test_batch.bin", record);
-  Data settings;
-  settings.mutable_cifar10()->set_directory(directory_);
+  const Data settings = Cifar10Data(directory_);
   const auto data = OpenDatasets(settings);
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(data->train->size(), 10);
@@ -186,6 +200,137 @@ TEST_F(DatasetsTest, ReadsCifar10sBinaryFormat) {
   record[0] = 10;
   Write("data_batch_3.bin", record);
   EXPECT_THAT(std::string(OpenDatasets(settings).status().message()), HasSubstr("of class 10"));
+}
+
+// A record whose pixels say where they are: red grows by 7 from row to row, green from column to
+// column, and blue is 255 everywhere, so that black is nowhere in the image.
+std::string RecordOfPlaces() {
+  std::string record(1, '\0');
+  for (const int channel : {0, 1, 2}) {
+    for (int i = 0; i < 32 * 32; ++i) {
+      const int byte = channel == 0 ? 1 + 7 * (i / 32) : channel == 1 ? 1 + 7 * (i % 32) : 255;
+      record.push_back(static_cast<char>(byte));
+    }
+  }
+  return record;
+}
+
+// The bytes of that record's view, cut at (top, left) of the image with black around it.
+std::vector<float> ViewOfPlaces(int padding, int top, int left, bool mirrored) {
+  std::vector<float> view;
+  for (const int channel : {0, 1, 2}) {
+    for (int row = 0; row < 32; ++row) {
+      for (int column = 0; column < 32; ++column) {
+        const int r = row + top - padding;
+        const int c = (mirrored ? 31 - column : column) + left - padding;
+        const bool inside = r >= 0 && r < 32 && c >= 0 && c < 32;
+        const int byte = channel == 0 ? 1 + 7 * r : channel == 1 ? 1 + 7 * c : 255;
+        view.push_back(static_cast<float>(inside ? byte : 0));
+      }
+    }
+  }
+  return view;
+}
+
+class Cifar10ViewsTest : public DatasetsTest {
+ protected:
+  Cifar10ViewsTest() {
+    const std::string record = RecordOfPlaces();
+    for (int i = 1; i <= 5; ++i) Write("data_batch_" + std::to_string(i) + ".bin", record + record);
+    Write("test_batch.bin", record);
+  }
+  Datasets Open(uint32_t padding, double flip, uint64_t seed = 1) {
+    Data data = Cifar10Data(directory_);
+    data.mutable_cifar10()->set_padding(padding);
+    data.mutable_cifar10()->set_flip(flip);
+    auto opened = OpenDatasets(data, seed);
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    return *std::move(opened);
+  }
+  // As bytes.
+  static std::vector<float> View(const DataSource& source, const Draw& draw) {
+    std::vector<float> x(draw.samples.size() * 3 * 32 * 32);
+    EXPECT_TRUE(source
+                    .FillX(draw, absl::MakeSpan(reinterpret_cast<std::byte*>(x.data()),
+                                                x.size() * sizeof(float)))
+                    .ok());
+    for (float& value : x) value = std::round(value * 255);
+    return x;
+  }
+};
+
+TEST_F(Cifar10ViewsTest, PixelsHaveTheMeanAndDeviationOfTheirChannel) {
+  Data settings = Cifar10Data(directory_);
+  settings.mutable_cifar10()->clear_mean();
+  settings.mutable_cifar10()->clear_deviation();
+  for (const float mean : {0.25F, 0.5F, 0.75F}) settings.mutable_cifar10()->add_mean(mean);
+  for (const float deviation : {0.5F, 0.25F, 0.125F}) {
+    settings.mutable_cifar10()->add_deviation(deviation);
+  }
+  settings.mutable_cifar10()->set_padding(32);
+  const auto data = OpenDatasets(settings);
+  ASSERT_TRUE(data.ok()) << data.status();
+  const auto x = Fill<float>(*data->test, {0}, true);
+  EXPECT_EQ(x[32], (8 / 255.0F - 0.25F) / 0.5F);
+  EXPECT_EQ(x[1024 + 31], (218 / 255.0F - 0.5F) / 0.25F);
+  EXPECT_EQ(x[2048], 2);
+  // What is black has the value of the byte 0, as where the image itself is padded.
+  const auto shifted = Fill<float>(*data->train, {0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, true);
+  for (size_t i = 0; i < shifted.size(); ++i) {
+    const bool blue = i % 3072 >= 2048;
+    EXPECT_TRUE(!blue || shifted[i] == 2 || shifted[i] == -6) << shifted[i];
+  }
+  EXPECT_NE(std::count(shifted.begin(), shifted.end(), -6), 0);
+}
+
+TEST_F(Cifar10ViewsTest, TrainingShiftsAndMirrorsAndShowsNothingElse) {
+  const Datasets data = Open(/*padding=*/2, /*flip=*/0.5);
+  std::map<std::vector<float>, std::tuple<int, int, bool>> views;
+  for (int top = 0; top <= 4; ++top) {
+    for (int left = 0; left <= 4; ++left) {
+      for (const bool mirrored : {false, true}) {
+        views[ViewOfPlaces(2, top, left, mirrored)] = {top, left, mirrored};
+      }
+    }
+  }
+  ASSERT_EQ(views.size(), 50);
+  std::map<std::tuple<int, int, bool>, int> seen;
+  int mirrored = 0;
+  for (uint64_t epoch = 0; epoch < 600; ++epoch) {
+    const auto found = views.find(View(*data.train, {{epoch % 10}, epoch}));
+    ASSERT_NE(found, views.end()) << "epoch " << epoch << ": no view of the image";
+    ++seen[found->second];
+    mirrored += std::get<2>(found->second) ? 1 : 0;
+  }
+  EXPECT_EQ(seen.size(), 50) << "each place, mirrored or not";
+  EXPECT_NEAR(mirrored, 300, 75);  // six deviations
+}
+
+TEST_F(Cifar10ViewsTest, TheSameSeedEpochAndSampleShowTheSame) {
+  const Datasets data = Open(4, 0.5);
+  const DataSource& train = *data.train;
+  const std::vector<float> all = View(train, {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 3});
+  EXPECT_EQ(View(train, {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 3}), all);
+  EXPECT_EQ(View(*Open(4, 0.5).train, {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 3}), all);
+  EXPECT_NE(View(train, {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 4}), all) << "another epoch";
+  EXPECT_NE(View(*Open(4, 0.5, /*seed=*/2).train, {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 3}), all);
+  // Whatever is read beside it.
+  const std::vector<float> alone = View(train, {{7}, 3});
+  EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + 7 * 3072));
+}
+
+TEST_F(Cifar10ViewsTest, MirroringAloneShiftsNothing) {
+  const std::vector<float> mirrored = View(*Open(0, 1).train, {{4}, 1});
+  EXPECT_EQ(mirrored, ViewOfPlaces(0, 0, 0, true));
+  EXPECT_EQ(mirrored[1024], 218) << "green of the last column comes first";
+  EXPECT_EQ(View(*Open(0, 0).train, {{4}, 1}), ViewOfPlaces(0, 0, 0, false));
+}
+
+TEST_F(Cifar10ViewsTest, EvaluationShowsTheImageAsItIs) {
+  const Datasets data = Open(8, 1);
+  for (uint64_t epoch = 0; epoch < 5; ++epoch) {
+    EXPECT_EQ(View(*data.test, {{0}, epoch}), ViewOfPlaces(0, 0, 0, false));
+  }
 }
 
 TEST_F(DatasetsTest, ReadsSafetensorsWithTheirOwnTypes) {

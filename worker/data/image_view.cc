@@ -83,6 +83,12 @@ Crop RandomCrop(uint32_t width, uint32_t height, double least_area, uint64_t see
   return {(width - w) / 2, (height - h) / 2, w, h};
 }
 
+Crop RandomSquare(uint32_t width, uint32_t height, uint32_t side, uint64_t seed) {
+  Draws draws(seed);
+  const uint32_t left = draws.UpTo(width - side);
+  return {left, draws.UpTo(height - side), side, side};
+}
+
 bool IsMirrored(double often, uint64_t seed) {
   return Draws(DeriveSeed(seed, "mirrored")).Next() < often;
 }

@@ -22,6 +22,10 @@ struct Crop {
 // draws do not fit. The same draws for the same seed.
 Crop RandomCrop(uint32_t width, uint32_t height, double least_area, uint64_t seed);
 
+// The square of `side` pixels at a random place of an image of so many, as torchvision's RandomCrop
+// draws it. The same draws for the same seed.
+Crop RandomSquare(uint32_t width, uint32_t height, uint32_t side, uint64_t seed);
+
 // Whether the view of this seed is mirrored, which `often` (0 to 1) are.
 bool IsMirrored(double often, uint64_t seed);
 
