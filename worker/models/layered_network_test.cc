@@ -2,10 +2,14 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/dropout.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/isfinite.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
@@ -309,6 +313,55 @@ TEST(LayeredNetworkTest, InEvaluationNothingIsDropped) {
   EXPECT_TRUE(at::equal(network.Forward(at::ones({64})), at::ones({64})));
   network.SetTraining(true);
   EXPECT_FALSE(at::equal(network.Forward(at::ones({64})), at::ones({64})));
+}
+
+at::Tensor Named(const LayeredNetwork& network, const std::string& name) {
+  for (const NamedTensor& named : network.Tensors()) {
+    if (named.name == name) return named.tensor;
+  }
+  ADD_FAILURE() << "no tensor " << name;
+  return {};
+}
+
+// The last blocks have feature maps of one pixel: with one sample there is no variance to learn.
+TEST(LayeredNetworkTest, StatisticsThatABatchOfOneValueDoesNotHaveAreLeftAlone) {
+  at::set_num_threads(1);
+  const Case model = {"resnet { depth: 18 classes: 10 }", {F32, {3, 32, 32}}, 10};
+  LayerSet tensors(7);
+  LayeredNetwork network(Make(PlanOf(model), tensors), 0);
+  const auto train = [&](int64_t samples) {
+    const at::Tensor outputs = network.Forward(Samples(model, samples));
+    outputs.backward(Waves(outputs));
+    for (const NamedTensor& named : network.Tensors()) {
+      const at::Tensor values = named.buffer ? named.tensor : named.tensor.grad();
+      EXPECT_TRUE(at::isfinite(values).all().item().toBool()) << named.name;
+    }
+  };
+  const auto batches = [&](const std::string& norm) {
+    return Named(network, norm + ".num_batches_tracked").item().toLong();
+  };
+  train(1);
+  EXPECT_EQ(batches("bn1"), 1);
+  EXPECT_EQ(batches("layer3.1.bn2"), 1);
+  EXPECT_EQ(batches("layer4.0.bn1"), 0);
+  EXPECT_TRUE(at::equal(Named(network, "layer4.0.bn1.running_mean"), at::zeros({512})));
+  EXPECT_TRUE(at::equal(Named(network, "layer4.0.bn1.running_var"), at::ones({512})));
+  train(2);
+  EXPECT_EQ(batches("bn1"), 2);
+  EXPECT_EQ(batches("layer4.0.bn1"), 1);
+  EXPECT_FALSE(at::equal(Named(network, "layer4.0.bn1.running_var"), at::ones({512})));
+}
+
+TEST(LayeredNetworkTest, OneValueOfAChannelIsNormalisedToItsBias) {
+  LayerSet tensors(7);
+  const BatchNorm norm = tensors.AddBatchNorm("n", 3);
+  {
+    const c10::NoGradGuard no_grad;
+    norm.bias.copy_(at::arange(3));
+  }
+  const at::Tensor outputs = norm(at::ones({1, 3, 1, 1}) * 5, /*training=*/true);
+  EXPECT_TRUE(at::allclose(outputs.flatten(), at::arange(3, at::kFloat), 0, 1e-3)) << outputs;
+  EXPECT_EQ(norm.batches.item().toLong(), 0);
 }
 
 TEST(LayerSetTest, ANameThatWasAddedBeforeGivesTheSameTensor) {

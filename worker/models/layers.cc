@@ -93,6 +93,11 @@ at::Tensor Linear::operator()(const at::Tensor& x) const {
 }
 
 at::Tensor BatchNorm::operator()(const at::Tensor& x, bool training) const {
+  if (training && x.numel() == x.size(1)) {
+    // Of one value there is no unbiased variance: 0 / 0 would stay in the running one for good.
+    return at::batch_norm(x, weight, bias, /*running_mean=*/{}, /*running_var=*/{}, training,
+                          kMomentum, kEpsilon, /*cudnn_enabled=*/false);
+  }
   if (training) {
     const c10::NoGradGuard no_grad;
     batches.add_(1);

@@ -32,8 +32,8 @@ struct Linear {
   at::Tensor operator()(const at::Tensor& x) const;
 };
 
-// With the statistics of the batch in training, which it adds to the running ones; with these
-// otherwise.
+// With the statistics of the batch in training, which it adds to the running ones unless the batch
+// has but one value of each channel; with these otherwise.
 struct BatchNorm {
   at::Tensor weight;
   at::Tensor bias;
