@@ -21,9 +21,6 @@ namespace {
 // Samples looked at together: bounds the memory of the check.
 constexpr uint64_t kAtOnce = 1000;
 
-// PyTorch's cross-entropy leaves such samples out.
-constexpr int64_t kIgnored = -100;
-
 // The first sample through network and loss; gives the number of classes where y are class numbers.
 absl::StatusOr<std::optional<int64_t>> Classes(const JobConfig& job, Network& network,
                                                const std::string& name, const DataSource& set) {
@@ -66,7 +63,7 @@ absl::Status CheckClassNumbers(const std::string& name, const DataSource& set, i
     const auto each = static_cast<uint64_t>(y.numel()) / (end - begin);
     for (int64_t i = 0; i < y.numel(); ++i) {
       const int64_t number = y.const_data_ptr<int64_t>()[i];
-      if ((number >= 0 && number < classes) || number == kIgnored) continue;
+      if ((number >= 0 && number < classes) || number == kLeftOut) continue;
       return absl::InvalidArgumentError(absl::StrCat(
           "sample ", begin + static_cast<uint64_t>(i) / each, " of the ", name, " data has class ",
           number, ", but the model has ", classes, " classes, 0 to ", classes - 1));

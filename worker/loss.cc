@@ -27,8 +27,10 @@ at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y
                 outputs.sizes(), ", but y has ", y.sizes());
     return at::mse_loss(outputs, y.to(outputs.scalar_type()));
   }
-  return at::cross_entropy_loss(outputs,
-                                AreClassNumbers(y) ? y.to(at::kLong) : y.to(outputs.scalar_type()));
+  if (!AreClassNumbers(y)) return at::cross_entropy_loss(outputs, y.to(outputs.scalar_type()));
+  const at::Tensor classes = y.to(at::kLong);
+  // A mean of nothing is 0 / 0. Without a look at the numbers: they may be on their way on a GPU.
+  return at::cross_entropy_loss(outputs, classes).masked_fill(classes.eq(kLeftOut).all(), 0);
 }
 
 void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,

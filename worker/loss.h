@@ -8,6 +8,9 @@
 
 namespace parley {
 
+// PyTorch's cross-entropy leaves out what has this class number.
+inline constexpr int64_t kLeftOut = -100;
+
 // The job's loss, or the default.
 Loss LossOf(const JobConfig& job);
 
@@ -16,8 +19,9 @@ bool AreClassNumbers(const at::Tensor& y);
 
 // The mean loss over the samples of a batch (for MEAN_SQUARED_ERROR over their elements too). For
 // CROSS_ENTROPY `outputs` are logits [samples, classes, ...] and `y` class numbers of any integer
-// type, or class probabilities; for MEAN_SQUARED_ERROR both have the same shape. Throws c10::Error
-// where they do not fit.
+// type, or class probabilities; for MEAN_SQUARED_ERROR both have the same shape. Class numbers that
+// are kLeftOut count nowhere; of nothing else the loss is 0, and so are its gradients. Throws
+// c10::Error where they do not fit.
 at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y);
 
 // Adds a batch to an evaluation: samples, sum of losses, and for class numbers how many of them are

@@ -17,7 +17,6 @@
 #include "client/torch/testing/fake_session.h"
 #include "worker/data/in_memory_source.h"
 #include "worker/local_compute.h"
-#include "worker/loss.h"
 #include "worker/threads.h"
 
 namespace parley {
@@ -300,20 +299,6 @@ TEST(TrainerTest, AnErrorOfTheServiceEndsTheTraining) {
   session.push_status = absl::AbortedError("shard 0 is gone");
   EXPECT_THAT(std::string(Train(Job(10), network, {Clouds(10), nullptr}, session).status.message()),
               HasSubstr("shard 0 is gone"));
-}
-
-TEST(LossTest, ShapesThatWouldBroadcastAreRefused) {
-  EXPECT_THROW(ComputeLoss(MEAN_SQUARED_ERROR, at::ones({4, 1}), at::ones({4})), c10::Error);
-  EXPECT_THROW(ComputeLoss(CROSS_ENTROPY, at::ones({4, 2}), at::zeros({3}, at::kLong)), c10::Error);
-}
-
-TEST(LossTest, CountsTopOneAndTopFive) {
-  Evaluation evaluation;
-  const at::Tensor outputs = at::tensor({9.0F, 8.0F, 7.0F, 6.0F, 5.0F, 4.0F, 3.0F}).repeat({3, 1});
-  AddToEvaluation(CROSS_ENTROPY, outputs, at::tensor({0, 4, 5}), evaluation);
-  EXPECT_EQ(evaluation.samples(), 3);
-  EXPECT_EQ(evaluation.correct(), 1);
-  EXPECT_EQ(evaluation.correct_top5(), 2);
 }
 
 TEST(ThreadsTest, CoresAreSharedAmongThoseWhoComputeOnThemUnlessTheJobSays) {

@@ -1,0 +1,53 @@
+#include "worker/loss.h"
+
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace parley {
+namespace {
+
+TEST(LossTest, ShapesThatWouldBroadcastAreRefused) {
+  EXPECT_THROW(ComputeLoss(MEAN_SQUARED_ERROR, at::ones({4, 1}), at::ones({4})), c10::Error);
+  EXPECT_THROW(ComputeLoss(CROSS_ENTROPY, at::ones({4, 2}), at::zeros({3}, at::kLong)), c10::Error);
+}
+
+TEST(LossTest, OfTargetsThatAreAllLeftOutTheLossIsZeroAndSoAreItsGradients) {
+  for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{}, {5}, {2, 3}}) {
+    std::vector<int64_t> of_outputs = {2, 4};
+    of_outputs.insert(of_outputs.end(), shape.begin(), shape.end());
+    std::vector<int64_t> of_y = {2};
+    of_y.insert(of_y.end(), shape.begin(), shape.end());
+    const at::Tensor outputs = at::ones(of_outputs);
+    outputs.set_requires_grad(true);
+    const at::Tensor loss = ComputeLoss(CROSS_ENTROPY, outputs, at::full(of_y, -100, at::kLong));
+    EXPECT_EQ(loss.item().toDouble(), 0);
+    loss.mul(0.5).backward();
+    EXPECT_TRUE(at::equal(outputs.grad(), at::zeros(of_outputs))) << outputs.grad();
+  }
+}
+
+TEST(LossTest, TargetsThatAreLeftOutCountNowhere) {
+  const at::Tensor outputs = at::tensor({1.F, 2.F, 3.F, 9.F, 8.F, 7.F}).reshape({2, 3});
+  const double loss = ComputeLoss(CROSS_ENTROPY, outputs, at::tensor({2, -100})).item().toDouble();
+  EXPECT_EQ(loss,
+            ComputeLoss(CROSS_ENTROPY, outputs.slice(0, 0, 1), at::tensor({2})).item().toDouble());
+}
+
+TEST(LossTest, CountsTopOneAndTopFive) {
+  Evaluation evaluation;
+  const at::Tensor outputs = at::tensor({9.0F, 8.0F, 7.0F, 6.0F, 5.0F, 4.0F, 3.0F}).repeat({3, 1});
+  AddToEvaluation(CROSS_ENTROPY, outputs, at::tensor({0, 4, 5}), evaluation);
+  EXPECT_EQ(evaluation.samples(), 3);
+  EXPECT_EQ(evaluation.correct(), 1);
+  EXPECT_EQ(evaluation.correct_top5(), 2);
+}
+
+}  // namespace
+}  // namespace parley
