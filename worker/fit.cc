@@ -21,6 +21,30 @@ namespace {
 // Samples looked at together: bounds the memory of the check.
 constexpr uint64_t kAtOnce = 1000;
 
+// What it gives has the shape and type of the model's outputs, and no meaning: all that would be
+// trained is 0.
+class OneLayerAtATime final : public Network {
+ public:
+  explicit OneLayerAtATime(const std::vector<LayerPlan>& layers) : layers_(layers) {}
+
+  at::Tensor Forward(const at::Tensor& x) override {
+    if (outputs_.defined()) return outputs_;
+    LayerFlow flow = {x};
+    for (const LayerPlan& plan : layers_) {
+      LayerSet tensors(/*seed=*/0, LayerSet::Values::kZero);
+      RunLayer(plan.make(tensors), /*training=*/false, flow);
+    }
+    outputs_ = flow.at(0);
+    return outputs_;
+  }
+  void SetTraining(bool /*training*/) override {}
+  std::vector<NamedTensor> Tensors() const override { return {}; }
+
+ private:
+  const std::vector<LayerPlan>& layers_;
+  at::Tensor outputs_;  // of a sample
+};
+
 // The first sample through network and loss; gives the number of classes where y are class numbers.
 absl::StatusOr<std::optional<int64_t>> Classes(const JobConfig& job, Network& network,
                                                const std::string& name, const DataSource& set) {
@@ -84,6 +108,12 @@ absl::Status CheckFit(const JobConfig& job, Network& network, const Datasets& da
   };
   if (absl::Status status = check("training", data.train.get()); !status.ok()) return status;
   return check("test", data.test.get());
+}
+
+absl::Status CheckFit(const JobConfig& job, const std::vector<LayerPlan>& layers,
+                      const Datasets& data) {
+  OneLayerAtATime network(layers);
+  return CheckFit(job, network, data);
 }
 
 }  // namespace parley

@@ -3,6 +3,7 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
+#include <google/protobuf/text_format.h>
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -215,6 +216,68 @@ TEST(FitTest, ATextFitsTheTransformerThatPredictsItsTokens) {
   EXPECT_EQ(Complaint(**network, {text({1, 2, 2, 3, 4, 0}), nullptr}), "");
   EXPECT_EQ(Complaint(**network, {text({1, 2, 2, 3, 4, 5}), nullptr}),
             "sample 1 of the training data has class 5, but the model has 5 classes, 0 to 4");
+}
+
+class FitInPartsTest : public ::testing::Test {
+ protected:
+  // What is said against images of these classes; "" where there is nothing to say.
+  std::string Complaint(const std::vector<int64_t>& train, const std::vector<int64_t>& test) const {
+    const SampleLayout image = {F32, {1, 28, 28}};
+    const auto plan = PlanLayers(job_, image);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    const auto images = [&](const std::vector<int64_t>& y) {
+      return std::make_shared<RowSource>(y.size(), image, SampleLayout{I64, {}},
+                                         Bytes(std::vector<float>(y.size() * 28 * 28, 1.F)),
+                                         Bytes(y));
+    };
+    const absl::Status status = CheckFit(job_, *plan, {images(train), images(test)});
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    return std::string(status.message());
+  }
+
+  JobConfig job_ = [] {
+    JobConfig job = JobWith(CROSS_ENTROPY);
+    job.mutable_model()->mutable_simple_cnn()->set_classes(4);
+    return job;
+  }();
+};
+
+TEST_F(FitInPartsTest, AClassNumberThatTheLastLayerDoesNotHaveIsRefusedWithItsSample) {
+  EXPECT_EQ(Complaint({0, 3, -100}, {2}), "");
+  EXPECT_EQ(Complaint({0, 3, 4}, {2}),
+            "sample 2 of the training data has class 4, but the model has 4 classes, 0 to 3");
+  EXPECT_EQ(Complaint({0}, {2, 77}),
+            "sample 1 of the test data has class 77, but the model has 4 classes, 0 to 3");
+}
+
+TEST_F(FitInPartsTest, OutputsThatAreNotLikeTheTargetsAreRefused) {
+  job_.set_loss(MEAN_SQUARED_ERROR);
+  EXPECT_THAT(Complaint({0}, {0}), AllOf(HasSubstr("the model and the training data"),
+                                         HasSubstr("mean squared error: the model gives [1, 4]")));
+}
+
+TEST_F(FitInPartsTest, SamplesOfAnotherShapeThanTheLayersTakeAreRefused) {
+  const auto plan = PlanLayers(job_, {F32, {1, 28, 28}});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const absl::Status status = CheckFit(job_, *plan, {Classes({0}), nullptr});
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("the model and the training data"));
+}
+
+TEST_F(FitInPartsTest, WhatALayerKeepsForALaterOneIsHandedOn) {
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "transformer { width: 8 heads: 2 hidden: 6 layers: 3 dropout: 0.3 skips: true }",
+      job_.mutable_model()));
+  const SampleLayout layout = {I64, {3}, 5};
+  const auto plan = PlanLayers(job_, layout);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto text = [&](int64_t last) {
+    return std::make_shared<RowSource>(1, layout, layout, Bytes<int64_t>({0, 1, 4}),
+                                       Bytes<int64_t>({1, 4, last}));
+  };
+  EXPECT_EQ(CheckFit(job_, *plan, {text(2), nullptr}), absl::OkStatus());
+  EXPECT_EQ(CheckFit(job_, *plan, {text(5), nullptr}).message(),
+            "sample 0 of the training data has class 5, but the model has 5 classes, 0 to 4");
 }
 
 TEST(FitTest, WithoutALossInTheJobItIsCrossEntropy) {

@@ -51,6 +51,21 @@ absl::StatusOr<Workload> Prepare(const JobConfig& job) {
   return Workload{*std::move(data), *std::move(network)};
 }
 
+// The same of a worker that drives stages.
+struct PipelineWorkload {
+  Datasets data;
+  PipelineModel model;
+};
+
+absl::StatusOr<PipelineWorkload> PreparePipeline(const JobConfig& job) {
+  auto data = OpenDatasets(job.data(), job.seed());
+  if (!data.ok()) return data.status();
+  auto model = PlanPipeline(job, data->train->x());
+  if (!model.ok()) return model.status();
+  if (absl::Status status = CheckFit(job, model->layers, *data); !status.ok()) return status;
+  return PipelineWorkload{*std::move(data), *std::move(model)};
+}
+
 struct DescribeFlags {
   bool describe = false;
   double profile = 0;  // how long the layers of a pipeline are measured; 0: not at all
@@ -85,16 +100,15 @@ int DescribeWorkload(const std::string& job_file, const DescribeFlags& flags) {
     if (!chosen.ok()) return wrong(chosen.status());
   }
   if (job->cluster().stages() != 0) {
-    const auto data = OpenDatasets(job->data(), job->seed());
-    if (!data.ok()) return wrong(data.status());
-    const auto model = PlanPipeline(*job, data->train->x());
-    if (!model.ok()) return wrong(model.status());
+    const auto workload = PreparePipeline(*job);
+    if (!workload.ok()) return wrong(workload.status());
+    const auto& [data, model] = *workload;
     absl::StatusOr<PipelineProfile> profile = PipelineProfile();
     if (flags.profile > 0) {
-      profile = ProfilePipeline(*job, *model, data->train->x(), absl::Seconds(flags.profile));
+      profile = ProfilePipeline(*job, model, data.train->x(), absl::Seconds(flags.profile));
       if (!profile.ok()) return wrong(profile.status());
     }
-    std::printf("%s\n", Describe(*model, *profile, *data).c_str());
+    std::printf("%s\n", Describe(model, *profile, data).c_str());
     return kFinished;
   }
   const auto workload = Prepare(*job);
@@ -145,14 +159,11 @@ int TrainAlone(Daemon& daemon, Preemption& preemption, const std::string& trace_
 // With stages that compute.
 int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& references,
                   const std::string& trace_file) {
-  absl::StatusOr<Datasets> data;
-  absl::StatusOr<PipelineModel> model;
+  absl::StatusOr<PipelineWorkload> workload;
   TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr, nullptr};
   process.prepare = [&] {
-    data = OpenDatasets(daemon.job().data(), daemon.job().seed());
-    if (!data.ok()) return data.status();
-    model = PlanPipeline(daemon.job(), data->train->x());
-    return model.status();
+    workload = PreparePipeline(daemon.job());
+    return workload.status();
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
     auto links =
@@ -161,8 +172,8 @@ int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& refe
                               daemon.credentials(), daemon.rpc_observer()},
                              session);
     if (!links.ok()) return links.status();
-    PipelineCompute compute(
-        {daemon.job(), *model, *data, session, **links, metrics, daemon.metrics()});
+    PipelineCompute compute({daemon.job(), workload->model, workload->data, session, **links,
+                             metrics, daemon.metrics()});
     Trainer trainer({daemon.job(), compute, session, metrics, daemon.log(),
                      [&] { return preemption.AskedBeforeStep(); }});
     return trainer.Run();

@@ -103,6 +103,14 @@ def data_files(where, runs):
     expect("labels do not match the images", command, 2, "599", "600")
     labels.write_bytes(gzip.compress(struct.pack(">II", 2049, 600) + bytes([77]) * 600, 1))
     expect("a label that is no class", command, 2, "77")
+    # In parts nobody has the whole model, and yet it is known beforehand.
+    in_stages = ["--set", "cluster.stages=2", "--set", "cluster.workers=1"]
+    names = ("sample 0 of the training data has class 77", "10 classes")
+    expect("a label that is no class (run, stages)", [*command, *in_stages], 2, *names)
+    expect("a label that is no class (plan, stages)", [program("parley"), "plan", str(job), *in_stages], 2, *names)
+    worker = [program("parley-worker"), f"--job={where}/stages.textproto", "--coordinator=127.0.0.1:1"]
+    (where / "stages.textproto").write_text(job.read_text().replace("workers: 2", "workers: 1 stages: 2"))
+    expect("a label that is no class (worker of stages)", worker, 2, *names)
     (where / "broken.pt").write_text("this is no archive")
     job.write_text(job.read_text().replace("simple_cnn {}", 'torchscript: "broken.pt"'))
     expect("a network that is none", command, 2, "broken.pt")
