@@ -33,12 +33,25 @@ at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y
   return at::cross_entropy_loss(outputs, classes).masked_fill(classes.eq(kLeftOut).all(), 0);
 }
 
+namespace {
+
+// Of so many samples with these targets.
+double LeftOut(Loss kind, const at::Tensor& y, double samples) {
+  if (kind != CROSS_ENTROPY || !AreClassNumbers(y) || y.numel() == 0) return 0;
+  const auto targets = static_cast<double>(y.eq(kLeftOut).sum().item().toLong());
+  return samples * targets / static_cast<double>(y.numel());
+}
+
+}  // namespace
+
 void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,
                      Evaluation& evaluation) {
   const int64_t samples = outputs.size(0);
   const double loss = ComputeLoss(kind, outputs, y).item().toDouble();
   evaluation.set_samples(evaluation.samples() + static_cast<uint64_t>(samples));
-  evaluation.set_loss_sum(evaluation.loss_sum() + loss * static_cast<double>(samples));
+  const double left_out = LeftOut(kind, y, static_cast<double>(samples));
+  evaluation.set_left_out(evaluation.left_out() + left_out);
+  evaluation.set_loss_sum(evaluation.loss_sum() + loss * (static_cast<double>(samples) - left_out));
   if (kind != CROSS_ENTROPY || !AreClassNumbers(y)) return;
   evaluation.set_tokens(outputs.dim() > 2);
   if (outputs.dim() != 2) return;

@@ -24,9 +24,9 @@ bool AreClassNumbers(const at::Tensor& y);
 // c10::Error where they do not fit.
 at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y);
 
-// Adds a batch to an evaluation: samples, sum of losses, and for class numbers how many of them are
-// the largest and among the five largest logits, or that there are several of them to a sample.
-// Throws as ComputeLoss.
+// Adds a batch to an evaluation: samples, how much of them is left out, the sum of the others'
+// losses, and for class numbers how many of them are the largest and among the five largest logits,
+// or that there are several of them to a sample. Throws as ComputeLoss.
 void AddToEvaluation(Loss kind, const at::Tensor& outputs, const at::Tensor& y,
                      Evaluation& evaluation);
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -47,6 +48,32 @@ TEST(LossTest, CountsTopOneAndTopFive) {
   EXPECT_EQ(evaluation.samples(), 3);
   EXPECT_EQ(evaluation.correct(), 1);
   EXPECT_EQ(evaluation.correct_top5(), 2);
+}
+
+TEST(LossTest, AnEvaluationIsOverTheTargetsThatAreNotLeftOut) {
+  const at::Tensor outputs = at::tensor({9.F, 1.F, 2.F, 3.F, 1.F, 2.F}).reshape({2, 3});
+  Evaluation evaluation, counted;
+  AddToEvaluation(CROSS_ENTROPY, outputs, at::tensor({0, -100}), evaluation);
+  AddToEvaluation(CROSS_ENTROPY, outputs, at::tensor({-100, -100}), evaluation);
+  AddToEvaluation(CROSS_ENTROPY, outputs, at::tensor({-100, 2}), evaluation);
+  AddToEvaluation(CROSS_ENTROPY, outputs, at::tensor({0, 2}), counted);
+  EXPECT_EQ(evaluation.samples(), 6) << "as many as there are in the set";
+  EXPECT_EQ(evaluation.left_out(), 4);
+  EXPECT_EQ(counted.left_out(), 0);
+  EXPECT_NEAR(evaluation.loss_sum(), counted.loss_sum(), 1e-6);
+  EXPECT_EQ(evaluation.correct(), counted.correct());
+  EXPECT_EQ(evaluation.correct_top5(), 2);
+}
+
+TEST(LossTest, WithSeveralTargetsToASampleTheShareThatIsLeftOutIsOfASample) {
+  const at::Tensor outputs = at::ones({2, 3, 4});
+  const at::Tensor y = at::zeros({2, 4}, at::kLong);
+  y.select(0, 0).slice(0, 1).fill_(-100);
+  Evaluation evaluation;
+  AddToEvaluation(CROSS_ENTROPY, outputs, y, evaluation);
+  EXPECT_EQ(evaluation.samples(), 2);
+  EXPECT_EQ(evaluation.left_out(), 0.75);
+  EXPECT_NEAR(evaluation.loss_sum() / (2 - evaluation.left_out()), std::log(3), 1e-6);
 }
 
 }  // namespace

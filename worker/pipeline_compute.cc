@@ -273,7 +273,7 @@ absl::StatusOr<Evaluation> PipelineCompute::RunEvaluation(const Session::Pending
                     *std::move(batch));
       if (!status.ok()) return status;
     }
-    const absl::StatusOr<std::vector<double>> result = Result(k, 6);
+    const absl::StatusOr<std::vector<double>> result = Result(k, 7);
     if (!result.ok()) return result.status();
     evaluation.set_samples(evaluation.samples() + static_cast<uint64_t>((*result)[0]));
     evaluation.set_loss_sum(evaluation.loss_sum() + (*result)[1]);
@@ -281,6 +281,7 @@ absl::StatusOr<Evaluation> PipelineCompute::RunEvaluation(const Session::Pending
     evaluation.set_correct_top5(evaluation.correct_top5() + static_cast<uint64_t>((*result)[3]));
     evaluation.set_classes((*result)[4] != 0);
     evaluation.set_tokens((*result)[5] != 0);
+    evaluation.set_left_out(evaluation.left_out() + (*result)[6]);
   }
   return evaluation;
 }

@@ -91,14 +91,14 @@ std::string ProgressBar(const GetStatusReply& status, std::optional<absl::Durati
 std::string EvaluationLine(const Evaluation& evaluation) {
   std::string line =
       absl::StrFormat("epoch %d  step %d  ", evaluation.epoch(), evaluation.version());
+  const double counted = static_cast<double>(evaluation.samples()) - evaluation.left_out();
+  const auto mean = [counted](double sum) { return counted > 0 ? sum / counted : std::nan(""); };
   if (evaluation.classes()) {
     absl::StrAppendFormat(&line, "accuracy %.4f  top-5 %.4f  ",
-                          Ratio(evaluation.correct(), evaluation.samples()),
-                          Ratio(evaluation.correct_top5(), evaluation.samples()));
+                          mean(static_cast<double>(evaluation.correct())),
+                          mean(static_cast<double>(evaluation.correct_top5())));
   }
-  const double loss = evaluation.samples() == 0
-                          ? 0.0
-                          : evaluation.loss_sum() / static_cast<double>(evaluation.samples());
+  const double loss = mean(evaluation.loss_sum());
   if (evaluation.tokens()) absl::StrAppendFormat(&line, "perplexity %.2f  ", std::exp(loss));
   absl::StrAppendFormat(&line, "loss %.4f", loss);
   return line;

@@ -94,6 +94,16 @@ TEST(EvaluationLine, LeavesOutAccuracyWhereThereAreNoClasses) {
   EXPECT_EQ(EvaluationLine(evaluation), "epoch 2  step 600  perplexity 1.34  loss 0.2901");
 }
 
+TEST(EvaluationLine, IsOfWhatCounts) {
+  Evaluation evaluation = Evaluated(2, 4000);
+  evaluation.set_correct_top5(4500);
+  evaluation.set_left_out(5000);
+  EXPECT_EQ(EvaluationLine(evaluation),
+            "epoch 2  step 600  accuracy 0.8000  top-5 0.9000  loss 0.5802");
+  evaluation.set_left_out(10000);
+  EXPECT_EQ(EvaluationLine(evaluation), "epoch 2  step 600  accuracy nan  top-5 nan  loss nan");
+}
+
 TEST(FinalTable, EndsWithTheAccuracyOfTheLastEvaluationAndNamesAllPlaces) {
   GetStatusReply status = Training(1500);
   status.set_phase(FINISHED);

@@ -13,6 +13,7 @@ void AddTo(Evaluation& sum, const Evaluation& part) {
   sum.set_loss_sum(sum.loss_sum() + part.loss_sum());
   sum.set_correct(sum.correct() + part.correct());
   sum.set_correct_top5(sum.correct_top5() + part.correct_top5());
+  sum.set_left_out(sum.left_out() + part.left_out());
 }
 
 }  // namespace
@@ -31,6 +32,13 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
   if (part.correct() > part.samples() || part.correct_top5() > part.samples() ||
       part.samples() > test_samples_) {
     return absl::InvalidArgumentError(absl::StrCat(who, "more samples than there are"));
+  }
+  const double counted = static_cast<double>(part.samples()) - part.left_out();
+  if (!(part.left_out() >= 0 && static_cast<double>(part.correct()) <= counted &&
+        static_cast<double>(part.correct_top5()) <= counted)) {
+    return absl::InvalidArgumentError(absl::StrCat(who, "leaves out ", part.left_out(), " of ",
+                                                   part.samples(), " samples, and ", part.correct(),
+                                                   " and ", part.correct_top5(), " are right"));
   }
   // Only what fits becomes part of the state.
   const auto found = versions_.find(part.version());

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 namespace parley {
 namespace {
 
@@ -43,6 +45,27 @@ TEST_F(EvaluationsTest, PartsOfAllWorkersMakeAWholeOne) {
   EXPECT_EQ(whole.correct_top5(), 100u);
   EXPECT_DOUBLE_EQ(whole.loss_sum(), 25);
   EXPECT_TRUE(whole.classes());
+}
+
+TEST_F(EvaluationsTest, WhatIsLeftOutAddsUpBesideTheSamples) {
+  Evaluation all_left_out = Part(7, 20, 0);
+  all_left_out.set_correct_top5(0);
+  all_left_out.set_loss_sum(0);
+  all_left_out.set_left_out(20);
+  Evaluation some = Part(7, 40, 30);
+  some.set_correct_top5(30);
+  some.set_left_out(10);
+  ASSERT_TRUE(evaluations_.Add(Worker(0), all_left_out).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(1), some).ok());
+  ASSERT_TRUE(evaluations_.Add(Worker(2), Part(7, 40, 35)).ok());
+  ASSERT_EQ(evaluations_.Whole().size(), 1u);
+  EXPECT_EQ(evaluations_.Whole()[0].samples(), 100u);
+  EXPECT_EQ(evaluations_.Whole()[0].left_out(), 30);
+  some.set_version(8);
+  for (const double left_out : {11.0, -1.0, std::nan("")}) {
+    some.set_left_out(left_out);
+    EXPECT_FALSE(evaluations_.Add(Worker(0), some).ok()) << left_out;
+  }
 }
 
 TEST_F(EvaluationsTest, PartsThatDoNotAddUpAreNotWhole) {

@@ -29,12 +29,12 @@ void AddScalar(tensorboard::Event& event, const char* tag, double value) {
 }
 
 void AddEvaluation(tensorboard::Event& event, const Evaluation& evaluation) {
-  const double samples = static_cast<double>(evaluation.samples());
-  const double loss = evaluation.loss_sum() / samples;
+  const double counted = static_cast<double>(evaluation.samples()) - evaluation.left_out();
+  const double loss = evaluation.loss_sum() / counted;
   AddScalar(event, "test/loss", loss);
   if (evaluation.classes()) {
-    AddScalar(event, "test/accuracy", static_cast<double>(evaluation.correct()) / samples);
-    AddScalar(event, "test/top5", static_cast<double>(evaluation.correct_top5()) / samples);
+    AddScalar(event, "test/accuracy", static_cast<double>(evaluation.correct()) / counted);
+    AddScalar(event, "test/top5", static_cast<double>(evaluation.correct_top5()) / counted);
   }
   if (evaluation.tokens()) AddScalar(event, "test/perplexity", std::exp(loss));
 }

@@ -103,6 +103,9 @@ TEST(ToTensorboard, AnEvaluation) {
   EXPECT_EQ(ScalarsOf(*shown),
             (std::map<std::string, float>{
                 {"test/loss", 0.25F}, {"test/accuracy", 0.5F}, {"test/top5", 0.75F}}));
+  event.evaluation.set_samples(8);
+  event.evaluation.set_left_out(4);
+  EXPECT_EQ(ScalarsOf(*ToTensorboard(event)), ScalarsOf(*shown)) << "of what counts";
 }
 
 TEST(ToTensorboard, WhoGoesBackTakesBackWhatCameAfter) {

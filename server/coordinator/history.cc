@@ -31,15 +31,15 @@ const char* KindName(CourseEvent::Kind kind) {
 }
 
 void AddEvaluation(Json& line, const Evaluation& evaluation) {
-  const double samples = static_cast<double>(evaluation.samples());
+  const double counted = static_cast<double>(evaluation.samples()) - evaluation.left_out();
   line["epoch"] = evaluation.epoch();
   line["test_samples"] = evaluation.samples();
-  line["loss"] = evaluation.loss_sum() / samples;
+  line["loss"] = evaluation.loss_sum() / counted;
   if (evaluation.classes()) {
-    line["accuracy"] = static_cast<double>(evaluation.correct()) / samples;
-    line["top5"] = static_cast<double>(evaluation.correct_top5()) / samples;
+    line["accuracy"] = static_cast<double>(evaluation.correct()) / counted;
+    line["top5"] = static_cast<double>(evaluation.correct_top5()) / counted;
   }
-  if (evaluation.tokens()) line["perplexity"] = std::exp(evaluation.loss_sum() / samples);
+  if (evaluation.tokens()) line["perplexity"] = std::exp(evaluation.loss_sum() / counted);
 }
 
 void AddCheckpoint(Json& line, const CourseEvent& event) {

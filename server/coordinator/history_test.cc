@@ -77,6 +77,21 @@ TEST(HistoryLine, OfAnEvaluationIsOfItsVersion) {
   EXPECT_DOUBLE_EQ(line["perplexity"].get<double>(), std::exp(0.25));
 }
 
+TEST(HistoryLine, OfAnEvaluationIsOfWhatCounts) {
+  CourseEvent event = EventOf(CourseEvent::Kind::kEvaluation);
+  event.evaluation.set_samples(200);
+  event.evaluation.set_left_out(100);
+  event.evaluation.set_loss_sum(50);
+  event.evaluation.set_correct(75);
+  event.evaluation.set_correct_top5(95);
+  event.evaluation.set_classes(true);
+  const Json line = LineOf(event);
+  EXPECT_EQ(line["test_samples"], 200);
+  EXPECT_EQ(line["loss"], 0.5);
+  EXPECT_EQ(line["accuracy"], 0.75);
+  EXPECT_EQ(line["top5"], 0.95);
+}
+
 TEST(HistoryLine, OfACheckpoint) {
   CourseEvent event = EventOf(CourseEvent::Kind::kCheckpoint);
   event.at.checkpoint = "/out/checkpoints/step-00000005";

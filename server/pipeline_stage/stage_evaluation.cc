@@ -52,7 +52,7 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
         PipelineKind::kResult, part, batch,
         {static_cast<double>(evaluation.samples()), evaluation.loss_sum(),
          static_cast<double>(evaluation.correct()), static_cast<double>(evaluation.correct_top5()),
-         evaluation.classes() ? 1.0 : 0.0, evaluation.tokens() ? 1.0 : 0.0});
+         evaluation.classes() ? 1.0 : 0.0, evaluation.tokens() ? 1.0 : 0.0, evaluation.left_out()});
   }
   const uint32_t next = (part + 1) % stages;
   if (next == stage()) {
