@@ -13,6 +13,7 @@
 #include "common/clock/steady_now.h"
 #include "common/daemon/signals.h"
 #include "common/job/job_file.h"
+#include "common/job/optimizer_settings.h"
 
 namespace parley {
 namespace {
@@ -94,6 +95,11 @@ DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
   auto job = LoadJob(argument.file, argument.overrides);
   if (!job.ok()) return {kWrongUsage, std::string(job.status().message()), {}, {}};
   Description description = DescribeModel(*job, signals, options);
+  if (description.code == kFinished) {
+    if (absl::Status status = CheckOverrides(*job, description.model.tensors); !status.ok()) {
+      description = {kWrongUsage, std::string(status.message()), {}};
+    }
+  }
   // What the worker was given has no name that the user knows.
   if (description.code == kWrongUsage) {
     description.error = absl::StrCat(argument.file, ": ", description.error);

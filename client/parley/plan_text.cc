@@ -14,6 +14,7 @@
 #include "common/job/consistency.h"
 #include "common/job/contributor_places.h"
 #include "common/job/data_division.h"
+#include "common/job/learning_rate.h"
 #include "common/tensor.h"
 #include "server/coordinator/placement.h"
 #include "server/coordinator/slice_ranks.h"
@@ -77,6 +78,29 @@ void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& m
                         TotalSteps(job, model.training_samples));
 }
 
+// By what the schedule multiplies the rate on its way; nothing where that is 1 throughout.
+void AddRates(std::string& text, const JobConfig& job, const ModelDescription& model) {
+  const uint64_t of_a_step = IsClocked(job) ? job.cluster().workers() : 1;
+  const uint64_t steps = TotalSteps(job, model.training_samples) / of_a_step;
+  if (steps < 2 || model.training_samples == 0) return;
+  const double epochs = static_cast<double>(NominalSamples(job)) *
+                        LeastCounted(job, job.cluster().workers()) /
+                        static_cast<double>(model.training_samples);
+  std::vector<double> factors;
+  for (const uint64_t quarter : {0, 1, 2, 3, 4}) {
+    const uint64_t done = (steps - 1) / 4 * quarter + (steps - 1) % 4 * quarter / 4;
+    const StepPlace place{
+        .step = done + 1, .epochs_done = static_cast<double>(done) * epochs, .epochs = epochs};
+    factors.push_back(LearningRateFactor(job, place));
+  }
+  if (factors == std::vector<double>(5, 1)) return;
+  absl::StrAppendFormat(&text,
+                        "%-20s x %.3g in step 1, %.3g after 1/4 of the steps, %.3g after 1/2, %.3g "
+                        "after 3/4, %.3g in the last one\n",
+                        "learning rate", factors[0], factors[1], factors[2], factors[3],
+                        factors[4]);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescription& model) {
@@ -97,6 +121,7 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
                       "processes", shards, workers, StageProcesses(job));
   text += GroupText(job, model, *slices);
   AddSteps(text, job, model);
+  AddRates(text, job, model);
 
   uint64_t trained = 0;
   uint64_t values = 0;

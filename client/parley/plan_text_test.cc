@@ -58,6 +58,21 @@ TEST(PlanText, ShowsStepsAndWhereEverySliceLies) {
                "fc.bias ", "bn.mean ", "shard 0: ", "shard 1: "});
 }
 
+TEST(PlanText, ShowsWhatTheScheduleMakesOfTheRate) {
+  JobConfig job = Job();
+  EXPECT_EQ(PlanText(job, Model())->find("learning rate"), std::string::npos);
+  job.mutable_data()->set_batch(50);  // 10 steps of an epoch
+  job.set_epochs(4);
+  job.mutable_learning_rate()->set_warmup_epochs(0.5);
+  Milestones& milestones = *job.mutable_learning_rate()->mutable_milestones();
+  milestones.add_epochs(1);
+  milestones.add_epochs(2.5);
+  milestones.set_gamma(0.1);
+  ExpectWords(*PlanText(job, Model()),
+              {"learning rate        x 0.2 in step 1, 1 after 1/4 of the steps, 0.1 after 1/2, "
+               "0.01 after 3/4, 0.01 in the last one\n"});
+}
+
 TEST(PlanText, ShowsTheNodeGroupsAndWhatTheirWorkersSend) {
   EXPECT_EQ(PlanText(Job(), Model())->find("node groups"), std::string::npos);
   JobConfig job = Job();

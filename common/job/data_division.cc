@@ -93,6 +93,20 @@ std::vector<std::vector<SampleRange>> Divide(const DataPosition& position,
   return division;
 }
 
+SchedulePlace PlaceInData(const JobConfig& job, const DataPosition& position,
+                          uint64_t training_samples, uint32_t workers) {
+  SchedulePlace place;
+  if (training_samples == 0) return place;
+  const auto all = static_cast<double>(training_samples);
+  uint64_t used = 0;
+  for (const SampleRange& range : position.used()) used += range.end() - range.begin();
+  const uint64_t rest = training_samples - std::min(used, training_samples);
+  const uint64_t full = NominalSamples(job) * LeastCounted(job, workers);
+  place.set_epochs_done(static_cast<double>(position.epoch()) + static_cast<double>(used) / all);
+  place.set_epochs(static_cast<double>(std::min(full, rest)) / all);
+  return place;
+}
+
 absl::Status MarkUsed(DataPosition& position, uint64_t epoch,
                       const std::vector<SampleRange>& ranges, uint64_t training_samples) {
   if (epoch != position.epoch()) {

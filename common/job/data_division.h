@@ -35,6 +35,11 @@ std::vector<std::vector<SampleRange>> Divide(const DataPosition& position,
                                              uint64_t training_samples, uint32_t contributors,
                                              uint64_t nominal);
 
+// Where the step behind `position` stands in the data, if of so many workers as many are counted as
+// have to be.
+SchedulePlace PlaceInData(const JobConfig& job, const DataPosition& position,
+                          uint64_t training_samples, uint32_t workers);
+
 // Marks ranges of data epoch `epoch` as used; when all are, the position moves on to the next
 // epoch. InvalidArgument if the epoch is another one, or a range is empty, used already or beyond
 // the set.

@@ -26,6 +26,21 @@ SampleRange Range(uint64_t begin, uint64_t end) {
   return range;
 }
 
+TEST(DataDivision, AStepsPlaceIsWhatOfTheDataIsUsed) {
+  JobConfig job = Job(2, 5, 2, 9);
+  DataPosition position;
+  position.set_epoch(3);
+  *position.add_used() = Range(0, 20);
+  *position.add_used() = Range(40, 60);
+  SchedulePlace place = PlaceInData(job, position, 80, 2);
+  EXPECT_EQ(place.epochs_done(), 3.5);
+  EXPECT_EQ(place.epochs(), 0.25);
+  EXPECT_EQ(PlaceInData(job, position, 80, 9).epochs(), 0.5) << "no more is left";
+  job.mutable_consistency()->mutable_sync()->set_backup(1);
+  EXPECT_EQ(PlaceInData(job, position, 80, 2).epochs(), 0.125) << "one does not count";
+  EXPECT_EQ(PlaceInData(job, position, 0, 2).epochs_done(), 0) << "no data";
+}
+
 // Counts how often each sample is used, over every epoch of a job, for sizes drawn at random.
 TEST(DataDivision, EverySampleOfAnEpochIsUsedExactlyOnce) {
   std::mt19937 random(11);

@@ -60,6 +60,7 @@ void OptimizerDefaults(Optimizer& optimizer) {
   for (OptimizerOverride& override : *optimizer.mutable_overrides()) {
     PARLEY_DEFAULT(override, rate_factor, 1);
     PARLEY_DEFAULT(override, frozen_until_step, 0);
+    PARLEY_DEFAULT(override, frozen_epochs, 0);
   }
 }
 
@@ -109,6 +110,7 @@ void LearningRateDefaults(LearningRate& rate) {
   if (rate.kind_case() == LearningRate::KIND_NOT_SET) rate.mutable_constant();
   if (rate.has_cosine()) PARLEY_DEFAULT(*rate.mutable_cosine(), minimum, 0);
   PARLEY_DEFAULT(rate, warmup_steps, 0);
+  PARLEY_DEFAULT(rate, warmup_epochs, 0);
   PARLEY_DEFAULT(rate, linear_scaling, false);
   PARLEY_DEFAULT(rate, elastic, false);
 }

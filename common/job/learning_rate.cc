@@ -7,31 +7,62 @@
 namespace parley {
 namespace {
 
-// `done`: steps before this one.
-double Schedule(const LearningRate& rate, uint64_t done, uint64_t total_steps) {
-  if (rate.has_step_decay() && rate.step_decay().every_steps() > 0) {
-    const uint64_t decays = done / rate.step_decay().every_steps();
-    return std::pow(rate.step_decay().gamma(), static_cast<double>(decays));
+uint64_t StepsDone(const StepPlace& place) { return place.step > 0 ? place.step - 1 : 0; }
+
+double DecayFactor(const StepDecay& decay, const StepPlace& place) {
+  double decays = 0;
+  if (decay.every_epochs() > 0) {
+    decays = std::floor(place.epochs_done / decay.every_epochs());
+  } else if (decay.every_steps() > 0) {
+    decays = static_cast<double>(StepsDone(place) / decay.every_steps());
   }
-  if (rate.has_cosine()) {
-    const uint64_t over = rate.cosine().over_steps() > 0 ? rate.cosine().over_steps() : total_steps;
-    if (over == 0) return 1;
-    const double minimum = rate.cosine().minimum();
-    if (done >= over) return minimum;
-    const double turn = std::numbers::pi * static_cast<double>(done) / static_cast<double>(over);
-    return minimum + (1 - minimum) * (1 + std::cos(turn)) / 2;
+  return std::pow(decay.gamma(), decays);
+}
+
+double MilestonesFactor(const Milestones& milestones, const StepPlace& place) {
+  const auto reached = std::count_if(milestones.steps().begin(), milestones.steps().end(),
+                                     [&](uint64_t steps) { return StepsDone(place) >= steps; }) +
+                       std::count_if(milestones.epochs().begin(), milestones.epochs().end(),
+                                     [&](double epochs) { return place.epochs_done >= epochs; });
+  return std::pow(milestones.gamma(), static_cast<double>(reached));
+}
+
+// 0 to 1: how much of the job is done. 0 where nobody knows.
+double ShareDone(const JobConfig& job, const StepPlace& place) {
+  double share = 0;
+  if (job.steps() > 0) {
+    share = static_cast<double>(StepsDone(place)) / static_cast<double>(job.steps());
+  } else if (job.epochs() > 0) {
+    share = place.epochs_done / static_cast<double>(job.epochs());
   }
-  return 1;
+  return std::min(share, 1.0);
+}
+
+double CosineFactor(const Cosine& cosine, const JobConfig& job, const StepPlace& place) {
+  const double share = cosine.over_steps() == 0
+                           ? ShareDone(job, place)
+                           : std::min(1.0, static_cast<double>(StepsDone(place)) /
+                                               static_cast<double>(cosine.over_steps()));
+  if (share == 1) return cosine.minimum();  // in floating point the cosine of pi is not quite -1
+  return cosine.minimum() + (1 - cosine.minimum()) * (1 + std::cos(std::numbers::pi * share)) / 2;
+}
+
+double WarmUpFactor(const LearningRate& rate, const StepPlace& place) {
+  if (rate.warmup_epochs() > 0) {
+    return std::min(1.0, (place.epochs_done + place.epochs) / rate.warmup_epochs());
+  }
+  if (place.step >= rate.warmup_steps()) return 1;
+  return static_cast<double>(place.step) / static_cast<double>(rate.warmup_steps());
 }
 
 }  // namespace
 
-double LearningRateFactor(const JobConfig& job, uint64_t step, uint64_t total_steps) {
+double LearningRateFactor(const JobConfig& job, const StepPlace& place) {
   const LearningRate& rate = job.learning_rate();
-  double factor = Schedule(rate, step > 0 ? step - 1 : 0, total_steps);
-  if (step < rate.warmup_steps()) {
-    factor *= static_cast<double>(step) / static_cast<double>(rate.warmup_steps());
-  }
+  double factor = WarmUpFactor(rate, place);
+  if (rate.has_step_decay()) factor *= DecayFactor(rate.step_decay(), place);
+  if (rate.has_milestones()) factor *= MilestonesFactor(rate.milestones(), place);
+  if (rate.has_cosine()) factor *= CosineFactor(rate.cosine(), job, place);
   if (rate.linear_scaling()) factor *= std::max(job.cluster().workers(), uint32_t{1});
   return factor;
 }

@@ -1,6 +1,8 @@
 #include "common/job/optimizer_check.h"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +62,22 @@ void KindIsRight(const Optimizer& optimizer, FieldCheck& check) {
   }
 }
 
+template <class Points>
+bool Rise(const Points& points) {
+  return std::adjacent_find(points.begin(), points.end(), std::greater_equal<>()) == points.end();
+}
+
+void CheckMilestones(const Milestones& milestones, FieldCheck& check) {
+  check.Require(milestones.steps().empty() != milestones.epochs().empty(),
+                "learning_rate.milestones", "needs either steps or epochs");
+  check.Require(Rise(milestones.steps()), "learning_rate.milestones.steps", "must rise");
+  for (const double epochs : milestones.epochs()) {
+    check.NotNegative(epochs, "learning_rate.milestones.epochs");
+  }
+  check.Require(Rise(milestones.epochs()), "learning_rate.milestones.epochs", "must rise");
+  check.Positive(milestones.gamma(), "learning_rate.milestones.gamma");
+}
+
 }  // namespace
 
 void CheckOptimizer(FieldCheck& check) {
@@ -74,16 +92,26 @@ void CheckOptimizer(FieldCheck& check) {
         "must be a parameter's name, in which '*' stands for any text, such as \"*.bias\"");
     check.NotNegative(override.rate_factor(), path + ".rate_factor");
     check.NotNegative(override.weight_decay(), path + ".weight_decay");
+    check.NotNegative(override.frozen_epochs(), path + ".frozen_epochs");
   }
 }
 
 void CheckLearningRate(FieldCheck& check) {
   const LearningRate& rate = check.job().learning_rate();
+  check.NotNegative(rate.warmup_epochs(), "learning_rate.warmup_epochs");
+  check.Require(rate.warmup_steps() == 0 || rate.warmup_epochs() == 0,
+                "learning_rate.warmup_epochs", "and warmup_steps cannot both be given");
   if (rate.has_step_decay()) {
-    check.Require(rate.step_decay().every_steps() > 0, "learning_rate.step_decay.every_steps",
-                  "must be at least 1");
-    check.Positive(rate.step_decay().gamma(), "learning_rate.step_decay.gamma");
+    const StepDecay& decay = rate.step_decay();
+    check.NotNegative(decay.every_epochs(), "learning_rate.step_decay.every_epochs");
+    check.Require(decay.every_steps() > 0 || decay.every_epochs() > 0,
+                  "learning_rate.step_decay.every_steps",
+                  "must be at least 1, or every_epochs above 0");
+    check.Require(decay.every_steps() == 0 || decay.every_epochs() == 0,
+                  "learning_rate.step_decay.every_epochs", "and every_steps cannot both be given");
+    check.Positive(decay.gamma(), "learning_rate.step_decay.gamma");
   }
+  if (rate.has_milestones()) CheckMilestones(rate.milestones(), check);
   if (rate.has_cosine()) {
     const double minimum = rate.cosine().minimum();
     check.Require(minimum >= 0 && minimum <= 1, "learning_rate.cosine.minimum",

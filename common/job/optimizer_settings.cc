@@ -2,6 +2,9 @@
 
 #include <string_view>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
 namespace parley {
 namespace {
 
@@ -91,9 +94,33 @@ OptimizerSettings SettingsFor(const JobConfig& job, const std::string& parameter
     if (override.has_rate_factor()) settings.rate *= override.rate_factor();
     if (override.has_weight_decay()) settings.weight_decay = override.weight_decay();
     settings.frozen_until_step = override.frozen_until_step();
+    settings.frozen_epochs = override.frozen_epochs();
     break;
   }
   return settings;
+}
+
+absl::Status CheckOverrides(const JobConfig& job, const std::vector<TensorSpec>& tensors) {
+  const auto& overrides = job.optimizer().overrides();
+  std::vector<bool> counts(static_cast<size_t>(overrides.size()));
+  std::vector<std::string> first_names;
+  for (const TensorSpec& tensor : tensors) {
+    if (tensor.buffer()) continue;
+    if (first_names.size() < 5) first_names.push_back(tensor.name());
+    for (int i = 0; i < overrides.size(); ++i) {
+      if (!Matches(overrides[i].pattern(), tensor.name())) continue;
+      counts[static_cast<size_t>(i)] = true;
+      break;
+    }
+  }
+  for (int i = 0; i < overrides.size(); ++i) {
+    if (counts[static_cast<size_t>(i)]) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "optimizer.overrides[", i, "].pattern: \"", overrides[i].pattern(),
+        "\" matches no parameter of the model that no override before it matches; parameters are ",
+        absl::StrJoin(first_names, ", "), ", ..."));
+  }
+  return absl::OkStatus();
 }
 
 std::vector<std::string> OptimizerStateNames(const OptimizerSettings& settings) {

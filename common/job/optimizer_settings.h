@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "proto/job.pb.h"
+#include "proto/types.pb.h"
 
 namespace parley {
 
@@ -28,9 +30,14 @@ struct OptimizerSettings {
   double rate_decay = 0;  // Adagrad
   double initial_accumulator = 0;
   uint64_t frozen_until_step = 0;  // not trained in steps up to and with this one
+  double frozen_epochs = 0;        // nor before so many data epochs have been used
 };
 
 OptimizerSettings SettingsFor(const JobConfig& job, const std::string& parameter);
+
+// InvalidArgument where an override counts for none of the model's parameters: else a name that is
+// not quite right would do nothing, in silence. tensors: all of the model, buffers too.
+absl::Status CheckOverrides(const JobConfig& job, const std::vector<TensorSpec>& tensors);
 
 // The tensors of optimizer state beside a parameter, by PyTorch's names ("momentum_buffer",
 // "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "sum", "square_avg", "grad_avg"); each has the

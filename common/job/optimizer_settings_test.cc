@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace parley {
 namespace {
 
@@ -148,6 +150,33 @@ TEST(OptimizerSettings, StateHasPyTorchsNames) {
   EXPECT_EQ(names(Kind::kRmsProp, 0, false, false), Names{"square_avg"});
   EXPECT_EQ(names(Kind::kRmsProp, 0.9, false, true),
             (Names{"square_avg", "momentum_buffer", "grad_avg"}));
+}
+
+std::vector<TensorSpec> Model() {
+  std::vector<TensorSpec> tensors(3);
+  tensors[0].set_name("fc.weight");
+  tensors[1].set_name("fc.bias");
+  tensors[2].set_name("norm.running_mean");
+  tensors[2].set_buffer(true);
+  return tensors;
+}
+
+TEST(OptimizerSettings, AnOverrideThatCountsForNothingIsRefused) {
+  JobConfig job;
+  EXPECT_TRUE(CheckOverrides(job, Model()).ok());
+  job.mutable_optimizer()->add_overrides()->set_pattern("*.bias");
+  job.mutable_optimizer()->add_overrides()->set_pattern("*");
+  EXPECT_TRUE(CheckOverrides(job, Model()).ok());
+  OptimizerOverride& last = *job.mutable_optimizer()->add_overrides();
+  for (const char* const pattern : {"fc.wieght", "fc.weight", "norm.*"}) {
+    last.set_pattern(pattern);
+    const absl::Status status = CheckOverrides(job, Model());
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << pattern;
+    EXPECT_NE(status.message().find(absl::StrCat("overrides[2].pattern: \"", pattern, "\"")),
+              std::string::npos)
+        << status;
+    EXPECT_NE(status.message().find("fc.weight, fc.bias"), std::string::npos) << status;
+  }
 }
 
 }  // namespace

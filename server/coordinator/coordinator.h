@@ -201,6 +201,7 @@ class CoordinatorCore {
   bool Enter(Phase phase, absl::Time now);
   // In bounded and async: who has completed a contribution pulls newer parameters next.
   void FollowClocks(const Verdict& verdict);
+  void CountAsProgress(const Verdict& verdict, absl::Time now);
   // MemberStatus.staleness; nullopt: unset.
   std::optional<uint64_t> StalenessOf(const Caller& caller) const;
   void TrainIfShardsAreReady(absl::Time now);

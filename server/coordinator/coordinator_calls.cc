@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
+#include "common/job/optimizer_settings.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/view_change.h"
 
@@ -90,6 +91,11 @@ absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
   if (options_.start) {
     if (absl::Status status = CheckStart(*options_.start, request); !status.ok()) return status;
   }
+  if (absl::Status status =
+          CheckOverrides(options_.job, {request.tensors().begin(), request.tensors().end()});
+      !status.ok()) {
+    return status;
+  }
   const Member& member = (*caller)->member;
   // It is about to hear that it is to go.
   if ((*caller)->drained && !TakesPart(view_, member.id())) return RegisterModelReply();
@@ -140,6 +146,17 @@ void CoordinatorCore::FollowClocks(const Verdict& verdict) {
   }
 }
 
+void CoordinatorCore::CountAsProgress(const Verdict& verdict, absl::Time now) {
+  for (const Share& share : verdict.shares()) {
+    for (uint32_t part = 0; part < shape().parts(); ++part) {
+      const auto [role, ordinal] = MemberPlaceOf({share.contributor(), part}, shape());
+      if (const Caller* const member = members_.Holder(role, ordinal); member != nullptr) {
+        members_.Contributed(member->member.id(), now);
+      }
+    }
+  }
+}
+
 absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
     const ReportVerdictsRequest& request, absl::Time now, Replies& replies) {
   auto caller = Admit(request.header(), Scope::kJobState, {SHARD}, now);
@@ -173,7 +190,10 @@ absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
     }
   }
   if (status.ok()) {
-    for (const Verdict& verdict : request.verdicts()) FollowClocks(verdict);
+    for (const Verdict& verdict : request.verdicts()) {
+      FollowClocks(verdict);
+      CountAsProgress(verdict, now);
+    }
     FollowMark(request.progress().mark(), now);
   }
   SaveIfAllHaveFinished(now);

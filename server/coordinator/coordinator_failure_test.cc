@@ -252,6 +252,21 @@ TEST(CoordinatorFailureTest, ASlowStepIsNotKilledWhileItsWorkersGetOn) {
   EXPECT_EQ(job.core.phase(), TRAINING);
 }
 
+// As a client in another language may.
+TEST(CoordinatorFailureTest, WhoNeverTellsOfProgressGetsOnWithTheStepsThatItHasAPartIn) {
+  CoordinatorFixture job(1, 2);
+  job.Train();
+  for (int step = 1; step <= 4; ++step) {
+    job.Pass(absl::Seconds(50), /*getting_on=*/false);
+    ASSERT_TRUE(job.Report(*job.shards[0], {job.NextVerdict()}).ok());
+  }
+  job.Pass(absl::Seconds(58), /*getting_on=*/false);
+  EXPECT_EQ(job.core.phase(), TRAINING);
+  job.Pass(absl::Seconds(5), /*getting_on=*/false);
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_NE(job.core.cause()->text().find("has made no progress since"), std::string::npos);
+}
+
 TEST(CoordinatorFailureTest, AWorkerThatHasFinishedNeedNotGetOn) {
   CoordinatorFixture job(1, 2);
   job.Train();

@@ -187,6 +187,13 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
   if (request.step() != 0) RaiseParameters(entry.member.id(), request.step());
 }
 
+void MemberTable::Contributed(uint64_t member, absl::Time now) {
+  const auto found = entries_.find(member);
+  // Who tells knows more: what it contributed may be of some time ago.
+  if (found == entries_.end() || found->second.progress != 0) return;
+  found->second.progressed_at = found->second.moved_at = now;
+}
+
 void MemberTable::RaiseParameters(uint64_t member, uint64_t version) {
   const auto found = entries_.find(member);
   if (found == entries_.end()) return;

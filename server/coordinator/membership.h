@@ -84,6 +84,9 @@ class MemberTable {
   // The role has so many members from now on.
   void SetPlaces(Role role, uint32_t places);
 
+  // The member has a part in a step: so it gets on, though it may be one that does not tell.
+  void Contributed(uint64_t member, absl::Time now);
+
   // What the member works with, or pulls next, is of this version or a later one.
   void RaiseParameters(uint64_t member, uint64_t version);
   // Nobody knows a later step than this one any more, and all pull this version.

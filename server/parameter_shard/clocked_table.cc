@@ -4,7 +4,7 @@
 #include <tuple>
 #include <utility>
 
-#include "common/job/learning_rate.h"
+#include "common/job/data_division.h"
 
 namespace parley {
 
@@ -22,15 +22,32 @@ void StalenessCounts::Add(uint64_t staleness) {
   sum += value;
 }
 
-ClockedTable::ClockedTable(const JobConfig& job, ParameterTable* table, uint64_t total_steps)
+namespace {
+
+// Data epochs that one contribution of each worker uses.
+double EpochsOfAll(const JobConfig& job, uint64_t training_samples, uint64_t workers) {
+  const uint64_t nominal = std::max(NominalSamples(job), uint64_t{1});
+  // The last one of a data epoch may be small, and counts as well.
+  const uint64_t of_an_epoch = training_samples / nominal + (training_samples % nominal != 0);
+  return of_an_epoch == 0 ? 0 : static_cast<double>(workers) / static_cast<double>(of_an_epoch);
+}
+
+}  // namespace
+
+ClockedTable::ClockedTable(const JobConfig& job, ParameterTable* table, uint64_t training_samples)
     : job_(job),
       table_(table),
       workers_(std::max(job.cluster().workers(), uint32_t{1})),
-      total_steps_(total_steps / workers_ + (total_steps % workers_ != 0 ? 1 : 0)),
+      epochs_(EpochsOfAll(job, training_samples, workers_)),
       lambda_(job.consistency().async().delay_compensation()) {}
 
-double ClockedTable::RateFactor(uint64_t updates, uint64_t staleness) const {
-  const double factor = LearningRateFactor(job_, 1 + updates / workers_, total_steps_);
+StepPlace ClockedTable::PlaceOf(uint64_t updates) const {
+  const uint64_t done = updates / workers_;
+  return {.step = 1 + done, .epochs_done = static_cast<double>(done) * epochs_, .epochs = epochs_};
+}
+
+double ClockedTable::RateFactor(const StepPlace& place, uint64_t staleness) const {
+  const double factor = LearningRateFactor(job_, place);
   if (!job_.consistency().async().divide_rate_by_staleness()) return factor;
   return factor / static_cast<double>(std::max(staleness, uint64_t{1}));
 }
@@ -51,9 +68,10 @@ absl::StatusOr<PushOutcome> ClockedTable::Push(const Caller& caller, const PartR
   if (!slice.buffer() && async.has_max_staleness() && staleness > async.max_staleness()) {
     return STALE;
   }
+  const StepPlace place = PlaceOf(updates);
   LoneUpdate update;
   update.scale = scale;
-  update.rate_factor = RateFactor(updates, staleness);
+  update.rate_factor = RateFactor(place, staleness);
   update.delay_compensation = lambda_;
   if (const auto pulled = own.pulled.find(caller.contributor); pulled != own.pulled.end()) {
     if (pulled->second.attempt == caller.attempt && pulled->second.clock == caller.clock) {
@@ -62,7 +80,7 @@ absl::StatusOr<PushOutcome> ClockedTable::Push(const Caller& caller, const PartR
     // Before the update, which then need not copy for a pin that nobody looks at any more.
     if (pulled->second.attempt == caller.attempt) own.pulled.erase(pulled);
   }
-  if (!slice.buffer() && slice.FrozenAt(1 + updates / workers_)) {
+  if (!slice.buffer() && slice.FrozenAt(place)) {
     slice.Raise(updates + 1);
   } else if (!slice.buffer() || takes_buffers) {
     if (absl::Status status = slice.ApplyAlone(range, data, std::move(update)); !status.ok()) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/job/learning_rate.h"
 #include "proto/job.pb.h"
 #include "proto/parameter_shard.pb.h"
 #include "server/parameter_shard/buffer.h"
@@ -31,8 +32,8 @@ struct StalenessCounts {
 // updates here. Owned by Shard; called under its lock.
 class ClockedTable {
  public:
-  // `table` must outlive it. total_steps: of the view, in contributions.
-  ClockedTable(const JobConfig& job, ParameterTable* table, uint64_t total_steps);
+  // `table` must outlive it.
+  ClockedTable(const JobConfig& job, ParameterTable* table, uint64_t training_samples);
 
   // Whose push or pull it is.
   struct Caller {
@@ -92,12 +93,14 @@ class ClockedTable {
   };
 
   Values Keep(uint32_t slice, const Caller& caller, Values values);
-  double RateFactor(uint64_t updates, uint64_t staleness) const;
+  // Where a slice with so many updates stands: each worker's contribution is one.
+  StepPlace PlaceOf(uint64_t updates) const;
+  double RateFactor(const StepPlace& place, uint64_t staleness) const;
 
   const JobConfig job_;
   ParameterTable* const table_;
   const uint64_t workers_;
-  const uint64_t total_steps_;
+  const double epochs_;  // of data that one contribution of each worker uses
   const double lambda_;
 
   std::map<uint32_t, OneSlice> slices_;

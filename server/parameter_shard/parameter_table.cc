@@ -16,6 +16,18 @@ namespace {
 // Below this (1 MiB of float32) it takes longer to wake a thread than to do the work.
 constexpr uint64_t kParallelElements = 1 << 18;
 
+// Behind the last step, as far as it is known.
+StepPlace EndOf(const JobConfig& job) {
+  StepPlace end{.step = std::numeric_limits<uint64_t>::max(),
+                .epochs_done = std::numeric_limits<double>::infinity()};
+  if (job.has_steps()) {
+    end.step = job.steps();
+  } else if (job.has_epochs()) {
+    end.epochs_done = static_cast<double>(job.epochs());
+  }
+  return end;
+}
+
 void AddNone(const google::protobuf::RepeatedPtrField<NoGradient>& none, Counted& counted) {
   for (const NoGradient& entry : none) {
     std::set<PartIdentity>& parts = counted.none[entry.slice()];
@@ -81,7 +93,7 @@ ParameterTable::ParameterTable(const JobConfig& job, const Routing& routing,
       ahead_from_(job.consistency().sync().update_ahead() && resources.ahead != nullptr
                       ? std::max<uint64_t>(resources.ahead_from, 1)
                       : 0),
-      last_step_(job.has_steps() ? job.steps() : std::numeric_limits<uint64_t>::max()),
+      end_(EndOf(job)),
       has_room_ahead_(std::make_shared<std::atomic<bool>>(false)),
       parallel_(std::move(resources.parallel)),
       value_pool_(resources.memory) {
@@ -130,7 +142,7 @@ std::function<void()> ParameterTable::Reservation() const {
 
 bool ParameterTable::MayBeAhead(const TableSlice& slice) const {
   return ahead_from_ != 0 && !slice.buffer() && slice.elements() >= ahead_from_ &&
-         !slice.FrozenAt(last_step_);
+         !slice.FrozenAt(end_);
 }
 
 std::vector<uint32_t> ParameterTable::NotSet() const {
@@ -183,11 +195,11 @@ absl::Status ParameterTable::Verify(const Counted& counted, OpenRoutings routing
   return absl::OkStatus();
 }
 
-bool ParameterTable::Untouched(uint32_t id, const TableSlice& slice, uint64_t step,
-                               const Counted& counted, OpenRoutings routings) const {
+bool ParameterTable::Untouched(uint32_t id, const TableSlice& slice, const Counted& counted,
+                               OpenRoutings routings) const {
   // Nothing to divide by: nobody had data.
   if (!sum_ && !(counted.total_weight > 0)) return true;
-  if (!slice.buffer() && slice.FrozenAt(step)) return true;
+  if (!slice.buffer() && slice.FrozenAt(place_)) return true;
   bool untouched = true;
   ForEachPart(counted, routings, id, [&](const PartRange& part, const Routing&) {
     untouched = DeclaredNone(counted, id, {part.contributor, part.part});
@@ -205,13 +217,17 @@ void ParameterTable::ForEach(uint64_t elements, size_t parts,
   RunInParallel(elements < kParallelElements ? ParallelFor() : parallel_, parts, body);
 }
 
-absl::StatusOr<CloseReply> ParameterTable::Reduce(uint64_t step, const Counted& counted,
-                                                  OpenRoutings routings) {
+void ParameterTable::Open(const StepPlace& place, double rate_factor) {
+  place_ = place;
+  rate_factor_ = rate_factor;
+}
+
+absl::StatusOr<CloseReply> ParameterTable::Reduce(const Counted& counted, OpenRoutings routings) {
   std::vector<TableSlice*> slices;
   uint64_t elements = 0;
   CloseReply reply;
   for (auto& [id, slice] : slices_) {
-    if (slice.buffer() || Untouched(id, slice, step, counted, routings)) continue;
+    if (slice.buffer() || Untouched(id, slice, counted, routings)) continue;
     slices.push_back(&slice);
     elements += slice.elements();
     reply.add_norms();
@@ -230,19 +246,18 @@ absl::StatusOr<CloseReply> ParameterTable::Reduce(uint64_t step, const Counted& 
 }
 
 StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
-                                OpenRoutings routings, double rate_factor) {
+                                OpenRoutings routings) {
   SliceUpdate update;
   update.step = verdict.step();
   update.divisor = Divisor(counted);
   update.clip_scale = static_cast<float>(verdict.clip_scale());
-  update.rate_factor = rate_factor * verdict.rate_scale();
+  update.rate_factor = rate_factor_ * verdict.rate_scale();
   if (verdict.outcome() == Verdict::APPLY) Learn({update.divisor, verdict.rate_scale()});
   // Each slice is come to once, of each turn: they are far apart in memory, and a step waits.
   std::vector<std::vector<std::pair<uint32_t, TableSlice*>>> turns(std::size(kPullTurns));
   for (auto& [id, slice] : slices_) {
     // Of a skipped step nothing remains, a buffer's new value neither: it may not be finite.
-    if (verdict.outcome() == Verdict::SKIP ||
-        Untouched(id, slice, verdict.step(), counted, routings)) {
+    if (verdict.outcome() == Verdict::SKIP || Untouched(id, slice, counted, routings)) {
       slice.Raise(verdict.step());
       continue;
     }
@@ -271,34 +286,31 @@ void ParameterTable::Learn(const Expected& last) {
   last_ = last;
 }
 
-std::optional<SliceUpdate> ParameterTable::Expect(uint64_t step,
-                                                  absl::Span<const uint32_t> contributors,
-                                                  double rate_factor) const {
+std::optional<SliceUpdate> ParameterTable::Expect(absl::Span<const uint32_t> contributors) const {
   if (!*has_room_ahead_ || !expected_.has_value() || !(expected_->divisor > 0)) return std::nullopt;
   SliceUpdate update;
-  update.step = step;
+  update.step = place_.step;
   update.contributors = contributors;
   update.divisor = expected_->divisor;
-  update.rate_factor = rate_factor * expected_->rate_scale;
+  update.rate_factor = rate_factor_ * expected_->rate_scale;
   return update;
 }
 
-std::shared_ptr<AheadUpdate> ParameterTable::UpdateAhead(uint32_t id, uint64_t step,
-                                                         absl::Span<const uint32_t> contributors,
-                                                         double rate_factor) {
+std::shared_ptr<AheadUpdate> ParameterTable::UpdateAhead(uint32_t id,
+                                                         absl::Span<const uint32_t> contributors) {
   TableSlice* const slice = Find(id);
-  if (slice == nullptr || !MayBeAhead(*slice) || slice->FrozenAt(step)) return nullptr;
-  const std::optional<SliceUpdate> update = Expect(step, contributors, rate_factor);
+  if (slice == nullptr || !MayBeAhead(*slice) || slice->FrozenAt(place_)) return nullptr;
+  const std::optional<SliceUpdate> update = Expect(contributors);
   return update.has_value() ? slice->UpdateAhead(*update) : nullptr;
 }
 
 std::vector<std::shared_ptr<AheadUpdate>> ParameterTable::UpdateAheadOfGradients(
-    uint64_t step, absl::Span<const uint32_t> contributors, double rate_factor) {
+    absl::Span<const uint32_t> contributors) {
   std::vector<std::shared_ptr<AheadUpdate>> updates;
-  const std::optional<SliceUpdate> update = Expect(step, contributors, rate_factor);
+  const std::optional<SliceUpdate> update = Expect(contributors);
   if (!update.has_value()) return updates;
   for (auto& [id, slice] : slices_) {
-    if (!MayBeAhead(slice) || slice.FrozenAt(step)) continue;
+    if (!MayBeAhead(slice) || slice.FrozenAt(place_)) continue;
     if (auto of_zeros = slice.UpdateAheadOfGradient(*update))
       updates.push_back(std::move(of_zeros));
   }

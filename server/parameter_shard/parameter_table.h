@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/job/learning_rate.h"
 #include "common/parallel_for.h"
 #include "common/shared_memory/memory_source.h"
 #include "proto/job.pb.h"
@@ -86,26 +87,25 @@ class ParameterTable {
   // what.
   absl::Status Verify(const Counted& counted, OpenRoutings routings) const;
 
-  // Fixes the reduced gradient of `step`. After Verify. Aborted as GradientAccumulator::Sum.
-  absl::StatusOr<CloseReply> Reduce(uint64_t step, const Counted& counted, OpenRoutings routings);
+  // The step at `place` begins; what follows is about it. rate_factor: of its learning rate.
+  void Open(const StepPlace& place, double rate_factor);
+
+  // Fixes the reduced gradient. After Verify. Aborted as GradientAccumulator::Sum.
+  absl::StatusOr<CloseReply> Reduce(const Counted& counted, OpenRoutings routings);
 
   // What APPLY or SKIP does to the slices that it changes; to the others it is done. After Verify.
-  // rate_factor: of the learning rate in this step. The table must outlive it, and Drop comes when
-  // it has ended.
-  StepWork Decide(const Verdict& verdict, const Counted& counted, OpenRoutings routings,
-                  double rate_factor);
+  // The table must outlive it, and Drop comes when it has ended.
+  StepWork Decide(const Verdict& verdict, const Counted& counted, OpenRoutings routings);
   // All of it, here and now.
   absl::Status CarryOut(StepWork& work) const;
 
   // What the verdict is expected to do to a trained slice, to be computed ahead
   // (TableSlice::UpdateAhead): all has come that these contributors send. nullptr where it would do
   // nothing, nobody can know, or it does not pay.
-  std::shared_ptr<AheadUpdate> UpdateAhead(uint32_t id, uint64_t step,
-                                           absl::Span<const uint32_t> contributors,
-                                           double rate_factor);
+  std::shared_ptr<AheadUpdate> UpdateAhead(uint32_t id, absl::Span<const uint32_t> contributors);
   // When a step begins: TableSlice::UpdateAheadOfGradient of all that can.
   std::vector<std::shared_ptr<AheadUpdate>> UpdateAheadOfGradients(
-      uint64_t step, absl::Span<const uint32_t> contributors, double rate_factor);
+      absl::Span<const uint32_t> contributors);
 
   // Drops what has come for the open attempt. Of slices that were updated ahead, how many were
   // taken, and how many not.
@@ -122,13 +122,12 @@ class ParameterTable {
 
  private:
   // Whether the step leaves the slice as it is.
-  bool Untouched(uint32_t id, const TableSlice& slice, uint64_t step, const Counted& counted,
+  bool Untouched(uint32_t id, const TableSlice& slice, const Counted& counted,
                  OpenRoutings routings) const;
   float Divisor(const Counted& counted) const;
   bool MayBeAhead(const TableSlice& slice) const;
   // What is expected of the step; none where nobody can know, or there is no room for it.
-  std::optional<SliceUpdate> Expect(uint64_t step, absl::Span<const uint32_t> contributors,
-                                    double rate_factor) const;
+  std::optional<SliceUpdate> Expect(absl::Span<const uint32_t> contributors) const;
   // Runs body(i) for each of so many parts of a task; all at once where that pays.
   void ForEach(uint64_t elements, size_t parts, const std::function<void(size_t)>& body) const;
 
@@ -136,13 +135,15 @@ class ParameterTable {
   const bool sum_;  // reduction: SUM
   const bool checkpoints_;
   const uint64_t ahead_from_;  // elements; 0: nothing is updated ahead
-  const uint64_t last_step_;   // of the job, where it is known
+  const StepPlace end_;        // of the job, where it is known
   const std::shared_ptr<std::atomic<bool>> has_room_ahead_;
   const ParallelFor parallel_;
   BufferPool value_pool_;  // before slices_, which use it
   BufferPool pool_;        // this one too
   std::map<uint32_t, TableSlice> slices_;
   mutable bool ready_ = false;
+  StepPlace place_;  // of the open step
+  double rate_factor_ = 1;
 
   // Of verdicts that were applied: of the last one, and what is expected of the next, which is what
   // two in turn have had. The last step of a data epoch has another weight.

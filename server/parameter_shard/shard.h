@@ -228,7 +228,7 @@ class Shard {
   // What there is instead of open steps in bounded and async (docs/clocked.md).
   struct Clocked {
     Clocked(const JobConfig& job, ParameterTable* parameters, const ClusterView& view)
-        : table(job, parameters, view.total_steps()) {}
+        : table(job, parameters, view.training_samples()) {}
     ClockedTable table;
     uint64_t floor = 0;              // as the step leader says
     std::vector<uint32_t> at_floor;  // contributors, when it said so
@@ -262,6 +262,7 @@ class Shard {
   void ChangeMembers(std::shared_ptr<const Routing> routing, absl::Time now, Replies& replies);
   std::vector<StepGate::Departure> DeparturesSince(const Routing& former) const;
   bool LeftSomething(uint32_t contributor, bool awaited) const;
+  void PlaceOpenStep(const SchedulePlace& place);
   void OpenStep(uint64_t view_epoch, absl::Time now);
   std::set<uint32_t> WithoutData() const;  // contributors of the open step
   // Whether all that the job asked for is done: the step that is open then is never decided.
@@ -298,7 +299,6 @@ class Shard {
   // Something has come for the slice; a step has been carried out, and another one begins.
   void UpdateAhead(uint32_t id, const TableSlice& slice);
   void UpdateAheadOfGradients();
-  double RateOfOpenStep() const;  // factor of the learning rate
   void DropAttempt();
   // Of which slices it asks.
   absl::Status CheckPulled(const CallHeader& header, absl::Span<const uint32_t> slices) const;

@@ -5,7 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/job/learning_rate.h"
+#include "common/job/contributor_places.h"
+#include "common/job/data_division.h"
 #include "server/parameter_shard/shard.h"
 #include "server/parameter_shard/since_text.h"
 
@@ -201,6 +202,9 @@ void Shard::Do(StepGate::Output output, absl::Time now, Replies& replies) {
   const uint64_t epochs = decided_.position().epoch();
   if (absl::Status status = decided_.Add(verdict); !status.ok()) return SetError(status, replies);
   if (verdict.outcome() != Verdict::RETRY) {
+    *verdict.mutable_next() = PlaceInData(
+        job_, decided_.position(), routing_->view().training_samples(),
+        static_cast<uint32_t>(verdict.contributors_size()) * ShapeOf(job_.cluster()).group);
     OrderEvaluation(epochs, verdict);
     verdict.set_checkpoint(MarkForCheckpoint(verdict.step()));
   }
@@ -336,7 +340,7 @@ absl::StatusOr<CloseReply> Shard::ReduceOwn(const CloseRequest& request) {
   }
   const Counted counted = Counted::From(request);
   if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
-  absl::StatusOr<CloseReply> reply = table_->Reduce(request.step(), counted, open_routings());
+  absl::StatusOr<CloseReply> reply = table_->Reduce(counted, open_routings());
   if (!reply.ok()) return reply.status();
   closed_ = true;
   close_request_ = std::move(said);
@@ -391,9 +395,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   if (verdict.outcome() == Verdict::APPLY) {
     if (absl::Status status = table_->Verify(counted, open_routings()); !status.ok()) return status;
   }
-  const double rate_factor =
-      LearningRateFactor(job_, verdict.step(), routing_->view().total_steps());
-  StepWork work = table_->Decide(verdict, counted, open_routings(), rate_factor);
+  StepWork work = table_->Decide(verdict, counted, open_routings());
   const bool later = resources_.later != nullptr && work.elements() >= resources_.later_from;
   if (!later) {
     const absl::Status carried_out = table_->CarryOut(work);
@@ -409,6 +411,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
   } else {
     EndStep(verdict);
   }
+  PlaceOpenStep(verdict.next());
   OpenStep(verdict.view_epoch(), now);
   if (!later) UpdateAheadOfGradients();
   AnswerPulls(replies);

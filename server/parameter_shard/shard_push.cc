@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/job/learning_rate.h"
 #include "server/parameter_shard/shard.h"
 
 namespace parley {
@@ -74,21 +73,15 @@ void Shard::UpdateAhead(uint32_t id, const TableSlice& slice) {
   if (!opened_as_named_ || slice.identities().size() != open_view().PartsOf(id).size()) {
     return;
   }
-  std::shared_ptr<AheadUpdate> update =
-      table_->UpdateAhead(id, version_ + 1, open_view().Contributors(), RateOfOpenStep());
+  std::shared_ptr<AheadUpdate> update = table_->UpdateAhead(id, open_view().Contributors());
   if (update != nullptr) ahead_.push_back(std::move(update));
 }
 
 void Shard::UpdateAheadOfGradients() {
   if (!updates_ahead_ || !opened_as_named_ || HasEnded()) return;
-  auto updates =
-      table_->UpdateAheadOfGradients(version_ + 1, open_view().Contributors(), RateOfOpenStep());
+  auto updates = table_->UpdateAheadOfGradients(open_view().Contributors());
   ahead_.insert(ahead_.end(), std::make_move_iterator(updates.begin()),
                 std::make_move_iterator(updates.end()));
-}
-
-double Shard::RateOfOpenStep() const {
-  return LearningRateFactor(job_, version_ + 1, routing_->view().total_steps());
 }
 
 const PartRange* Shard::FindPart(uint32_t slice, uint32_t contributor, uint32_t part) const {

@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
@@ -82,6 +83,76 @@ TEST(ShardTest, AFrozenParameterStaysAndItsOptimizerDoesNotCount) {
   EXPECT_EQ(cluster.Values("a", 3), Floats(2, -1));
   EXPECT_EQ(cluster.Values("b", 3), Floats(2, -3));
   EXPECT_EQ((*cluster.shard(0).Snapshot(3))[0].optimizer_steps, 1u);
+}
+
+// A worker's part of a step, with as many samples, from `begin` on.
+ShardCluster::CompleteResult CompleteWith(ShardCluster& cluster, uint32_t worker, uint64_t step,
+                                          uint64_t begin, uint64_t samples) {
+  cluster.PushAll(worker, step, 0, 1);
+  CompleteRequest complete = cluster.MakeComplete(worker, step, 0);
+  complete.mutable_share()->set_samples(samples);
+  SampleRange& range = *complete.mutable_share()->add_ranges();
+  range.set_begin(begin);
+  range.set_end(begin + samples);
+  return cluster.Complete(complete);
+}
+
+// Two workers, of which one is lost after the first step; 16 samples, 2 for each in a step.
+ClusterView OfSixteen() {
+  ClusterView view = MakeView({.tensors = {{"a", 1}, {"b", 1}}, .shards = 2, .workers = 2});
+  view.set_training_samples(16);
+  return view;
+}
+
+JobConfig ForAnEpoch() {
+  JobConfig job = SummingJob();
+  job.mutable_data()->set_batch(2);
+  job.mutable_cluster()->set_workers(2);
+  job.clear_steps();
+  job.set_epochs(1);
+  return job;
+}
+
+std::vector<float> StepsOf(const JobConfig& job) {
+  const ClusterView view = OfSixteen();
+  ShardCluster cluster(job, view);
+  CompleteWith(cluster, 0, 1, 0, 2);
+  CompleteWith(cluster, 1, 1, 2, 2);
+  cluster.Deliver();
+  cluster.SetView(Without(view, 1));
+  std::vector<float> steps;
+  float before = 0;
+  for (uint64_t step = 1; step <= 7; ++step) {
+    if (step > 1) CompleteWith(cluster, 0, step, 2 * step, 2);
+    cluster.Deliver();
+    EXPECT_EQ(cluster.Values("a", step), cluster.Values("b", step)) << "of two shards, " << step;
+    const float now = cluster.Values("a", step)[0];
+    steps.push_back(before - now);
+    before = now;
+  }
+  return steps;
+}
+
+TEST(ShardTest, ARateThatFallsOverTheWholeJobFollowsTheDataWhoeverIsLost) {
+  JobConfig job = ForAnEpoch();
+  job.mutable_learning_rate()->mutable_cosine();
+  const std::vector<float> steps = StepsOf(job);
+  EXPECT_FLOAT_EQ(steps[0], 2);
+  // 2 of 16 samples are used in each step, after 4 in the first one.
+  for (size_t step = 1; step < steps.size(); ++step) {
+    const double share = (2 + 2 * static_cast<double>(step)) / 16;
+    EXPECT_NEAR(steps[step], (1 + std::cos(M_PI * share)) / 2, 1e-6) << step + 1;
+  }
+}
+
+TEST(ShardTest, WarmUpAndFreezingOverDataEpochsCountWhatIsUsed) {
+  JobConfig job = ForAnEpoch();
+  job.mutable_learning_rate()->set_warmup_epochs(0.5);
+  EXPECT_EQ(StepsOf(job), (std::vector<float>{2 * 0.5F, 0.75, 1, 1, 1, 1, 1}));
+  job.mutable_learning_rate()->set_warmup_epochs(0);
+  job.mutable_optimizer()->add_overrides()->set_pattern("*");
+  job.mutable_optimizer()->mutable_overrides(0)->set_frozen_epochs(0.5);
+  EXPECT_EQ(StepsOf(job), (std::vector<float>{0, 0, 0, 1, 1, 1, 1}));
 }
 
 TEST(ShardTest, ANonFiniteGradientSkipsTheStepOnAllShards) {

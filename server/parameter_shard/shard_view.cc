@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/job/consistency.h"
 #include "common/job/data_division.h"
+#include "common/job/learning_rate.h"
 #include "server/parameter_shard/shard.h"
 
 namespace parley {
@@ -88,9 +89,18 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
     gate_.emplace(GateOptions(job_, *routing_));
     marks_.emplace(job_);
   }
+  // Of all workers, so that each shard has the same, whichever view it knows.
+  PlaceOpenStep(PlaceInData(job_, routing_->view().data_position(),
+                            routing_->view().training_samples(), job_.cluster().workers()));
   OpenStep(routing_->view().view_epoch(), now);
   // No verdict names the view of the first step, and the leader's first one may be another.
   opened_as_named_ = false;
+}
+
+void Shard::PlaceOpenStep(const SchedulePlace& place) {
+  const StepPlace step{
+      .step = version_ + 1, .epochs_done = place.epochs_done(), .epochs = place.epochs()};
+  table_->Open(step, LearningRateFactor(job_, step));
 }
 
 void Shard::OpenStep(uint64_t view_epoch, absl::Time now) {

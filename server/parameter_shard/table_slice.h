@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/job/learning_rate.h"
 #include "common/job/optimizer_settings.h"
 #include "common/tensor.h"
 #include "common/tensor_slice.h"
@@ -77,7 +78,10 @@ class TableSlice {
   bool buffer() const { return buffer_; }
   const std::string& name() const { return training_->name(); }
   uint64_t elements() const { return training_->elements(); }
-  bool FrozenAt(uint64_t step) const { return step <= training_->settings().frozen_until_step; }
+  bool FrozenAt(const StepPlace& place) const {
+    const OptimizerSettings& settings = training_->settings();
+    return place.step <= settings.frozen_until_step || place.epochs_done < settings.frozen_epochs;
+  }
 
   // Start values. InvalidArgument where sizes or names do not fit.
   absl::Status Start(uint64_t version, const SliceStart& start);
