@@ -4,18 +4,15 @@
 moment, and resumed with another number of shards, which need not have been whole numbers of the first.
 """
 
-import contextlib
-import os
 import random
 import re
-import signal
 import sys
 
 sys.path.insert(0, "tests/process")
 import torch
 from support.bits import assert_same_bits
 from support.brake import Brake
-from support.jobs import Run, alive, exported, main, wait_for
+from support.jobs import Run, exported, main, wait_for
 
 STEPS = 50
 SEED = 20261122
@@ -58,17 +55,6 @@ def start(where, name, shards, rest=""):
     return Run(folder / "job.textproto")
 
 
-def kill_everything(run):
-    pids = list(run.pids().values())
-    run.process.send_signal(signal.SIGKILL)
-    for pid in pids:
-        # Some are gone by themselves, with who has started them.
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    run.process.wait()
-    wait_for("all to be gone", lambda: not any(alive(pid) for pid in pids), 30)
-
-
 def a_killed_job_goes_on_bitwise(where, runs):
     chance = random.Random(SEED)
     straight = start(where, "straight", shards=2)
@@ -82,7 +68,7 @@ def a_killed_job_goes_on_bitwise(where, runs):
         step = chance.randint(9, STEPS - 10)
         first.wait_for_step(step)
         wait_for("a checkpoint", (first.out / "checkpoints/latest").exists, 30)
-        kill_everything(first)
+        first.kill_everything()
         brake.release()
         second = start(where, f"resumed-{shards}", shards=shards, rest=f'start_from: "{first.out}/checkpoints"')
         runs.append(second)

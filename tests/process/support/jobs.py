@@ -176,6 +176,17 @@ class Run:
         for name, text in {"parley run stdout": self.stdout(), "parley run stderr": self.stderr(), **self.logs()}.items():
             print(f"---- {name}\n{text[-6000:]}")
 
+    def kill_everything(self):
+        """As a power cut does: `parley run` and all that it has started, at once."""
+        pids = list(self.pids().values())
+        self.process.send_signal(signal.SIGKILL)
+        for pid in pids:
+            # Some are gone by themselves, with who has started them.
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        wait_for("all to be gone", lambda: not any(alive(pid) for pid in pids), 30)
+
     def kill(self):
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGKILL)
