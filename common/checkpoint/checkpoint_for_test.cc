@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
@@ -102,6 +103,17 @@ absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder
     *manifest.add_files() = DescribeShardFile(shard, 1, *written);
   }
   return CommitCheckpoint(files, folder, std::move(manifest));
+}
+
+bool IsOfAName(const std::string& manifest, size_t at) {
+  // ` "dtype": "F32",`, a line for each.
+  const size_t begin = at == 0 ? 0 : manifest.rfind('\n', at - 1) + 1;
+  const std::string line = manifest.substr(begin, manifest.find('\n', at) - begin);
+  const size_t colon = line.find("\": ");
+  if (colon == std::string::npos) return false;
+  const size_t value = line.find('"', colon + 1);
+  const bool is_enum = value != std::string::npos && absl::ascii_isupper(line[value + 1]);
+  return at - begin < colon || (is_enum && at - begin > value);
 }
 
 }  // namespace parley

@@ -31,6 +31,10 @@ absl::Status WriteCheckpointForTest(FileSystem& files, const std::string& folder
                                     const ModelForTest& model, uint32_t shards, uint32_t seed,
                                     uint64_t block_bytes = kSumBlockBytes);
 
+// Whether byte `at` of a manifest, as FormatManifest lays it out, is of the name of a field or of a
+// value: changed, it says something that a later release may have said.
+bool IsOfAName(const std::string& manifest, size_t at);
+
 }  // namespace parley
 
 #endif  // PARLEY_COMMON_CHECKPOINT_CHECKPOINT_FOR_TEST_H_

@@ -44,7 +44,8 @@ absl::Status CheckManifest(const Manifest& manifest);
 absl::StatusOr<std::string> FormatManifest(Manifest manifest);
 
 // Back. DataLoss where it is not what was written: the sum is wrong, the text is no manifest, or
-// CheckManifest says so. InvalidArgument where it is of a later release's format.
+// CheckManifest says so. InvalidArgument where it is of a later release's format, or has fields, or
+// names of values, that are unknown here, and a sum: then it may be of a later release, and whole.
 absl::StatusOr<Manifest> ParseManifest(std::string_view json);
 
 }  // namespace parley
