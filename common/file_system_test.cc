@@ -1,17 +1,36 @@
 #include "common/file_system.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "common/clock/steady_now.h"
 #include "common/posix_writable_file.h"
+
+namespace {
+
+std::atomic<uint64_t> brought_to_disk = 0;  // bytes
+std::atomic<int> disk_error = 0;            // what that ends with
+
+}  // namespace
+
+// In place of libc's: whether bytes are on the disk cannot be seen.
+extern "C" int sync_file_range(int /*fd*/, off64_t /*offset*/, off64_t count, unsigned /*flags*/) {
+  brought_to_disk += static_cast<uint64_t>(count);
+  errno = disk_error;
+  return errno == 0 ? 0 : -1;
+}
 
 namespace parley {
 namespace {
@@ -140,6 +159,37 @@ TEST_F(LargeFileTest, WhateverThePartsAndSyncsTheFileIsTheirSequence) {
     }
     ASSERT_TRUE((*file)->Close().ok());
     ASSERT_TRUE(Plainly(path) == content_);
+  }
+}
+
+// Who counts what was appended, to see whether a file is being written, counts what is written.
+TEST_F(LargeFileTest, WhereItCannotBeDirectAPieceIsOnTheDiskBeforeTheNextButOneIsTaken) {
+  const std::string path = Path("not direct");
+  PosixWritableFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), path,
+                         /*direct=*/false);
+  brought_to_disk = 0;
+  for (uint64_t pieces = 1; pieces <= 3; ++pieces) {
+    ASSERT_TRUE(file.Append(Part((pieces - 1) * kPieceBytes, pieces * kPieceBytes)).ok());
+    EXPECT_GE(brought_to_disk, (pieces - 1) * kPieceBytes);
+  }
+  ASSERT_TRUE(file.Append(Part(3 * kPieceBytes, kBytes)).ok());
+  ASSERT_TRUE(file.Sync().ok());
+  EXPECT_EQ(brought_to_disk, 3 * kPieceBytes);
+  ASSERT_TRUE(file.Close().ok());
+  EXPECT_TRUE(Plainly(path) == content_);
+}
+
+TEST_F(LargeFileTest, WhatCannotBeBroughtToTheDiskIsToldWhereThatIsKnown) {
+  for (const auto& [error, code] :
+       {std::pair(EIO, absl::StatusCode::kUnavailable), std::pair(EINVAL, absl::StatusCode::kOk)}) {
+    disk_error = error;
+    const std::string path = Path("not direct");
+    PosixWritableFile file(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600), path,
+                           /*direct=*/false);
+    file.Append(Part(0, kBytes)).IgnoreError();
+    EXPECT_EQ(file.Sync().code(), code) << "the file system knows nothing of EINVAL's call";
+    EXPECT_EQ(file.Close().code(), code);
+    disk_error = 0;
   }
 }
 

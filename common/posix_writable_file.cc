@@ -13,7 +13,8 @@
 
 namespace parley {
 
-PosixWritableFile::PosixWritableFile(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+PosixWritableFile::PosixWritableFile(int fd, std::string path, bool direct)
+    : fd_(fd), path_(std::move(path)), may_be_direct_(direct) {}
 
 PosixWritableFile::~PosixWritableFile() {
   if (thread_.joinable()) {
@@ -61,7 +62,7 @@ PosixWritableFile::Piece PosixWritableFile::MakePiece() {
 
 absl::Status PosixWritableFile::HandOver() {
   if (!thread_.joinable()) {
-    SetDirect(true);
+    SetDirect(may_be_direct_);
     thread_ = std::thread([this] { WritePieces(); });
   }
   absl::MutexLock lock(&mu_);
@@ -98,6 +99,7 @@ void PosixWritableFile::WritePieces() {
       if (!whole_) return;
     }
     absl::Status status = Write(writing_.get(), kPieceBytes, writing_offset_);
+    if (status.ok() && !direct_) status = BringToDisk(writing_offset_, kPieceBytes);
     absl::MutexLock lock(&mu_);
     status_.Update(status);
     whole_ = false;
@@ -121,6 +123,18 @@ absl::Status PosixWritableFile::Write(const std::byte* data, uint64_t size, uint
     size -= static_cast<uint64_t>(written);
   }
   return absl::OkStatus();
+}
+
+absl::Status PosixWritableFile::BringToDisk(uint64_t offset, uint64_t size) {
+  // No promise: Sync makes that. But its errors may be told here, and not once more then.
+  if (::sync_file_range(
+          fd_, static_cast<off_t>(offset), static_cast<off_t>(size),
+          SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER) == 0) {
+    return absl::OkStatus();
+  }
+  // A file system that knows nothing of it.
+  if (errno == EINVAL || errno == ENOSYS || errno == ESPIPE) return absl::OkStatus();
+  return ErrnoStatus(errno, "cannot write", path_);
 }
 
 void PosixWritableFile::SetDirect(bool direct) {

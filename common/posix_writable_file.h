@@ -20,14 +20,16 @@ namespace parley {
 // whole one starts writes it past the memory that the system keeps of files (O_DIRECT), where the
 // file system can: a checkpoint is read seldom, and memory taken for it is taken from the
 // training's data; where such memory is slow to come by, as on virtual machines, it is several
-// times faster. What is shorter than a piece is written the plain way at Sync or Close, which tell
-// of its errors. Made by PosixFileSystem.
+// times faster. Where it cannot, the thread brings each piece to the disk from there, so that
+// whoever counts what was appended counts what is written, and Sync has little left to do. What is
+// shorter than a piece is written the plain way at Sync or Close, which tell of its errors. Made by
+// PosixFileSystem.
 class PosixWritableFile final : public WritableFile {
  public:
   static constexpr uint64_t kPieceBytes = 4 << 20;
 
-  // Takes the descriptor. `path` is for messages.
-  PosixWritableFile(int fd, std::string path);
+  // Takes the descriptor. `path` is for messages. direct: false as if the file system could not.
+  PosixWritableFile(int fd, std::string path, bool direct = true);
   ~PosixWritableFile() override;
 
   absl::Status Append(absl::Span<const std::byte> bytes) override;
@@ -49,6 +51,7 @@ class PosixWritableFile final : public WritableFile {
   void WritePieces();
   // On the thread, while it has a piece, and on the caller's when it has none.
   absl::Status Write(const std::byte* data, uint64_t size, uint64_t offset);
+  absl::Status BringToDisk(uint64_t offset, uint64_t size);  // likewise
   void SetDirect(bool direct);
 
   bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return stop_ || whole_; }
@@ -56,6 +59,7 @@ class PosixWritableFile final : public WritableFile {
 
   int fd_;
   const std::string path_;
+  const bool may_be_direct_;
   bool direct_ = false;  // as Write
 
   Piece filling_;         // the caller's

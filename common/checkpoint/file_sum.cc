@@ -52,14 +52,15 @@ void FileSum::Add(uint64_t offset, absl::Span<const std::byte> bytes) {
   }
 }
 
-absl::Status FileSum::CheckTouched(const ReadableFile& file, const std::string& path) {
+absl::Status FileSum::CheckTouched(const ReadableFile& file, const std::string& path,
+                                   const std::function<void(uint64_t)>& on_bytes) {
   absl::MutexLock lock(&mu_);
   std::vector<uint64_t> touched;
   for (const auto& [offset, part] : parts_) {
     const uint64_t block = blocks_.Of(offset);
     if (touched.empty() || touched.back() != block) touched.push_back(block);
   }
-  absl::Status status = CheckBlocks(file, path, touched);
+  absl::Status status = CheckBlocks(file, path, touched, on_bytes);
   if (status.ok()) parts_.clear();
   return status;
 }
@@ -73,11 +74,12 @@ absl::Status FileSum::CheckAll(const ReadableFile& file, const std::string& path
 }
 
 absl::Status FileSum::CheckBlocks(const ReadableFile& file, const std::string& path,
-                                  const std::vector<uint64_t>& blocks) const {
+                                  const std::vector<uint64_t>& blocks,
+                                  const std::function<void(uint64_t)>& on_bytes) const {
   std::string damage;
   size_t damaged = 0;
   for (const uint64_t block : blocks) {
-    const absl::StatusOr<uint32_t> crc = SumBlock(file, block);
+    const absl::StatusOr<uint32_t> crc = SumBlock(file, block, on_bytes);
     if (!crc.ok()) return crc.status();
     const std::string sum = Crc32Text(*crc);
     const std::string_view written = blocks_.Sum(block);
@@ -93,7 +95,8 @@ absl::Status FileSum::CheckBlocks(const ReadableFile& file, const std::string& p
   return absl::DataLossError(absl::StrCat(path, ": is damaged: ", damage));
 }
 
-absl::StatusOr<uint32_t> FileSum::SumBlock(const ReadableFile& file, uint64_t block) const {
+absl::StatusOr<uint32_t> FileSum::SumBlock(const ReadableFile& file, uint64_t block,
+                                           const std::function<void(uint64_t)>& on_bytes) const {
   const uint64_t end = blocks_.End(block);
   uint32_t crc = 0;
   std::vector<std::byte> chunk;
@@ -108,6 +111,7 @@ absl::StatusOr<uint32_t> FileSum::SumBlock(const ReadableFile& file, uint64_t bl
     const uint64_t gap_end = next == parts_.end() ? end : std::min(end, next->first);
     chunk.resize(std::min(gap_end - at, kChunkBytes));
     if (absl::Status status = file.Read(at, absl::MakeSpan(chunk)); !status.ok()) return status;
+    if (on_bytes) on_bytes(chunk.size());
     crc = Crc32(crc, chunk);
     at += chunk.size();
   }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -38,7 +39,9 @@ class FileSum {
   void Add(uint64_t offset, absl::Span<const std::byte> bytes);
 
   // The blocks in which parts lie that were added since the last check that found nothing.
-  absl::Status CheckTouched(const ReadableFile& file, const std::string& path);
+  // on_bytes: is told of what it reads for that, as it does; may be null.
+  absl::Status CheckTouched(const ReadableFile& file, const std::string& path,
+                            const std::function<void(uint64_t)>& on_bytes = nullptr);
 
   // The size and all blocks.
   absl::Status CheckAll(const ReadableFile& file, const std::string& path) const;
@@ -51,9 +54,11 @@ class FileSum {
 
   absl::Status CheckSize(const ReadableFile& file, const std::string& path) const;
   absl::Status CheckBlocks(const ReadableFile& file, const std::string& path,
-                           const std::vector<uint64_t>& blocks) const
+                           const std::vector<uint64_t>& blocks,
+                           const std::function<void(uint64_t)>& on_bytes = nullptr) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  absl::StatusOr<uint32_t> SumBlock(const ReadableFile& file, uint64_t block) const
+  absl::StatusOr<uint32_t> SumBlock(const ReadableFile& file, uint64_t block,
+                                    const std::function<void(uint64_t)>& on_bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CheckpointFile& written_;

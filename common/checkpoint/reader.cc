@@ -202,9 +202,10 @@ void CheckpointReader::WillRead(const std::string& name, uint64_t begin, uint64_
   }
 }
 
-absl::Status CheckpointReader::VerifyRead() const {
+absl::Status CheckpointReader::VerifyRead(const std::function<void(uint64_t)>& on_bytes) const {
   for (const auto& file : files_) {
-    absl::Status status = file->sum.CheckTouched(file->reader->file(), file->reader->path());
+    absl::Status status =
+        file->sum.CheckTouched(file->reader->file(), file->reader->path(), on_bytes);
     if (!status.ok()) return status;
   }
   return absl::OkStatus();

@@ -194,7 +194,10 @@ TEST_F(Checkpoint, ReadsNoMoreThanTheBlocksThatItNeeds) {
     if (begin > end) std::swap(begin, end);
     std::vector<std::byte> bytes(4 * (end - begin));
     ASSERT_TRUE((*reader)->Read("fc1.weight", begin, end, absl::MakeSpan(bytes)).ok());
-    ASSERT_TRUE((*reader)->VerifyRead().ok());
+    const uint64_t before = files.bytes_read();
+    uint64_t told = 0;
+    ASSERT_TRUE((*reader)->VerifyRead([&](uint64_t count) { told += count; }).ok());
+    EXPECT_EQ(told, files.bytes_read() - before) << "of each byte";
     const uint64_t read = files.bytes_read() - opened;
     EXPECT_LE(read, bytes.empty() ? 0 : bytes.size() + 2 * kBlock);
     EXPECT_EQ(read % 4, 0U);

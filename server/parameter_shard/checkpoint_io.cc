@@ -38,7 +38,8 @@ absl::Status AsLost(FileSystem& files, const std::string& folder, const absl::St
 
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
-    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {
+    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start,
+    const std::function<void(uint64_t)>& on_check) {
   const absl::StatusOr<bool> is_file = WeightsFile::IsMeantBy(files, folder);
   if (absl::IsUnavailable(is_file.status())) return is_file.status();
   if (is_file.value_or(false)) return LoadWeights(files, folder, routing, start);
@@ -50,7 +51,7 @@ absl::Status LoadCheckpoint(
         absl::StrCat("the checkpoint ", folder, " is of step ", (*reader)->manifest().step(),
                      ", but the view starts at ", routing.view().start_version()));
   }
-  CheckpointSlices slices(**reader, routing);
+  CheckpointSlices slices(**reader, routing, on_check);
   for (size_t i = 0; i < routing.own_slices().size(); ++i) {
     const absl::StatusOr<const CheckpointSlices::Read*> read = slices.Next();
     if (!read.ok()) return read.status();

@@ -26,10 +26,12 @@ namespace parley {
 // where the directory is not there that the folder should be in. The codes of common/checkpoint's
 // reader; InvalidArgument
 // also where a tensor is missing or has another shape or type; and whatever `start` returns. Where
-// `folder` is a file instead, LoadWeights (weights_io.h).
+// `folder` is a file instead, LoadWeights (weights_io.h). on_check: is told of the bytes that are
+// read besides, to check the sums, as they are; may be null.
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
-    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start);
+    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start,
+    const std::function<void(uint64_t)>& on_check = nullptr);
 
 // Writes folder/shard-ORDINAL.safetensors (ShardFileName) and syncs it and its name. on_bytes: is
 // told of each tensor's when they are written; may be null. The codes of FileSystem.

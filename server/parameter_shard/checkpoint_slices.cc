@@ -9,8 +9,9 @@
 
 namespace parley {
 
-CheckpointSlices::CheckpointSlices(const CheckpointReader& reader, const Routing& routing)
-    : reader_(reader), routing_(routing) {
+CheckpointSlices::CheckpointSlices(const CheckpointReader& reader, const Routing& routing,
+                                   const std::function<void(uint64_t)>& on_check)
+    : reader_(reader), routing_(routing), on_check_(on_check) {
   for (std::thread& reading : readers_) reading = std::thread([this] { ReadSlices(); });
 }
 
@@ -35,7 +36,7 @@ absl::StatusOr<const CheckpointSlices::Read*> CheckpointSlices::Next() {
   }
   if (!place->status.ok()) return place->status;
   if (last) {
-    if (absl::Status status = reader_.VerifyRead(); !status.ok()) return status;
+    if (absl::Status status = reader_.VerifyRead(on_check_); !status.ok()) return status;
   }
   return &place->read;
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -34,8 +35,9 @@ class CheckpointSlices {
     SliceStart start;  // views of memory that lives until the next call of Next
   };
 
-  // Both must outlive this.
-  CheckpointSlices(const CheckpointReader& reader, const Routing& routing);
+  // All must outlive this. on_check: as LoadCheckpoint.
+  CheckpointSlices(const CheckpointReader& reader, const Routing& routing,
+                   const std::function<void(uint64_t)>& on_check);
   ~CheckpointSlices();  // waits for reads of the disk that are under way
   CheckpointSlices(const CheckpointSlices&) = delete;
   CheckpointSlices& operator=(const CheckpointSlices&) = delete;
@@ -66,6 +68,7 @@ class CheckpointSlices {
 
   const CheckpointReader& reader_;
   const Routing& routing_;
+  const std::function<void(uint64_t)>& on_check_;
   // Slice i in places_[i % kAhead]: a reader's from its beginning until it is whole, then Next's
   // until it is done.
   Place places_[kAhead];

@@ -319,11 +319,14 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
   auto routing = Routing::Make(view, membership_->ordinal());
   if (!routing.ok()) return routing.status();
   const absl::Time begin = timers_->Now();
-  absl::Status loaded = LoadCheckpoint(*files_, view.start_from(), **routing,
-                                       [this](uint32_t slice, const SliceStart& start) {
-                                         membership_->OnDisk(start.values.size());
-                                         return shard_.StartSlice(slice, start, timers_->Now());
-                                       });
+  const auto on_disk = [this](uint64_t bytes) { membership_->OnDisk(bytes); };
+  absl::Status loaded = LoadCheckpoint(
+      *files_, view.start_from(), **routing,
+      [&](uint32_t slice, const SliceStart& start) {
+        on_disk(start.values.size());
+        return shard_.StartSlice(slice, start, timers_->Now());
+      },
+      on_disk);
   if (absl::IsUnavailable(loaded) && LoadsAgain(loaded)) return absl::OkStatus();
   loading_since_.reset();
   if (!loaded.ok() && !absl::IsDataLoss(loaded)) return loaded;
