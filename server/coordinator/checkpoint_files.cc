@@ -155,8 +155,8 @@ absl::Status RemoveOldCheckpoints(FileSystem& files, const std::string& director
   for (auto it = folders->rbegin(); it != folders->rend(); ++it) {
     const auto& [step, folder] = *it;
     const bool whole = IsWhole(files, folder) && keep.damaged.count(folder) == 0;
-    const bool stays = whole ? keep.last == 0 || newer < keep.last || folder == keep.in_use ||
-                                   folder == keep.started_from || folder == keep.committed ||
+    const bool stays = whole ? keep.last == 0 || newer < keep.last ||
+                                   keep.in_use.count(folder) != 0 ||
                                    (keep.every_steps != 0 && step % keep.every_steps == 0)
                              : newer == 0;
     newer += whole ? 1 : 0;

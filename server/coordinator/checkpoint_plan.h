@@ -29,9 +29,7 @@ struct FileWork {
   struct Keep {
     uint32_t last = 0;              // the newest so many whole ones; 0: all
     uint64_t every_steps = 0;       // of the older ones those of a step that is a multiple; 0: none
-    std::string in_use;             // the folder of one that stays
-    std::string started_from;       // the same
-    std::string committed;          // the same, of the one that has just been written
+    std::set<std::string> in_use;   // folders of those that stay
     std::set<std::string> damaged;  // folders of those that do not count as whole
   };
   Kind kind = Kind::kCreateFolder;

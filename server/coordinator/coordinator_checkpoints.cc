@@ -92,9 +92,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     remove.folder = options_.checkpoint_directory;
     remove.keep = {checkpoint.keep_last(),
                    checkpoint.keep_every_steps(),
-                   view_.start_from(),
-                   started_from_,
-                   work.folder,
+                   {view_.start_from(), started_from_, work.folder},
                    damaged_checkpoints_};
     file_work_.push_back(std::move(remove));
     // Where the last one is whole, a shard that was lost meanwhile is needed no more.

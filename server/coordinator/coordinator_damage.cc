@@ -42,7 +42,7 @@ void CoordinatorCore::FollowPrevious(const FileWork& work, const absl::Status& r
   damaged_checkpoints_.insert(view_.start_from());
   // Else it would find them whole when it comes to their steps again.
   damaged_checkpoints_.insert(work.passed_over.begin(), work.passed_over.end());
-  if (started_from_ == view_.start_from()) started_from_ = work.folder;
+  if (damaged_checkpoints_.count(started_from_) != 0) started_from_ = work.folder;
   checkpoint_.TurnTo(work.folder, work.manifest);
   going_back_ = true;
   GoBackIfShardsAreThere(now);

@@ -103,6 +103,7 @@ class CoordinatorDamagedStartTest : public CoordinatorRecoveryTest {
           StartPoint start;
           start.folder = "/job/checkpoints/step-00000002";
           start.manifest.set_step(2);
+          start.manifest.mutable_data_position()->add_used()->set_end(40);
           *start.manifest.mutable_tensors() = CoordinatorFixture::Model().tensors();
           options.start = std::move(start);
         }) {}
@@ -115,6 +116,29 @@ TEST_F(CoordinatorDamagedStartTest, TheOneInItsPlaceIsWhatTheJobHasStartedFrom) 
   work.folder = "/job/checkpoints/step-00000001";
   work.manifest.set_step(1);
   *work.manifest.mutable_tensors() = job_.core.view().tensors();
+  job_.Done(work);
+  ASSERT_EQ(job_.core.view().start_version(), 1u);
+  EXPECT_EQ(job_.core.DurableState().started_from(), "/job/checkpoints/step-00000001");
+}
+
+// Having gone back to one of its own, which is damaged, as is the one that it has started from.
+TEST_F(CoordinatorDamagedStartTest, WhatIsPassedOverIsNotWhatTheJobHasStartedFrom) {
+  job_.Train(2);
+  Decide();
+  Decide();
+  Decide(/*mark=*/true);
+  Write(5);
+  LoseShard(1);
+  Replace(1);
+  ASSERT_EQ(job_.core.view().start_version(), 5u);
+  ASSERT_EQ(job_.core.DurableState().started_from(), "/job/checkpoints/step-00000002");
+  job_.LearnView();
+  ASSERT_TRUE(job_.Ready(*job_.shards[0], 5, kDamage).ok());
+  FileWork work = TheWork();
+  work.folder = "/job/checkpoints/step-00000001";
+  work.manifest.set_step(1);
+  *work.manifest.mutable_tensors() = job_.core.view().tensors();
+  work.passed_over = {"/job/checkpoints/step-00000002", "/job/checkpoints/step-00000005"};
   job_.Done(work);
   ASSERT_EQ(job_.core.view().start_version(), 1u);
   EXPECT_EQ(job_.core.DurableState().started_from(), "/job/checkpoints/step-00000001");

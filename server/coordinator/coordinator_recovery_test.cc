@@ -1,6 +1,8 @@
 // A shard is lost: the job waits for another one, and all go back to the last whole checkpoint.
 #include <gtest/gtest.h>
 
+#include <set>
+#include <string>
 #include <utility>
 
 #include "server/coordinator/recovery_fixture.h"
@@ -217,6 +219,30 @@ TEST_F(CoordinatorRecoveryTest, ACommitThatIsUnderWayDecidesWhereTo) {
   EXPECT_EQ(job_.core.view().start_version(), 5u);
 }
 
+TEST_F(CoordinatorRecoveryTest, ACommitThatNeverEndsHasAsLongAsAnythingElse) {
+  TrainWithACheckpoint();
+  mark_.Clear();
+  Decide(/*mark=*/true);
+  (void)WriteFiles(5);
+  LoseShard(1);
+  Replace(1);
+  const absl::Time came = job_.now;
+  HeartbeatRequest waits;
+  waits.set_moves(1);
+  while (job_.core.phase() == TRAINING && job_.now < came + absl::Minutes(5)) {
+    job_.Pass(absl::Seconds(2), /*getting_on=*/false);
+    waits.set_progress(waits.progress() + 1000);
+    for (auto* worker : job_.workers) ASSERT_TRUE(job_.Heartbeat(*worker, waits).ok());
+  }
+  ASSERT_EQ(job_.core.phase(), FAILED);
+  EXPECT_GE(job_.now - came, absl::Seconds(60));
+  EXPECT_LE(job_.now - came, absl::Seconds(70));
+  EXPECT_NE(job_.core.cause()->text().find(
+                "the coordinator: writes the manifest of /job/checkpoints/step-00000005"),
+            std::string::npos)
+      << job_.core.cause()->text();
+}
+
 TEST_F(CoordinatorRecoveryTest, ACommitThatFailsIsNoPlaceToGoBackTo) {
   TrainWithACheckpoint();
   mark_.Clear();
@@ -290,13 +316,29 @@ class FromACheckpointOfItsOwn : public CoordinatorRecoveryTest {
 
 TEST_F(FromACheckpointOfItsOwn, ThatOneStaysWhereverTheJobGoesBackTo) {
   job_.Train(1);
-  EXPECT_EQ(KeptWith(2).started_from, kOwn);
+  EXPECT_EQ(KeptWith(2).in_use.count(kOwn), 1u);
   LoseShard(1);
   Replace(1);
   BecomeReady(2);
   const FileWork::Keep keep = KeptWith(3);
-  EXPECT_EQ(keep.in_use, "/job/checkpoints/step-00000002");
-  EXPECT_EQ(keep.started_from, kOwn);
+  EXPECT_EQ(keep.in_use, (std::set<std::string>{kOwn, "/job/checkpoints/step-00000002",
+                                                "/job/checkpoints/step-00000003"}));
+}
+
+// An earlier release did not log what the job has started from.
+TEST_F(FromACheckpointOfItsOwn, ThatOneStaysAfterAnUpgradeToo) {
+  job_.Train(1);
+  CoordinatorState state = job_.core.DurableState();
+  state.clear_started_from();
+  CoordinatorCore next(job_.options_);
+  ASSERT_EQ(next.Restore(state), absl::OkStatus());
+  EXPECT_EQ(next.DurableState().started_from(), kOwn);
+  // Once the job has gone back nobody knows it any more: not where it has gone back to.
+  state.set_job_epoch(2);
+  state.mutable_view()->set_job_epoch(2);
+  CoordinatorCore later(job_.options_);
+  ASSERT_EQ(later.Restore(state), absl::OkStatus());
+  EXPECT_EQ(later.DurableState().started_from(), "");
 }
 
 TEST_F(FromACheckpointOfItsOwn, ANewCoordinatorNeedNotReadIt) {

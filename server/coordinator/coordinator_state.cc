@@ -113,6 +113,8 @@ absl::Status CoordinatorCore::RestoreView(const CoordinatorState& state) {
   if (!state.has_view()) return absl::OkStatus();
   view_ = state.view();
   started_from_ = state.started_from();
+  // Of an earlier release, which did not log it: known until the job goes back.
+  if (started_from_.empty() && job_epoch_ == 1) started_from_ = view_.start_from();
   progress_.Start(view_.start_version(), view_.data_position(), view_.training_samples());
   if (absl::Status status = progress_.Read(state.progress()); !status.ok()) return status;
   evaluations_.Start(WorkersOf(view_, shape()), view_.test_samples());

@@ -117,8 +117,9 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
 }
 
 void CoordinatorCore::EndDeadlock(absl::Time now) {
-  // EndWait and EndPreempted see to these; and before all go back, files are waited for.
-  if (!vacancies_.empty() || preemption_ || going_back_) return;
+  // EndWait and EndPreempted see to these. Where all are about to go back, which waits for a
+  // manifest, the shard that has come has not been there for longer than that.
+  if (!vacancies_.empty() || preemption_) return;
   absl::Time moved = std::max({last_event_, training_since_, view_changed_at_, resumed_at_});
   for (const Caller* entry : members_.Holders()) {
     const bool takes_part = TakesPart(view_, entry->member.id());
@@ -128,6 +129,9 @@ void CoordinatorCore::EndDeadlock(absl::Time now) {
   }
   if (now - moved < options_.stall_timeout) return;
   std::vector<std::string> known;  // of whom it is known what they wait for
+  if (going_back_) {
+    known.push_back(absl::StrCat("the coordinator: writes the manifest of ", checkpoint_.folder()));
+  }
   size_t others = 0;
   for (const Caller* entry : members_.Holders()) {
     const Member& member = entry->member;
