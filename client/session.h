@@ -302,8 +302,10 @@ class Session {
   // The result: version, epoch and samples as PullEvaluation said, sums and counts over these
   // samples (proto/coordinator.proto). Then Pull: training goes on with the newest version. It is
   // on its way to the coordinator then, which may be away for a time; Finish waits until it is
-  // there. The error is that of an earlier result, if it was refused (InvalidArgument).
-  virtual absl::Status ReportEvaluation(const Evaluation& part) = 0;
+  // there. False: it was not taken, since the values were not what they should have been all the
+  // time, or the job has gone on without this worker, or back; PullEvaluation says whether it is to
+  // be made anew. The error is that of an earlier result, if it was refused (InvalidArgument).
+  virtual absl::StatusOr<bool> ReportEvaluation(const Evaluation& part) = 0;
 
   // All steps are done: reports the seconds spent in each phase (may be empty) and waits for the
   // end of the job (the last checkpoint included). True: the job has finished. False: it has gone

@@ -100,7 +100,7 @@ class WorkerSession final : public Session {
   absl::Status PullVersion(uint64_t version) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
-  absl::Status ReportEvaluation(const Evaluation& part) override;
+  absl::StatusOr<bool> ReportEvaluation(const Evaluation& part) override;
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   bool drained() const override { return drained_; }
   FirstCause Fail(const std::string& reason, bool preempted) override;

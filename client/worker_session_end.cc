@@ -62,27 +62,30 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> WorkerSession::PullEva
   }
 }
 
-absl::Status WorkerSession::ReportEvaluation(const Evaluation& part) {
+absl::StatusOr<bool> WorkerSession::ReportEvaluation(const Evaluation& part) {
   if (!puller_.has_value()) {
     return absl::FailedPreconditionError("ReportEvaluation: Register comes first");
   }
   absl::Status status = AwaitReports(EvaluationReports::kMost - 1);
   // As another member it is asked for its part again, unless it has another place now; so it is
   // after the job went back, where that version comes again.
-  if (HasLostTrack(status)) return BeginAnew();
+  if (HasLostTrack(status)) {
+    status = BeginAnew();
+    if (status.ok()) return false;
+  }
   if (!status.ok()) return status;
   // One that was stopped for long may have evaluated values that a shard was writing again: they
   // are pulled anew, if that version is there yet.
   if (!parameters_->Stands()) {
     held_.reset();
     LoseTrack();
-    return absl::OkStatus();
+    return false;
   }
   reports_.Send(*calls_, member_ordinal(), part);
   evaluated_ = {.version = part.version(), .ordinal = member_ordinal()};
   // With backup workers the others may not have waited; a lease stays.
   if (!leases_.has_value()) LoseTrack();
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status WorkerSession::AwaitReports(size_t most) {

@@ -96,17 +96,20 @@ absl::Status Trainer::Evaluate(const Session::PendingEvaluation& due) {
     evaluation = parts_.compute.Evaluate(due);
   }
   if (!evaluation.ok()) return evaluation.status();
-  parts_.metrics.EvaluationDone();
   if (!evaluation->has_value()) return absl::OkStatus();
   Evaluation& result = **evaluation;
   result.set_version(due.version);
   result.set_epoch(due.epoch);
+  const absl::StatusOr<bool> taken = parts_.session.ReportEvaluation(result);
+  // One that is made anew is one evaluation, which took long.
+  if (!taken.ok() || !*taken) return taken.status();
+  parts_.metrics.EvaluationDone();
   parts_.log.Info("evaluated", {{"epoch", absl::StrCat(due.epoch)},
                                 {"version", absl::StrCat(due.version)},
                                 {"samples", absl::StrCat(result.samples())},
                                 {"correct", absl::StrCat(result.correct())},
                                 {"loss_sum", absl::StrCat(result.loss_sum())}});
-  return parts_.session.ReportEvaluation(result);
+  return absl::OkStatus();
 }
 
 }  // namespace parley

@@ -112,6 +112,7 @@ JobConfig Job(uint32_t batch) {
 struct Outcome {
   absl::Status status;
   std::vector<at::Tensor> values;
+  std::string metrics;
 };
 
 Outcome Train(const JobConfig& job, Network& network, const Datasets& data, FakeSession& session,
@@ -121,7 +122,8 @@ Outcome Train(const JobConfig& job, Network& network, const Datasets& data, Fake
   Log log(LogFormat::kText, "test");
   LocalCompute compute({job, network, data, session, training_metrics});
   Trainer trainer({job, compute, session, training_metrics, log, std::move(preemption)});
-  Outcome outcome{trainer.Run(), {}};
+  Outcome outcome{trainer.Run(), {}, ""};
+  outcome.metrics = metrics.Text();
   for (const NamedTensor& named : network.Tensors())
     outcome.values.push_back(named.tensor.detach());
   return outcome;
@@ -158,6 +160,27 @@ TEST(TrainerTest, OneThatIsLateEvaluatesAsTheOthersDo) {
   ASSERT_EQ(session.evaluations().size(), 2);
   EXPECT_EQ(session.evaluations()[0].version(), 10);
   EXPECT_EQ(session.evaluations()[1].version(), 20);
+}
+
+TEST(TrainerTest, AnEvaluationThatIsMadeAnewCountsOnce) {
+  LinearNetwork network(2, 2, 0);
+  FakeSession session(Plans(2, 100, 10), 0.5);
+  session.part.set_end(60);
+  session.untaken_reports = 1;
+  const Outcome outcome = Train(Job(10), network, {Clouds(100), Clouds(60)}, session);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_EQ(session.untaken_reports, 0);
+  ASSERT_EQ(session.evaluations().size(), 2);
+  EXPECT_EQ(session.evaluations()[0].version(), 10);
+  const std::string count = "parley_step_phase_duration_seconds_count{";
+  std::vector<std::string> counts;
+  for (size_t at = outcome.metrics.find(count); at != std::string::npos;
+       at = outcome.metrics.find(count, at + 1)) {
+    const std::string line = outcome.metrics.substr(at, outcome.metrics.find('\n', at) - at);
+    if (line.find("phase=\"evaluate\"") != std::string::npos) counts.push_back(line);
+  }
+  ASSERT_EQ(counts.size(), 1);
+  EXPECT_THAT(counts[0], ::testing::EndsWith("} 2"));
 }
 
 TEST(TrainerTest, WhereTheJobGoesBackWhileItFinishesItTrainsOn) {

@@ -58,7 +58,7 @@ void EvaluateWhatIsDue(Session& session, std::vector<uint64_t>& epochs) {
     part.set_version((*due)->version);
     part.set_epoch((*due)->epoch);
     part.set_samples((*due)->samples.end() - (*due)->samples.begin());
-    const absl::Status reported = session.ReportEvaluation(part);
+    const absl::Status reported = session.ReportEvaluation(part).status();
     ASSERT_TRUE(reported.ok()) << reported;
     const absl::Status pulled = session.Pull();
     ASSERT_TRUE(pulled.ok()) << pulled;

@@ -81,7 +81,7 @@ void Train(Session& session) {
     part.set_epoch((*due)->epoch);
     part.set_samples((*due)->samples.end() - (*due)->samples.begin());
     part.set_classes(true);
-    const absl::Status reported = session.ReportEvaluation(part);
+    const absl::Status reported = session.ReportEvaluation(part).status();
     EXPECT_TRUE(reported.ok()) << reported;
     const absl::Status again = session.Pull();
     ASSERT_TRUE(again.ok()) << again;

@@ -151,7 +151,7 @@ class RollbackContract : public ContractTest {
       part.set_samples((*due)->samples.end() - (*due)->samples.begin());
       // Another number each time: the coordinator refuses two for one version.
       part.set_loss_sum(static_cast<double>(course.evaluated.size()));
-      const absl::Status reported = session.ReportEvaluation(part);
+      const absl::Status reported = session.ReportEvaluation(part).status();
       ASSERT_TRUE(reported.ok()) << reported;
       const absl::Status pulled = session.Pull();
       ASSERT_TRUE(pulled.ok()) << pulled;

@@ -356,7 +356,7 @@ TEST_P(TrainingContract, EvaluationPartsAddUp) {
     part.set_samples(mine.end() - mine.begin());
     part.set_correct(10 * session.ordinal());
     part.set_classes(true);
-    const absl::Status reported = session.ReportEvaluation(part);
+    const absl::Status reported = session.ReportEvaluation(part).status();
     EXPECT_TRUE(reported.ok()) << reported;
     ASSERT_TRUE(session.Pull().ok());
     EXPECT_FALSE(session.PullEvaluation()->has_value());

@@ -58,7 +58,7 @@ class StillSession final : public Session {
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override {
     return std::nullopt;
   }
-  absl::Status ReportEvaluation(const Evaluation& /*part*/) override { return absl::OkStatus(); }
+  absl::StatusOr<bool> ReportEvaluation(const Evaluation& /*part*/) override { return true; }
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& /*seconds*/) override {
     return true;
   }

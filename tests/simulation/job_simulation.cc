@@ -409,7 +409,7 @@ absl::Status JobSimulation::EvaluateWhatIsDue(Worker& worker, Session& session) 
     part.set_epoch((*due)->epoch);
     part.set_samples((*due)->samples.end() - (*due)->samples.begin());
     const bool alone = Ruler() == nullptr;
-    if (auto status = session.ReportEvaluation(part); !status.ok()) return status;
+    if (auto taken = session.ReportEvaluation(part); !taken.ok()) return taken.status();
     if (alone && Ruler() == nullptr) ++happened_["evaluated without a coordinator"];
     if (auto status = session.Pull(); !status.ok()) return status;
     if (!CheckParameters(worker.process->name(), session, session.version(),

@@ -300,9 +300,13 @@ absl::StatusOr<std::optional<Session::PendingEvaluation>> FakeSession::PullEvalu
   return due;
 }
 
-absl::Status FakeSession::ReportEvaluation(const Evaluation& evaluation) {
+absl::StatusOr<bool> FakeSession::ReportEvaluation(const Evaluation& evaluation) {
+  if (untaken_reports > 0) {
+    --untaken_reports;
+    return false;
+  }
   evaluations_.push_back(evaluation);
-  return absl::OkStatus();
+  return true;
 }
 
 absl::StatusOr<bool> FakeSession::Finish(const std::vector<PhaseSeconds>& seconds) {

@@ -55,6 +55,7 @@ class FakeSession final : public Session {
   SampleRange part;             // of each evaluation; empty: none
   std::set<uint64_t> late;      // steps that the job goes on without: Complete answers STALE
   std::function<void(uint64_t step)> on_complete;
+  int untaken_reports = 0;  // so many answers of ReportEvaluation are `false`, the first ones
   // The version to which the job goes back while this worker finishes for the first time.
   std::optional<uint64_t> goes_back_to;
   bool sent_away = false;                    // as drained
@@ -96,7 +97,7 @@ class FakeSession final : public Session {
   absl::Status PushUntil(size_t tensor, size_t bytes) override;
   absl::StatusOr<Verdict> Complete(double loss_sum) override;
   absl::StatusOr<std::optional<PendingEvaluation>> PullEvaluation() override;
-  absl::Status ReportEvaluation(const Evaluation& evaluation) override;
+  absl::StatusOr<bool> ReportEvaluation(const Evaluation& evaluation) override;
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
   void Preempt(const std::string& reason) override { (void)Fail(reason, /*preempted=*/true); }
