@@ -98,7 +98,8 @@ class Membership {
 
   // This process cannot go on: tells the coordinator, which makes it the first cause unless there
   // is one already, and waits for the cause that counts, up to liveness, and for a coordinator that
-  // is away `autonomy` longer unless the process was `preempted`. Returns it.
+  // is away `autonomy` longer unless the process was `preempted`. Returns it. Where the job has
+  // gone on without this member (on_expelled) it ends for this one with `reason`, at once.
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // This process was told to end ("preempted by SIGTERM"): tells the coordinator, which lets the

@@ -323,13 +323,19 @@ FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
   // was told to go has no time for that.
   const absl::Time deadline =
       timers_->Now() + options_.liveness + (preempted ? absl::ZeroDuration() : options_.autonomy);
+  {
+    absl::MutexLock lock(&mu_);
+    // The job goes on without it: it is nobody's cause, and none comes for it.
+    if (state_.expelled()) state_.FailWith(reason, preempted);
+  }
   if (!failure().has_value()) SendFail(reason, preempted, /*checkpoint_first=*/false, deadline);
   absl::MutexLock lock(&mu_);
   (void)options_.runtime->Await(
       mu_,
       absl::Condition(
-          +[](const MembershipDriver* self)
-               ABSL_NO_THREAD_SAFETY_ANALYSIS { return self->state_.failure().has_value(); },
+          +[](const MembershipDriver* self) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            return self->state_.failure().has_value() || self->state_.expelled();
+          },
           static_cast<const MembershipDriver*>(this)),
       deadline);
   state_.FailWith(reason, preempted);

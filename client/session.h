@@ -328,6 +328,11 @@ class Session {
   // does not join anew: the session ends with this reason. Does not wait; any thread.
   virtual void Preempt(const std::string& reason) = 0;
 
+  // This process was told to end, and does so by itself once its step is over: where the job has
+  // gone on without it, it does not join anew; the session ends with this reason. Does not wait;
+  // any thread. Preempt does it too, and Fail of a preempted one.
+  virtual void JoinNoMore(const std::string& reason) { (void)reason; }
+
   // Why the job failed, if it has.
   virtual std::optional<FirstCause> failure() const = 0;
 

@@ -50,14 +50,20 @@ std::shared_ptr<Membership> WorkerSession::membership() const {
   return membership_;
 }
 
-void WorkerSession::Preempt(const std::string& reason) {
-  std::shared_ptr<Membership> member;
+void WorkerSession::JoinNoMore(const std::string& reason) {
+  std::shared_ptr<Membership> apart;
   {
     absl::MutexLock lock(&membership_mu_);
     if (preempted_by_.empty()) preempted_by_ = reason;
-    member = membership_;
+    if (is_apart_) apart = membership_;
   }
-  member->Preempt(reason);
+  // It has no step that could end first, and may wait for a part in the job for long.
+  if (apart != nullptr) apart->Preempt(reason);
+}
+
+void WorkerSession::Preempt(const std::string& reason) {
+  JoinNoMore(reason);  // first: no other one takes its place after that
+  membership()->Preempt(reason);
 }
 
 std::optional<FirstCause> WorkerSession::OwnEnd() const {
@@ -68,7 +74,7 @@ std::optional<FirstCause> WorkerSession::OwnEnd() const {
     member = membership_;
     reason = preempted_by_;
   }
-  // The thread that is in Preempt may not have come so far.
+  // It may not have heard of it: not yet, or since its step was to end first.
   if (!reason.empty()) member->Preempt(reason);
   return member->failure();
 }
@@ -170,12 +176,17 @@ absl::Status WorkerSession::JoinJob() {
   {
     absl::MutexLock lock(&membership_mu_);
     if (again) told_to_end = preempted_by_;
-    if (told_to_end.empty()) membership_.swap(former);
+    if (told_to_end.empty()) {
+      membership_.swap(former);
+      is_apart_ = again;
+    }
   }
   if (!told_to_end.empty()) {
-    // In a job that trains it has no part yet: its place is another one's at once.
-    const FirstCause cause = shared->Fail(told_to_end, /*preempted=*/true);
-    return absl::AbortedError(OwnEnd().value_or(cause).text());
+    // In a job that trains it has no part yet: its place is another one's at once. Not Fail, which
+    // waits for a cause: the job has none.
+    shared->Leave();
+    const std::optional<FirstCause> end = OwnEnd();
+    return absl::AbortedError(end.has_value() ? end->text() : told_to_end);
   }
   former.reset();  // waits for its threads: not under the lock
   MakeCalls();

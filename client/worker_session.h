@@ -105,6 +105,7 @@ class WorkerSession final : public Session {
   bool drained() const override { return drained_; }
   FirstCause Fail(const std::string& reason, bool preempted) override;
   void Preempt(const std::string& reason) override;
+  void JoinNoMore(const std::string& reason) override;
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
   Epochs epochs() const override;
@@ -236,8 +237,11 @@ class WorkerSession final : public Session {
   std::shared_ptr<std::atomic<bool>> is_expelled_;  // set by the listener
   mutable absl::Mutex membership_mu_;
   std::shared_ptr<Membership> membership_ ABSL_GUARDED_BY(membership_mu_);
-  // Preempt's, the first one; no membership takes the place of one that has heard of it.
+  // The first reason to end that this process was told; from then on no membership takes the
+  // place of membership_.
   std::string preempted_by_ ABSL_GUARDED_BY(membership_mu_);
+  // membership_ has taken a former one's place, and no view has named it yet.
+  bool is_apart_ ABSL_GUARDED_BY(membership_mu_) = false;
 
   // Of the present job_epoch.
   std::shared_ptr<Timers> timers_;  // of calls_

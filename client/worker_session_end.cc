@@ -160,6 +160,7 @@ absl::Status WorkerSession::DepartInstead() {
 }
 
 FirstCause WorkerSession::Fail(const std::string& reason, bool preempted) {
+  if (preempted) JoinNoMore(reason);
   return membership()->Fail(reason, preempted);
 }
 

@@ -99,6 +99,10 @@ absl::Status WorkerSession::FollowView() {
   if (!status.ok()) return status;
   if (watched().drained()) return DepartInstead();
   if (!HasPlace()) return CameTooLate();
+  {
+    absl::MutexLock lock(&membership_mu_);
+    is_apart_ = false;
+  }
   status = AdoptView();
   if (status.ok()) reports_.SendAgain(*calls_, member_ordinal());
   // It may have come back to the place of one that was lost before it gave them.

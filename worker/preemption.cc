@@ -24,6 +24,11 @@ void Preemption::GoOnAfter(Leave tell) {
   tell_ = std::move(tell);
 }
 
+void Preemption::DuringSteps(Leave heard) {
+  absl::MutexLock lock(&mu_);
+  heard_ = std::move(heard);
+}
+
 void Preemption::Signal(int signal) {
   const std::string name = SignalName(signal);
   Leave run;
@@ -51,7 +56,7 @@ void Preemption::Run(const Leave& leave, const std::string& signal) {
 
 std::string Preemption::AskedBeforeStep() {
   absl::MutexLock lock(&mu_);
-  leave_ = nullptr;
+  leave_ = heard_;
   return signal_;
 }
 

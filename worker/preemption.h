@@ -24,6 +24,10 @@ class Preemption {
   // signals' thread; `tell` must not wait.
   void GoOnAfter(std::function<void(const std::string& signal)> tell);
 
+  // During the steps, where a signal breaks nothing off, it is `heard(name of the signal)` at once,
+  // the first of them, on the signals' thread; `heard` must not wait. Before the steps begin.
+  void DuringSteps(std::function<void(const std::string& signal)> heard);
+
   // From the signals' thread.
   void Signal(int signal);
 
@@ -31,8 +35,8 @@ class Preemption {
   // text. The first call says that the steps begin.
   std::string AskedBeforeStep();
 
-  // No signal matters any more: waits for a `leave` or `tell` that is running, and lets no other
-  // begin.
+  // No signal matters any more: waits for a `leave`, `tell` or `heard` that is running, and lets no
+  // other begin.
   void Over();
 
  private:
@@ -45,10 +49,11 @@ class Preemption {
   absl::Mutex mu_;
   bool over_ ABSL_GUARDED_BY(mu_) = false;
   bool told_ ABSL_GUARDED_BY(mu_) = false;
-  int leaving_ ABSL_GUARDED_BY(mu_) = 0;  // calls of `leave` and `tell` that run
+  int leaving_ ABSL_GUARDED_BY(mu_) = 0;  // calls of `leave`, `tell` and `heard` that run
   std::string signal_ ABSL_GUARDED_BY(mu_);
   Leave leave_ ABSL_GUARDED_BY(mu_);
   Leave tell_ ABSL_GUARDED_BY(mu_);
+  Leave heard_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

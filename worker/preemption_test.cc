@@ -36,6 +36,20 @@ TEST(PreemptionTest, DuringTheStepsTheTrainerAsksForIt) {
   EXPECT_EQ(preemption.AskedBeforeStep(), "SIGINT");
 }
 
+TEST(PreemptionTest, DuringTheStepsItIsHeardOfAtOnceTooButBreaksNothingOff) {
+  Preemption preemption;
+  std::string left, heard;
+  preemption.DuringSteps([&](const std::string& signal) { heard += signal; });
+  preemption.BreakOffBy([&](const std::string& signal) { left += signal; });
+  EXPECT_EQ(preemption.AskedBeforeStep(), "");
+  preemption.Signal(SIGINT);
+  EXPECT_EQ(heard, "SIGINT");
+  preemption.Signal(SIGTERM);
+  EXPECT_EQ(heard, "SIGINT");  // once
+  EXPECT_EQ(left, "");
+  EXPECT_EQ(preemption.AskedBeforeStep(), "SIGINT");
+}
+
 TEST(PreemptionTest, OneThatHasJoinedGoesOnAfterSigtermAndTellsOfItOnce) {
   Preemption preemption;
   std::string told, left;

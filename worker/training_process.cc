@@ -77,6 +77,9 @@ int Run(const TrainingProcess& process) {
       last_moment.SetIn(grace + kLastWord);
     });
   }
+  // The training thread asks before its next step, which does not come while it joins anew.
+  preemption.DuringSteps(
+      [&](const std::string& signal) { (*session)->JoinNoMore("preempted by " + signal); });
   preemption.BreakOffBy([&](const std::string& signal) {
     (*session)->Fail("preempted by " + signal, /*preempted=*/true);
   });

@@ -245,8 +245,12 @@ absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl
   auto caller = Admit(request.header(), Scope::kCaller, now);
   if (!caller.ok()) return caller.status();
   if (IsApart(**caller)) {
-    // Its model may be another one, say. That is no reason to end the job of others.
+    // Its model may be another one, say. That is no reason to end the job of others. No cause will
+    // come to it: it ends when it hears that it is no member any more.
+    const uint64_t member = (*caller)->member.id();
     members_.Release(**caller);
+    members_.Fence(member);
+    watchers_.Refuse(member, absl::AbortedError("the member has gone"), replies);
     Change();
   } else if (request.preempted() && request.checkpoint_first()) {
     PreemptMember((*caller)->member, request.reason(), now);

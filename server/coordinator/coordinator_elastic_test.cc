@@ -195,7 +195,7 @@ TEST(CoordinatorElasticTest, WhoTrainsAnotherModelIsRefusedAndHarmsNobody) {
   EXPECT_EQ(job.core.view_epoch(), 2u);
   // Its place is free again, and it does not get it back.
   EXPECT_EQ(job.StartAndJoin(WORKER).ordinal, 0u);
-  EXPECT_TRUE(job.Register(stranger).ok());
+  EXPECT_EQ(job.Register(stranger).code(), StatusCode::kAborted);
   EXPECT_EQ(job.core.view_epoch(), 2u);
   EXPECT_EQ(job.Join(stranger).code(), StatusCode::kAborted);
 }

@@ -322,14 +322,24 @@ TEST_F(CoordinatorPreemptionTest, WhoHasNoPlaceInTheViewEndsNothing) {
   job.Pass(absl::Seconds(11));
   ASSERT_EQ(job.core.phase(), TRAINING);
   auto& late = job.StartAndJoin(WORKER);
+  job.Watch(late);
+  job.Watch(late);
+  ASSERT_FALSE(late.watched.has_value()) << "it is parked";
   FailRequest request;
   *request.mutable_header() = late.header;
   request.set_preempted(true);
   request.set_checkpoint_first(true);
-  Replies replies;
-  ASSERT_TRUE(job.core.Fail(request, job.now, replies).ok());
+  {
+    Replies replies;
+    ASSERT_TRUE(job.core.Fail(request, job.now, replies).ok());
+  }
   EXPECT_EQ(job.core.phase(), TRAINING);
   EXPECT_EQ(job.Status().preemption(), "");
+  // No end of the job will come to it: it hears at once that it may go.
+  ASSERT_TRUE(late.watched.has_value());
+  EXPECT_EQ(late.watched->status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(job.Heartbeat(late).code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(job.StartAndJoin(WORKER).ordinal, late.ordinal) << "its place is free";
 }
 
 TEST_F(CoordinatorPreemptionTest, ANewCoordinatorGoesOnWithIt) {
