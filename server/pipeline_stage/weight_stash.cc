@@ -154,7 +154,8 @@ absl::Status WeightStash::AwaitSubmitted(size_t step) {
     });
     if (stopped) return absl::CancelledError("the stage has given the stretch up");
     if (submitted) return absl::OkStatus();
-    // Nothing has come for it in all that time; or it computes, which may take as long as it will.
+    // Nothing has come for it in all that time. Or it computes: whether that takes too long the
+    // coordinator sees, which ends a job in which nobody gets on.
     const bool too_long = absl::IsDeadlineExceeded(waited) && waits_on && !waits_for.empty();
     if (too_long || (!waited.ok() && !absl::IsDeadlineExceeded(waited))) return waited;
   }
