@@ -49,7 +49,7 @@ class MembershipOf final : public Membership {
   std::shared_ptr<CoordinatorClient> coordinator() const override { return coordinator_; }
   void Progress(uint64_t, uint64_t) override {}
   FirstCause Fail(const std::string&, bool) override { return {}; }
-  void Preempt(const std::string&) override {}
+  void Preempt(const std::string&, absl::Duration) override {}
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override {}
 

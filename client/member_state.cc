@@ -183,7 +183,13 @@ void MemberState::Progress(uint64_t last_decided_step, uint64_t job_epoch) {
 bool MemberState::Preempt(const std::string& reason, absl::Time until) {
   // The job goes on without it, and it is not to join anew: nobody need be told.
   if (expelled_) FailWith(reason, /*preempted=*/true);
-  if (over() || ended_ || preemption_.has_value()) return false;
+  if (over() || ended_) return false;
+  if (preemption_.has_value()) {
+    // The first reason stays; but SIGTERM, which may follow SIGUSR1, leaves less time.
+    if (until >= preemption_->until) return false;
+    preemption_->until = until;
+    return true;
+  }
   preemption_ = {reason, until};
   if (fenced()) FailWith(reason, /*preempted=*/true);
   return true;

@@ -94,8 +94,8 @@ class MemberState {
   // This process cannot go on and the coordinator has not said what counts.
   void FailWith(const std::string& reason, bool preempted);
 
-  // This process was told to end, and the job may go on until then. False: it was before, or there
-  // is no job any more; of an expelled member this is the end then.
+  // This process was told to end, and the job may go on until then. False: it was before, with no
+  // more time, or there is no job any more; of an expelled member this is the end then.
   bool Preempt(const std::string& reason, absl::Time until);
 
   // This member leaves.

@@ -318,7 +318,7 @@ TEST(MemberState, WhereTheJobGoesBackTheLastDecidedStepDoesToo) {
 TEST(MemberState, APreemptedOneIsAMemberUntilTheCoordinatorEndsTheJob) {
   MemberState state = MakeState(SHARD, 1);
   EXPECT_TRUE(state.Preempt("preempted by SIGTERM", kStart + 2 * kLiveness));
-  EXPECT_FALSE(state.Preempt("preempted by SIGUSR1", kStart)) << "the first one counts";
+  EXPECT_FALSE(state.Preempt("preempted by SIGUSR1", kStart + 3 * kLiveness)) << "no more time";
   for (absl::Time now = kStart; now < kStart + 1.9 * kLiveness; now += kLiveness / 4) {
     state.OnHeartbeat(absl::OkStatus(), now, now);
     state.Tick(now);
@@ -342,6 +342,18 @@ TEST(MemberState, APreemptedOneDoesNotWaitForTheCoordinatorForEver) {
   EXPECT_NE(state.failure()->text().find("preempted by SIGTERM, and the coordinator at h:1 has not "
                                          "ended the job in time; last decided step 0"),
             std::string::npos)
+      << state.failure()->text();
+}
+
+TEST(MemberState, APreemptedOneMayGetLessTimeLater) {
+  MemberState state = MakeAutonomous(WORKER, 0);
+  EXPECT_TRUE(state.Preempt("preempted by SIGUSR1", kStart + 9 * kLiveness));
+  EXPECT_TRUE(state.Preempt("preempted by SIGTERM", kStart + 2 * kLiveness)) << "to be told too";
+  PassSilently(state, kStart, kStart + 1.9 * kLiveness);
+  EXPECT_FALSE(state.failure().has_value());
+  PassSilently(state, kStart + 1.9 * kLiveness, kStart + 2 * kLiveness);
+  ASSERT_TRUE(state.failure().has_value());
+  EXPECT_NE(state.failure()->text().find("preempted by SIGUSR1, and"), std::string::npos)
       << state.failure()->text();
 }
 

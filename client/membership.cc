@@ -38,7 +38,9 @@ class DrivenMembership final : public Membership {
   FirstCause Fail(const std::string& reason, bool preempted) override {
     return driver_->Fail(reason, preempted);
   }
-  void Preempt(const std::string& reason) override { driver_->Preempt(reason); }
+  void Preempt(const std::string& reason, absl::Duration time) override {
+    driver_->Preempt(reason, time);
+  }
   std::optional<FirstCause> failure() const override { return driver_->failure(); }
   void Leave() override { driver_->Leave(); }
   void Depart() override { driver_->Depart(); }

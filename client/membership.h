@@ -31,9 +31,7 @@ class Membership {
     std::string address;
     std::string metrics_address;
     absl::Duration liveness = absl::Seconds(10);
-    absl::Duration autonomy = absl::ZeroDuration();  // of this side, once the coordinator is lost
-    // How long the job goes on when this process is preempted.
-    absl::Duration preemption_grace = absl::ZeroDuration();
+    absl::Duration autonomy = absl::ZeroDuration();   // of this side, once the coordinator is lost
     absl::Duration join_timeout = absl::Seconds(60);  // for a coordinator that is not up yet
     // Whether to wait, as long, for a place: that of a member that is lost is free when its lease
     // has ended.
@@ -103,11 +101,11 @@ class Membership {
   virtual FirstCause Fail(const std::string& reason, bool preempted) = 0;
 
   // This process was told to end ("preempted by SIGTERM"): tells the coordinator, which lets the
-  // job go on until a checkpoint is whole. Does not wait: the process goes on with its work, and
-  // hears of the end as of any other. Where the coordinator has not ended the job a little after
-  // preemption_grace, or the job has gone on without this member, it ends for this one with
-  // `reason`. A second call does nothing.
-  virtual void Preempt(const std::string& reason) = 0;
+  // job go on until a checkpoint is whole, for `time` at most. Does not wait: the process goes on
+  // with its work, and hears of the end as of any other. Where the coordinator has not ended the
+  // job a little after that time, or the job has gone on without this member, it ends for this one
+  // with `reason`. A second call counts where it leaves less time, and does nothing else.
+  virtual void Preempt(const std::string& reason, absl::Duration time) = 0;
 
   // The first cause if the job has failed.
   virtual std::optional<FirstCause> failure() const = 0;

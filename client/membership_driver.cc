@@ -9,8 +9,8 @@
 namespace parley {
 namespace {
 
-// How much later than preemption_grace a preempted member goes by itself: the coordinator's word
-// may be on its way. Less than what Slurm leaves of its 30 s.
+// How much later than its time is over a preempted member goes by itself: the coordinator's word
+// may be on its way. With preemption_grace less than what Slurm leaves of its 30 s.
 constexpr absl::Duration kAfterGrace = absl::Seconds(2);
 
 MemberState::Options StateOptions(const Membership::Options& options,
@@ -286,7 +286,8 @@ void MembershipDriver::CheckFailure() {
       [self = shared_from_this(), cause = *state_.failure()] { self->listener_.on_failed(cause); });
 }
 
-void MembershipDriver::SendFail(const std::string& reason, bool preempted, bool checkpoint_first,
+void MembershipDriver::SendFail(const std::string& reason, bool preempted,
+                                std::optional<absl::Duration> checkpoint_time,
                                 absl::Time deadline) {
   RetryOptions retry;
   retry.what =
@@ -296,26 +297,29 @@ void MembershipDriver::SendFail(const std::string& reason, bool preempted, bool 
   retry.refresh_timeout = options_.liveness / 4;
   caller_.Call<FailReply>(
       retry,
-      [self = shared_from_this(), reason, preempted, checkpoint_first](absl::Time until,
-                                                                       Done<FailReply> done) {
+      [self = shared_from_this(), reason, preempted, checkpoint_time](absl::Time until,
+                                                                      Done<FailReply> done) {
         FailRequest request;
         *request.mutable_header() = self->header();
         request.set_reason(reason);
         request.set_preempted(preempted);
-        request.set_checkpoint_first(checkpoint_first);
+        request.set_checkpoint_first(checkpoint_time.has_value());
+        if (checkpoint_time.has_value()) {
+          request.set_micros(absl::ToInt64Microseconds(*checkpoint_time));
+        }
         self->coordinator_->Fail(request, until, std::move(done));
       },
       [](const absl::StatusOr<FailReply>&) {});
 }
 
-void MembershipDriver::Preempt(const std::string& reason) {
-  const absl::Time until = timers_->Now() + options_.preemption_grace + kAfterGrace;
+void MembershipDriver::Preempt(const std::string& reason, absl::Duration time) {
+  const absl::Time until = timers_->Now() + time + kAfterGrace;
   {
     absl::MutexLock lock(&mu_);
     if (!state_.Preempt(reason, until)) return;
   }
   // Once it is answered it is in the coordinator's log, and so counts for the next one too.
-  SendFail(reason, /*preempted=*/true, /*checkpoint_first=*/true, until);
+  SendFail(reason, /*preempted=*/true, time, until);
 }
 
 FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
@@ -328,7 +332,8 @@ FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
     // The job goes on without it: it is nobody's cause, and none comes for it.
     if (state_.expelled()) state_.FailWith(reason, preempted);
   }
-  if (!failure().has_value()) SendFail(reason, preempted, /*checkpoint_first=*/false, deadline);
+  if (!failure().has_value())
+    SendFail(reason, preempted, /*checkpoint_time=*/std::nullopt, deadline);
   absl::MutexLock lock(&mu_);
   (void)options_.runtime->Await(
       mu_,

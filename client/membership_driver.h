@@ -47,7 +47,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void AwaitsAnswer(const std::string& what);
   void OnDisk(uint64_t bytes);
   FirstCause Fail(const std::string& reason, bool preempted);
-  void Preempt(const std::string& reason);
+  void Preempt(const std::string& reason, absl::Duration time);
   std::optional<FirstCause> failure() const;
   bool hears_coordinator() const;
   void Leave();
@@ -60,8 +60,9 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void SendHeartbeat();
   void LookForCoordinator();
   // Tells the coordinator until `deadline`; the cause that counts comes by the Watch.
-  void SendFail(const std::string& reason, bool preempted, bool checkpoint_first,
-                absl::Time deadline);
+  // checkpoint_time: as Preempt's; none: the job is not to go on.
+  void SendFail(const std::string& reason, bool preempted,
+                std::optional<absl::Duration> checkpoint_time, absl::Time deadline);
   void OpenWatch();
   void AskLeader(const std::string& address, absl::Time deadline);
   void AskStatus();

@@ -88,6 +88,10 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     absl::MutexLock lock(&mu_);
     return leaves_;
   }
+  absl::Duration failed_within() const {
+    absl::MutexLock lock(&mu_);
+    return failed_within_;
+  }
   std::string failed_with() const {
     absl::MutexLock lock(&mu_);
     return failed_with_;
@@ -159,6 +163,7 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
     {
       absl::MutexLock lock(&mu_);
       failed_with_ = request.reason();
+      failed_within_ = absl::Microseconds(request.micros());
       ++fails_;
       // The job goes on.
       if (request.preempted() && request.checkpoint_first()) return done(FailReply());
@@ -212,6 +217,7 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
   int departs_ ABSL_GUARDED_BY(mu_) = 0;  // of those
   int unheard_leaves_ ABSL_GUARDED_BY(mu_) = 0;
   std::string failed_with_ ABSL_GUARDED_BY(mu_);
+  absl::Duration failed_within_ ABSL_GUARDED_BY(mu_);
   int fails_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
@@ -343,8 +349,8 @@ TEST_F(MembershipTest, AnAddressFileThatComesLaterIsFound) {
 TEST_F(MembershipTest, APreemptedOneTellsOfItOnceAndHearsOfTheEndLikeOthers) {
   auto membership = Join();
   ASSERT_TRUE(membership.ok()) << membership.status();
-  (*membership)->Preempt("preempted by SIGTERM");
-  (*membership)->Preempt("preempted by SIGUSR1");
+  (*membership)->Preempt("preempted by SIGTERM", absl::Seconds(25));
+  (*membership)->Preempt("preempted by SIGUSR1", absl::Seconds(85));
   service_.AwaitFails(1);
   EXPECT_EQ(service_.failed_with(), "preempted by SIGTERM");
   EXPECT_FALSE((*membership)->failure().has_value());
@@ -358,11 +364,23 @@ TEST_F(MembershipTest, APreemptedOneTellsOfItOnceAndHearsOfTheEndLikeOthers) {
   EXPECT_EQ(service_.fails(), 1);
 }
 
+TEST_F(MembershipTest, APreemptedOneThatHasLessTimeThanItSaidTellsOfThatToo) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  (*membership)->Preempt("preempted by SIGUSR1", absl::Seconds(85));
+  service_.AwaitFails(1);
+  EXPECT_EQ(service_.failed_within(), absl::Seconds(85));
+  (*membership)->Preempt("preempted by SIGTERM", absl::Seconds(25));
+  service_.AwaitFails(2);
+  EXPECT_EQ(service_.failed_within(), absl::Seconds(25));
+  EXPECT_FALSE((*membership)->failure().has_value());
+}
+
 TEST_F(MembershipTest, APreemptedOneThatDoesNotReachTheCoordinatorTriesUntilItDoes) {
   auto membership = Join();
   ASSERT_TRUE(membership.ok()) << membership.status();
   service_.set_down(true);
-  (*membership)->Preempt("preempted by SIGTERM");
+  (*membership)->Preempt("preempted by SIGTERM", absl::Seconds(25));
   EXPECT_EQ(service_.fails(), 0);
   service_.set_down(false);
   service_.AwaitFails(1);

@@ -325,8 +325,9 @@ class Session {
 
   // This process was told to end ("preempted by SIGTERM"): the job goes on, with this worker too,
   // until a checkpoint is whole, and fails then. Where the job has gone on without this worker, it
-  // does not join anew: the session ends with this reason. Does not wait; any thread.
-  virtual void Preempt(const std::string& reason) = 0;
+  // does not join anew: the session ends with this reason. `time`: how long the job may go on. A
+  // second call counts where it leaves less time. Does not wait; any thread.
+  virtual void Preempt(const std::string& reason, absl::Duration time) = 0;
 
   // This process was told to end, and does so by itself once its step is over: where the job has
   // gone on without it, it does not join anew; the session ends with this reason. Does not wait;

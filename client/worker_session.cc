@@ -50,32 +50,39 @@ std::shared_ptr<Membership> WorkerSession::membership() const {
   return membership_;
 }
 
-void WorkerSession::JoinNoMore(const std::string& reason) {
+void WorkerSession::NoteEnd(const std::string& reason, absl::Duration time) {
   std::shared_ptr<Membership> apart;
   {
     absl::MutexLock lock(&membership_mu_);
+    preempted_for_ = preempted_by_.empty() ? time : std::min(preempted_for_, time);
     if (preempted_by_.empty()) preempted_by_ = reason;
     if (is_apart_) apart = membership_;
   }
   // It has no step that could end first, and may wait for a part in the job for long.
-  if (apart != nullptr) apart->Preempt(reason);
+  if (apart != nullptr) apart->Preempt(reason, time);
 }
 
-void WorkerSession::Preempt(const std::string& reason) {
-  JoinNoMore(reason);  // first: no other one takes its place after that
-  membership()->Preempt(reason);
+void WorkerSession::JoinNoMore(const std::string& reason) {
+  NoteEnd(reason, PreemptionGrace(options_.job));
+}
+
+void WorkerSession::Preempt(const std::string& reason, absl::Duration time) {
+  NoteEnd(reason, time);  // first: no other one takes its place after that
+  membership()->Preempt(reason, time);
 }
 
 std::optional<FirstCause> WorkerSession::OwnEnd() const {
   std::shared_ptr<Membership> member;
   std::string reason;
+  absl::Duration time;
   {
     absl::MutexLock lock(&membership_mu_);
     member = membership_;
     reason = preempted_by_;
+    time = preempted_for_;
   }
   // It may not have heard of it: not yet, or since its step was to end first.
-  if (!reason.empty()) member->Preempt(reason);
+  if (!reason.empty()) member->Preempt(reason, time);
   return member->failure();
 }
 
@@ -133,7 +140,6 @@ absl::Status WorkerSession::JoinJob() {
   member.metrics_address = options_.metrics_address;
   member.liveness = liveness_;
   member.autonomy = Autonomy(options_.job);
-  member.preemption_grace = PreemptionGrace(options_.job);
   member.join_timeout = again ? std::max(patience_, options_.join_timeout) : options_.join_timeout;
   // A place may be that of a lost member, this one's own former one too.
   member.wait_for_place = again ||

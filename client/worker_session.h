@@ -104,7 +104,7 @@ class WorkerSession final : public Session {
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   bool drained() const override { return drained_; }
   FirstCause Fail(const std::string& reason, bool preempted) override;
-  void Preempt(const std::string& reason) override;
+  void Preempt(const std::string& reason, absl::Duration time) override;
   void JoinNoMore(const std::string& reason) override;
   std::optional<FirstCause> failure() const override { return membership()->failure(); }
   Traffic traffic() const override;
@@ -115,6 +115,8 @@ class WorkerSession final : public Session {
   std::shared_ptr<Membership> membership() const;
   // Of one that the job has gone on without: why it is not to join anew, if it is not.
   std::optional<FirstCause> OwnEnd() const;
+  // This process was told to end within that time.
+  void NoteEnd(const std::string& reason, absl::Duration time);
   bool is_stage() const { return options_.role == STAGE; }
   ContributorShape shape() const { return ShapeOf(options_.job.cluster()); }
   absl::Status TakeTensors(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
@@ -240,6 +242,7 @@ class WorkerSession final : public Session {
   // The first reason to end that this process was told; from then on no membership takes the
   // place of membership_.
   std::string preempted_by_ ABSL_GUARDED_BY(membership_mu_);
+  absl::Duration preempted_for_ ABSL_GUARDED_BY(membership_mu_);  // the shortest
   // membership_ has taken a former one's place, and no view has named it yet.
   bool is_apart_ ABSL_GUARDED_BY(membership_mu_) = false;
 

@@ -4,12 +4,12 @@ namespace parley {
 
 LastMoment::~LastMoment() {
   gone_.Notify();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void LastMoment::SetIn(absl::Duration time) {
-  thread_ = std::thread([this, time] {
-    if (!gone_.WaitFor(time)) go_();
+  threads_.emplace_back([this, time] {
+    if (!gone_.WaitFor(time) && !goes_.test_and_set()) go_();
   });
 }
 

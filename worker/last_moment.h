@@ -1,9 +1,11 @@
 #ifndef PARLEY_WORKER_LAST_MOMENT_H_
 #define PARLEY_WORKER_LAST_MOMENT_H_
 
+#include <atomic>
 #include <functional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "common/clock/steady_notification.h"
@@ -11,7 +13,7 @@
 namespace parley {
 
 // When a preempted worker goes at the latest, whatever its training thread computes: a step may
-// take longer than the job has time. Owns the thread that waits for it. SetIn is called by one
+// take longer than the job has time. Owns the threads that wait for it. SetIn is called by one
 // thread.
 class LastMoment {
  public:
@@ -22,13 +24,14 @@ class LastMoment {
   // The worker has gone in time: `go` is not called any more.
   ~LastMoment();
 
-  // Once.
+  // Of several times the earliest counts.
   void SetIn(absl::Duration time);
 
  private:
   const std::function<void()> go_;
+  std::atomic_flag goes_ = ATOMIC_FLAG_INIT;
   SteadyNotification gone_;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace parley

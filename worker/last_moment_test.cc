@@ -2,6 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+
 namespace parley {
 namespace {
 
@@ -10,6 +15,20 @@ TEST(LastMomentTest, WhoIsStillThereGoesThen) {
   LastMoment last([&] { went.Notify(); });
   last.SetIn(absl::Milliseconds(10));
   EXPECT_TRUE(went.WaitForNotificationWithTimeout(absl::Minutes(1)));
+}
+
+TEST(LastMomentTest, TheEarliestOfSeveralTimesCountsAndOnce) {
+  std::atomic<int> went = 0;
+  {
+    LastMoment last([&] { ++went; });
+    last.SetIn(absl::Hours(1));
+    last.SetIn(absl::Milliseconds(10));
+    last.SetIn(absl::Milliseconds(10));
+    const absl::Time end = absl::Now() + absl::Minutes(1);
+    while (went == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(10));
+    absl::SleepFor(absl::Milliseconds(50));
+  }
+  EXPECT_EQ(went, 1);
 }
 
 TEST(LastMomentTest, WhoHasGoneBeforeIsLeftAlone) {

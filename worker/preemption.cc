@@ -16,10 +16,10 @@ void Preemption::BreakOffBy(Leave leave) {
     signal = signal_;
     ++leaving_;
   }
-  Run(leave, signal);
+  Run([&] { leave(signal); });
 }
 
-void Preemption::GoOnAfter(Leave tell) {
+void Preemption::GoOnAfter(std::function<void(int signal)> tell) {
   absl::MutexLock lock(&mu_);
   tell_ = std::move(tell);
 }
@@ -31,25 +31,26 @@ void Preemption::DuringSteps(Leave heard) {
 
 void Preemption::Signal(int signal) {
   const std::string name = SignalName(signal);
-  Leave run;
+  std::function<void()> run;
   {
     absl::MutexLock lock(&mu_);
     if (over_ || !signal_.empty()) return;
     if (tell_ && signal != SIGINT) {
-      if (std::exchange(told_, true)) return;
-      run = tell_;
+      if (told_ == signal || told_ == SIGTERM) return;
+      told_ = signal;
+      run = [tell = tell_, signal] { tell(signal); };
     } else {
       signal_ = name;
       if (!leave_) return;
-      run = leave_;
+      run = [leave = leave_, name] { leave(name); };
     }
     ++leaving_;
   }
-  Run(run, name);
+  Run(run);
 }
 
-void Preemption::Run(const Leave& leave, const std::string& signal) {
-  leave(signal);
+void Preemption::Run(const std::function<void()>& call) {
+  call();
   absl::MutexLock lock(&mu_);
   --leaving_;
 }

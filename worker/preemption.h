@@ -20,9 +20,9 @@ class Preemption {
   // come already.
   void BreakOffBy(std::function<void(const std::string& signal)> leave);
 
-  // From now on SIGTERM and SIGUSR1 only call `tell(name of the signal)`, the first of them, on the
-  // signals' thread; `tell` must not wait.
-  void GoOnAfter(std::function<void(const std::string& signal)> tell);
+  // From now on SIGTERM and SIGUSR1 only call `tell(signal)`, on the signals' thread: the first of
+  // them, and the first SIGTERM after a SIGUSR1, which leaves less time; `tell` must not wait.
+  void GoOnAfter(std::function<void(int signal)> tell);
 
   // During the steps, where a signal breaks nothing off, it is `heard(name of the signal)` at once,
   // the first of them, on the signals' thread; `heard` must not wait. Before the steps begin.
@@ -43,16 +43,16 @@ class Preemption {
   using Leave = std::function<void(const std::string&)>;
 
   bool NobodyLeaves() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return leaving_ == 0; }
-  // Runs leave(signal) outside the lock.
-  void Run(const Leave& leave, const std::string& signal);
+  // Runs `leave` or `tell` outside the lock.
+  void Run(const std::function<void()>& call);
 
   absl::Mutex mu_;
   bool over_ ABSL_GUARDED_BY(mu_) = false;
-  bool told_ ABSL_GUARDED_BY(mu_) = false;
+  int told_ ABSL_GUARDED_BY(mu_) = 0;     // the last signal that `tell` was called for
   int leaving_ ABSL_GUARDED_BY(mu_) = 0;  // calls of `leave`, `tell` and `heard` that run
   std::string signal_ ABSL_GUARDED_BY(mu_);
   Leave leave_ ABSL_GUARDED_BY(mu_);
-  Leave tell_ ABSL_GUARDED_BY(mu_);
+  std::function<void(int signal)> tell_ ABSL_GUARDED_BY(mu_);
   Leave heard_ ABSL_GUARDED_BY(mu_);
 };
 

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <string>
+#include <vector>
 
 namespace parley {
 namespace {
@@ -52,21 +54,31 @@ TEST(PreemptionTest, DuringTheStepsItIsHeardOfAtOnceTooButBreaksNothingOff) {
 
 TEST(PreemptionTest, OneThatHasJoinedGoesOnAfterSigtermAndTellsOfItOnce) {
   Preemption preemption;
-  std::string told, left;
+  std::vector<int> told;
+  std::string left;
   preemption.BreakOffBy([&](const std::string& signal) { left += signal; });
-  preemption.GoOnAfter([&](const std::string& signal) { told += signal; });
-  preemption.Signal(SIGUSR1);
-  EXPECT_EQ(told, "SIGUSR1");
+  preemption.GoOnAfter([&](int signal) { told.push_back(signal); });
   preemption.Signal(SIGTERM);
-  EXPECT_EQ(told, "SIGUSR1");
+  preemption.Signal(SIGTERM);
+  preemption.Signal(SIGUSR1);
+  EXPECT_EQ(told, (std::vector<int>{SIGTERM}));
   EXPECT_EQ(left, "");
+  EXPECT_EQ(preemption.AskedBeforeStep(), "") << "it trains on";
+}
+
+TEST(PreemptionTest, AfterTheEarlySigusr1ASigtermIsToldToo) {
+  Preemption preemption;
+  std::vector<int> told;
+  preemption.GoOnAfter([&](int signal) { told.push_back(signal); });
+  for (const int signal : {SIGUSR1, SIGUSR1, SIGTERM, SIGUSR1, SIGTERM}) preemption.Signal(signal);
+  EXPECT_EQ(told, (std::vector<int>{SIGUSR1, SIGTERM}));
   EXPECT_EQ(preemption.AskedBeforeStep(), "") << "it trains on";
 }
 
 TEST(PreemptionTest, SigintEndsEvenOneThatGoesOnForACheckpoint) {
   Preemption preemption;
   int told = 0;
-  preemption.GoOnAfter([&](const std::string&) { ++told; });
+  preemption.GoOnAfter([&](int) { ++told; });
   EXPECT_EQ(preemption.AskedBeforeStep(), "");
   preemption.Signal(SIGTERM);
   preemption.Signal(SIGINT);

@@ -1,5 +1,6 @@
 #include "worker/training_process.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -9,14 +10,15 @@
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
+#include "common/daemon/signals.h"
 #include "common/job/job_file.h"
 #include "worker/last_moment.h"
 
 namespace parley {
 namespace {
 
-// How long after preemption_grace a worker still waits for its training thread; its membership has
-// given up the coordinator before.
+// How long after the job's time is over a worker still waits for its training thread; its
+// membership has given up the coordinator before.
 constexpr absl::Duration kLastWord = absl::Seconds(3);
 
 // How the job ended for this worker, by its first cause.
@@ -70,11 +72,13 @@ int Run(const TrainingProcess& process) {
     std::_Exit(cause ? ExitWith(daemon, *cause) : daemon.Exit(kPreempted, own));
   });
   if (const absl::Duration grace = PreemptionGrace(daemon.job()); grace > absl::ZeroDuration()) {
-    preemption.GoOnAfter([&, grace](const std::string& signal) {
-      daemon.log().Warning("told to end: goes on until a checkpoint is whole",
-                           {{"signal", signal}, {"at_most", absl::FormatDuration(grace)}});
-      (*session)->Preempt("preempted by " + signal);
-      last_moment.SetIn(grace + kLastWord);
+    preemption.GoOnAfter([&, grace, early = WarningGrace(daemon.job())](int signal) {
+      const absl::Duration time = signal == SIGUSR1 ? early : grace;
+      daemon.log().Warning(
+          "told to end: goes on until a checkpoint is whole",
+          {{"signal", SignalName(signal)}, {"at_most", absl::FormatDuration(time)}});
+      (*session)->Preempt("preempted by " + SignalName(signal), time);
+      last_moment.SetIn(time + kLastWord);
     });
   }
   // The training thread asks before its next step, which does not come while it joins anew.

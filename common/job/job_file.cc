@@ -1,5 +1,7 @@
 #include "common/job/job_file.h"
 
+#include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <memory>
 #include <system_error>
@@ -17,6 +19,11 @@ namespace parley {
 namespace {
 
 constexpr uint64_t kMostBytes = 1 << 20;
+
+// Slurm.warning_seconds where it is left out, and what of it is left for the processes to end and
+// to ask Slurm for the queue. Slurm kills nobody before KillWait (30 s) is over, too.
+constexpr uint32_t kWarningSeconds = 120;
+constexpr absl::Duration kAfterWarning = absl::Seconds(35);
 
 absl::Duration DurationOf(const std::string& text) {
   absl::Duration duration;
@@ -88,6 +95,14 @@ absl::Duration CheckpointPeriod(const JobConfig& job) {
 }
 absl::Duration Autonomy(const JobConfig& job) { return DurationOf(job.autonomy()); }
 absl::Duration PreemptionGrace(const JobConfig& job) { return DurationOf(job.preemption_grace()); }
+
+absl::Duration WarningGrace(const JobConfig& job) {
+  const absl::Duration grace = PreemptionGrace(job);
+  if (grace == absl::ZeroDuration()) return grace;
+  const Slurm& slurm = job.cluster().slurm();
+  const uint32_t warning = slurm.has_warning_seconds() ? slurm.warning_seconds() : kWarningSeconds;
+  return std::max(grace, absl::Seconds(warning) - kAfterWarning);
+}
 
 absl::Duration Patience(const JobConfig& job) {
   const absl::Duration patience = StallTimeout(job) + Liveness(job);

@@ -26,6 +26,9 @@ absl::Duration StallTimeout(const JobConfig& job);
 absl::Duration CheckpointPeriod(const JobConfig& job);  // zero: none by time
 absl::Duration Autonomy(const JobConfig& job);
 absl::Duration PreemptionGrace(const JobConfig& job);  // zero: it ends at once
+// The same after SIGUSR1, by which Slurm says early that the time limit is near: most of
+// cluster.slurm.warning_seconds, and no less than PreemptionGrace.
+absl::Duration WarningGrace(const JobConfig& job);
 
 // How long a member goes on trying a call. The coordinator sees more than one member does and
 // speaks first where a step gets nowhere, also one that comes back at the last moment.

@@ -4,6 +4,7 @@
 
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "common/job/job_file.h"
 
@@ -12,14 +13,15 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::StatusOr<JobConfig> Load(const std::string& slurm) {
+absl::StatusOr<JobConfig> Load(const std::string& slurm,
+                               const std::vector<std::string>& overrides = {}) {
   const std::string path = testing::TempDir() + "/slurm.textproto";
   std::ofstream(path) << "name: \"slurm\"\n"
                       << "model { simple_cnn {} }\n"
                       << "data { idx { directory: \"data\" } batch: 4 }\n"
                       << "optimizer { sgd { rate: 1 } }\nepochs: 1\n"
                       << "cluster { slurm { " << slurm << " } }\n";
-  return LoadJob(path, {});
+  return LoadJob(path, overrides);
 }
 
 TEST(JobSlurm, WhatSbatchTakesIsTaken) {
@@ -31,6 +33,14 @@ TEST(JobSlurm, WhatSbatchTakesIsTaken) {
   EXPECT_EQ(job->cluster().slurm().worker_cpus(), 8u);
   EXPECT_FALSE(job->cluster().slurm().has_shard_cpus());
   EXPECT_TRUE(Load("").ok());
+}
+
+TEST(JobSlurm, WhoIsWarnedEarlyHasMostOfThatTimeAndNoLessThanTheGrace) {
+  EXPECT_EQ(WarningGrace(*Load("")), absl::Seconds(85)) << "of 120 s, the default";
+  EXPECT_EQ(WarningGrace(*Load("warning_seconds: 300")), absl::Seconds(265));
+  EXPECT_EQ(WarningGrace(*Load("warning_seconds: 0")), absl::Seconds(25));
+  EXPECT_EQ(WarningGrace(*Load("", {"preemption_grace=2m"})), absl::Minutes(2));
+  EXPECT_EQ(WarningGrace(*Load("", {"preemption_grace=0s"})), absl::ZeroDuration()) << "at once";
 }
 
 TEST(JobSlurm, WhatIsNoWordOfACommandLineIsRefused) {

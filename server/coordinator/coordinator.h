@@ -134,8 +134,9 @@ class CoordinatorCore {
   void FailItself(const std::string& reason, absl::Time now, Replies& replies);
 
   // The coordinator's own process was told to end ("preempted by SIGTERM"); as Fail of a member
-  // with checkpoint_first (coordinator_preemption.cc).
-  void PreemptItself(const std::string& reason, absl::Time now, Replies& replies);
+  // with checkpoint_first, and that time (coordinator_preemption.cc).
+  void PreemptItself(const std::string& reason, absl::Duration time, absl::Time now,
+                     Replies& replies);
   // Who was told to end and how, while the job goes on for a checkpoint; else empty.
   std::string preemption() const;
   absl::Time preemption_end() const;  // until when it does; infinite where nobody was told to end
@@ -224,7 +225,7 @@ class CoordinatorCore {
   // Somebody was told to end (coordinator_preemption.cc).
   // The job goes on for at most `time`; zero: it does not.
   void Preempt(LoggedPreemption preemption, absl::Duration time, absl::Time now);
-  void PreemptMember(const Member& member, const std::string& reason, absl::Time now);
+  void PreemptMember(const Member& member, const FailRequest& request, absl::Time now);
   // The checkpoint that the job goes on for is whole or given up, or the time for it is over.
   void EndPreempted(absl::Time now);
   FirstCause PreemptedCause(const std::string& outcome) const;

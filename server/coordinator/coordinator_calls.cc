@@ -253,7 +253,7 @@ absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl
     watchers_.Refuse(member, absl::AbortedError("the member has gone"), replies);
     Change();
   } else if (request.preempted() && request.checkpoint_first()) {
-    PreemptMember((*caller)->member, request.reason(), now);
+    PreemptMember((*caller)->member, request, now);
   } else {
     FailMember((*caller)->member, request.reason(), request.preempted(), now);
   }

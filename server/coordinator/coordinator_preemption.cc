@@ -9,11 +9,12 @@
 
 namespace parley {
 
-void CoordinatorCore::PreemptItself(const std::string& reason, absl::Time now, Replies& replies) {
+void CoordinatorCore::PreemptItself(const std::string& reason, absl::Duration time, absl::Time now,
+                                    Replies& replies) {
   LoggedPreemption preemption;
   preemption.set_coordinator(address_);
   preemption.set_reason(reason);
-  Preempt(std::move(preemption), options_.preemption_grace, now);
+  Preempt(std::move(preemption), time, now);
   TellWatchers(replies);
 }
 
@@ -36,12 +37,14 @@ absl::StatusOr<StopReply> CoordinatorCore::Stop(const StopRequest& request, absl
   return reply;
 }
 
-void CoordinatorCore::PreemptMember(const Member& member, const std::string& reason,
+void CoordinatorCore::PreemptMember(const Member& member, const FailRequest& request,
                                     absl::Time now) {
   LoggedPreemption preemption;
   *preemption.mutable_member() = member;
-  preemption.set_reason(reason);
-  Preempt(std::move(preemption), options_.preemption_grace, now);
+  preemption.set_reason(request.reason());
+  const absl::Duration time =
+      request.micros() > 0 ? absl::Microseconds(request.micros()) : options_.preemption_grace;
+  Preempt(std::move(preemption), time, now);
 }
 
 void CoordinatorCore::Preempt(LoggedPreemption preemption, absl::Duration time, absl::Time now) {

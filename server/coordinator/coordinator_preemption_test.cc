@@ -24,12 +24,14 @@ class CoordinatorPreemptionTest : public testing::Test {
         }()) {}
 
   absl::Status Preempt(CoordinatorFixture::Process& process,
-                       const std::string& reason = "preempted by SIGTERM") {
+                       const std::string& reason = "preempted by SIGTERM",
+                       absl::Duration time = absl::ZeroDuration()) {
     FailRequest request;
     *request.mutable_header() = process.header;
     request.set_reason(reason);
     request.set_preempted(true);
     request.set_checkpoint_first(true);
+    request.set_micros(absl::ToInt64Microseconds(time));
     Replies replies;
     return job_.core.Fail(request, job_.now, replies).status();
   }
@@ -115,7 +117,7 @@ TEST_F(CoordinatorPreemptionTest, TheCoordinatorItselfGoesTheSameWay) {
   job_.Train();
   {
     Replies replies;
-    job_.core.PreemptItself("preempted by SIGTERM", job_.now, replies);
+    job_.core.PreemptItself("preempted by SIGTERM", absl::Seconds(25), job_.now, replies);
   }
   EXPECT_EQ(job_.core.phase(), TRAINING);
   Decide(/*mark=*/true);
@@ -172,6 +174,38 @@ TEST_F(CoordinatorPreemptionTest, WhoIsPreemptedWhileTheJobStopsHasLess) {
   EXPECT_EQ(job_.core.phase(), TRAINING);
   job_.Pass(absl::Seconds(2));
   EXPECT_THAT(Cause(), StartsWith("coordinator at 127.0.0.1:4000: stopped by an operator"));
+  EXPECT_THAT(Cause(), HasSubstr("within 25s"));
+}
+
+TEST_F(CoordinatorPreemptionTest, WhoIsWarnedEarlyHasTheTimeThatItSays) {
+  job_.Train();
+  ASSERT_TRUE(Preempt(*job_.workers[1], "preempted by SIGUSR1", absl::Seconds(85)).ok());
+  // The others are told at about the same time, and say the same.
+  job_.Pass(absl::Seconds(1));
+  ASSERT_TRUE(Preempt(*job_.shards[0], "preempted by SIGUSR1", absl::Seconds(85)).ok());
+  job_.Pass(absl::Seconds(40));
+  Decide();
+  job_.Pass(absl::Seconds(40));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  Decide(/*mark=*/true);
+  Write(2);
+  EXPECT_THAT(Cause(), HasSubstr("preempted by SIGUSR1; the job can go on with"));
+}
+
+TEST_F(CoordinatorPreemptionTest, ALaterSigtermLeavesLess) {
+  job_.Train();
+  {
+    Replies replies;
+    job_.core.PreemptItself("preempted by SIGUSR1", absl::Seconds(85), job_.now, replies);
+  }
+  job_.Pass(absl::Seconds(40));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  Decide();
+  ASSERT_TRUE(Preempt(*job_.workers[0]).ok());
+  job_.Pass(absl::Seconds(24));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  job_.Pass(absl::Seconds(2));
+  EXPECT_THAT(Cause(), StartsWith("coordinator at 127.0.0.1:4000: preempted by SIGUSR1"));
   EXPECT_THAT(Cause(), HasSubstr("within 25s"));
 }
 

@@ -244,10 +244,10 @@ void LockedCoordinator::FailItself(const std::string& reason) {
   Announce(replies);
 }
 
-void LockedCoordinator::PreemptItself(const std::string& reason) {
+void LockedCoordinator::PreemptItself(const std::string& reason, absl::Duration time) {
   Replies replies;
   absl::MutexLock lock(&mu_);
-  core_.PreemptItself(reason, clock_(), replies);
+  core_.PreemptItself(reason, time, clock_(), replies);
   Announce(replies);
 }
 

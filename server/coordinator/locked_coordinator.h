@@ -57,7 +57,7 @@ class LockedCoordinator final : public CoordinatorClient {
   void Open(uint64_t generation, const std::string& address);
   void Tick();
   void FailItself(const std::string& reason);
-  void PreemptItself(const std::string& reason);
+  void PreemptItself(const std::string& reason, absl::Duration time);
   void Close();
   absl::Status Restore(const CoordinatorState& state);
 

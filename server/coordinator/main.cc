@@ -127,7 +127,8 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordin
   daemon.OnSignal([&](int signal) {
     const std::string reason = absl::StrCat("preempted by ", SignalName(signal));
     if (signal == SIGINT) return coordinator.FailItself(reason);
-    coordinator.PreemptItself(reason);
+    const JobConfig& job = daemon.job();
+    coordinator.PreemptItself(reason, signal == SIGUSR1 ? WarningGrace(job) : PreemptionGrace(job));
   });
   while (true) {
     reporter.Report(coordinator);

@@ -55,7 +55,6 @@ Membership::Options MembershipOptions(Daemon& daemon) {
   options.metrics_address = daemon.metrics().address();
   options.liveness = Liveness(daemon.job());
   options.autonomy = Autonomy(daemon.job());
-  options.preemption_grace = PreemptionGrace(daemon.job());
   options.join_timeout = daemon.flags().join_timeout;
   // It may have come for one whose lease is not over yet.
   options.wait_for_place = daemon.job().max_restarts() != 0;

@@ -119,7 +119,10 @@ void ShardProcess::Post(Change change) {
 }
 
 void ShardProcess::OnSignal(int signal) {
-  Post([&](Mail& mail) { mail.signal = signal; });
+  Post([&](Mail& mail) {
+    // The one that leaves the least time.
+    if (mail.signal == 0 || mail.signal == SIGUSR1 || signal == SIGINT) mail.signal = signal;
+  });
 }
 
 RetryOptions ShardProcess::Retries(const std::string& what) const {
@@ -175,13 +178,13 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
   if (mail.signal != 0) {
     const std::string reason = absl::StrCat("preempted by ", SignalName(mail.signal));
     // Ctrl-C, or no time for a checkpoint.
-    if (mail.signal == SIGINT || PreemptionGrace(job_) == absl::ZeroDuration()) {
+    const absl::Duration time = mail.signal == SIGUSR1 ? WarningGrace(job_) : PreemptionGrace(job_);
+    if (mail.signal == SIGINT || time == absl::ZeroDuration()) {
       return FailWith(reason, /*preempted=*/true);
     }
     log_->Warning("told to end: goes on until a checkpoint is whole",
-                  {{"signal", SignalName(mail.signal)},
-                   {"at_most", absl::FormatDuration(PreemptionGrace(job_))}});
-    membership_->Preempt(reason);
+                  {{"signal", SignalName(mail.signal)}, {"at_most", absl::FormatDuration(time)}});
+    membership_->Preempt(reason, time);
   }
   if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
   if (mail.load && mail.state == nullptr) mail.state = state_;

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "client/manual_timers.h"
 #include "server/parameter_shard/fake_peers.h"
 #include "server/parameter_shard/shard_fixture.h"
@@ -60,7 +62,9 @@ class FakeMembership final : public Membership {
     cause.set_preempted(preempted);
     return cause;
   }
-  void Preempt(const std::string& reason) override { place_->preempted.push_back(reason); }
+  void Preempt(const std::string& reason, absl::Duration time) override {
+    place_->preempted.push_back(absl::StrCat(reason, ", ", absl::FormatDuration(time)));
+  }
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   void Leave() override { ++place_->leaves; }
 

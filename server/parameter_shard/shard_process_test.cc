@@ -303,7 +303,7 @@ TEST_F(ShardProcessTest, AfterSigtermItTellsTheCoordinatorAndServesAndWritesUnti
   Train();
   process_.OnSignal(SIGTERM);
   Pass();
-  EXPECT_THAT(place_.preempted, ::testing::ElementsAre("preempted by SIGTERM"));
+  EXPECT_THAT(place_.preempted, ::testing::ElementsAre("preempted by SIGTERM, 25s"));
   EXPECT_FALSE(place_.failed.has_value());
   DoStep(1);
   EXPECT_EQ(Pull(1), absl::OkStatus());
@@ -316,6 +316,17 @@ TEST_F(ShardProcessTest, AfterSigtermItTellsTheCoordinatorAndServesAndWritesUnti
   EXPECT_EQ(end_->code, kPreempted);
   EXPECT_EQ(end_->last_line, "what failed first");
   EXPECT_EQ(place_.leaves, 1);
+}
+
+TEST_F(ShardProcessTest, AfterSigusr1ThereIsMoreTimeAndAfterSigtermThereIsLessAgain) {
+  Train();
+  process_.OnSignal(SIGUSR1);
+  Pass();
+  process_.OnSignal(SIGTERM);
+  process_.OnSignal(SIGUSR1);
+  Pass();
+  EXPECT_THAT(place_.preempted,
+              ::testing::ElementsAre("preempted by SIGUSR1, 1m25s", "preempted by SIGTERM, 25s"));
 }
 
 class ShardWithoutGraceTest : public ShardProcessTest {

@@ -414,8 +414,8 @@ PARLEY_OVER_ALL_TRANSPORTS(WhoIsToldToEnd);
 
 TEST_P(WhoIsToldToEnd, WhileItJoinsAnewGoes) {
   const auto twice = [](Session& session) {
-    session.Preempt("preempted by SIGTERM");
-    session.Preempt("preempted by SIGUSR1");
+    session.Preempt("preempted by SIGTERM", absl::Seconds(25));
+    session.Preempt("preempted by SIGUSR1", absl::Seconds(85));
   };
   for (const When when : kAll) GoesWhen(when, "25s", twice);
 }

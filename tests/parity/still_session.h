@@ -68,7 +68,7 @@ class StillSession final : public Session {
     cause.set_preempted(preempted);
     return cause;
   }
-  void Preempt(const std::string& /*reason*/) override {}
+  void Preempt(const std::string& /*reason*/, absl::Duration /*time*/) override {}
   std::optional<FirstCause> failure() const override { return std::nullopt; }
   Traffic traffic() const override { return {}; }
   Epochs epochs() const override { return {.job = 1, .view = 1}; }

@@ -203,7 +203,6 @@ void JobSimulation::StartShard(const std::string& name, int port) {
       member.wait_for_place = options_.job.max_restarts() != 0;
       member.liveness = Liveness(options_.job);
       member.autonomy = Autonomy(options_.job);
-      member.preemption_grace = PreemptionGrace(options_.job);
       member.runtime = runtime;
       return Membership::Join(std::move(member), *shard.connector, std::move(listener));
     });

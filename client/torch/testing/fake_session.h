@@ -100,7 +100,9 @@ class FakeSession final : public Session {
   absl::StatusOr<bool> ReportEvaluation(const Evaluation& evaluation) override;
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
-  void Preempt(const std::string& reason) override { (void)Fail(reason, /*preempted=*/true); }
+  void Preempt(const std::string& reason, absl::Duration /*time*/) override {
+    (void)Fail(reason, /*preempted=*/true);
+  }
   std::optional<FirstCause> failure() const override { return failure_; }
   Traffic traffic() const override { return {}; }
   Epochs epochs() const override { return {.job = job_epoch_, .view = 1}; }
