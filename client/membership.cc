@@ -91,6 +91,7 @@ JoinRequest MakeJoinRequest(const Membership::Options& options, uint64_t incarna
   request.set_pid(options.runtime->pid());
   request.set_job_fingerprint(options.job_fingerprint);
   request.set_version(kVersion);
+  request.set_again(options.again);
   return request;
 }
 

@@ -36,6 +36,7 @@ class Membership {
     // Whether to wait, as long, for a place: that of a member that is lost is free when its lease
     // has ended.
     bool wait_for_place = false;
+    bool again = false;  // this process had a place in this run of the job before
     // Asked before each attempt to join: whether to make none any more. Empty: no.
     std::function<bool()> gives_up;
     std::shared_ptr<Runtime> runtime = RealRuntime();

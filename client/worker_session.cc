@@ -141,6 +141,7 @@ absl::Status WorkerSession::JoinJob() {
   member.liveness = liveness_;
   member.autonomy = Autonomy(options_.job);
   member.join_timeout = again ? std::max(patience_, options_.join_timeout) : options_.join_timeout;
+  member.again = again;
   // A place may be that of a lost member, this one's own former one too.
   member.wait_for_place = again ||
                           options_.job.cluster().min_workers() < options_.job.cluster().workers() ||

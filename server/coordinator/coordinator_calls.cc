@@ -15,7 +15,14 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
                                                 Replies& replies) {
   if (generation_ == 0) return absl::UnavailableError("the coordinator is starting; try again");
   if (absl::Status status = members_.Check(request); !status.ok()) return status;
-  if (life_.ended() && !members_.Knows(request.header().incarnation())) return InPhase({});
+  if (life_.ended() && !members_.Knows(request.header().incarnation())) {
+    // It has been started for the next run, and this coordinator is about to go.
+    if (cause_ && cause_->preempted() && !stopped_ && !request.again()) {
+      return absl::UnavailableError(
+          absl::StrCat("another coordinator is to come: ", InPhase({}).message()));
+    }
+    return InPhase({});
+  }
   auto joined = members_.Join(request, now);
   if (!joined.ok()) return joined.status();
   if (!joined->repeated) {

@@ -209,6 +209,42 @@ TEST_F(CoordinatorPreemptionTest, ALaterSigtermLeavesLess) {
   EXPECT_THAT(Cause(), HasSubstr("within 25s"));
 }
 
+TEST_F(CoordinatorPreemptionTest, WhoComesForTheNextRunWaitsForItsCoordinator) {
+  job_.Train();
+  ASSERT_TRUE(Preempt(*job_.workers[1]).ok());
+  Decide(/*mark=*/true);
+  Write(1);
+  ASSERT_EQ(job_.core.phase(), FAILED);
+  const absl::Status early = job_.Join(job_.Start(WORKER));
+  EXPECT_EQ(early.code(), absl::StatusCode::kUnavailable) << early;
+  EXPECT_THAT(std::string(early.message()), HasSubstr("another coordinator"));
+}
+
+TEST_F(CoordinatorPreemptionTest, WhoHadAPlaceInTheRunIsToldHowItEnded) {
+  job_.Train();
+  ASSERT_TRUE(Preempt(*job_.workers[1]).ok());
+  Decide(/*mark=*/true);
+  Write(1);
+  JoinRequest request = job_.JoinOf(job_.Start(WORKER));
+  request.set_again(true);
+  Replies replies;
+  EXPECT_EQ(job_.core.Join(request, job_.now, replies).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CoordinatorPreemptionTest, NobodyWaitsForAnotherOneAfterAStopOrAFailure) {
+  job_.Train();
+  ASSERT_TRUE(job_.Stop().ok());
+  Decide(/*mark=*/true);
+  Write(1);
+  ASSERT_EQ(job_.core.phase(), FAILED);
+  EXPECT_EQ(job_.Join(job_.Start(WORKER)).code(), absl::StatusCode::kFailedPrecondition);
+  CoordinatorFixture failed(2, 2);
+  failed.Train();
+  ASSERT_TRUE(failed.Fail(*failed.workers[0], "no data", /*preempted=*/false).ok());
+  EXPECT_EQ(failed.Join(failed.Start(WORKER)).code(), absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(CoordinatorPreemptionTest, OneThatIsBeingWrittenIsNotEnough) {
   job_.Train();
   Decide(/*mark=*/true);
