@@ -21,14 +21,16 @@ namespace {
 // Between SIGINT and SIGKILL.
 constexpr absl::Duration kGrace = absl::Seconds(3);
 
-Supervision::Limits LimitsFor(const JobConfig& job) {
+Supervision::Limits LimitsFor(const JobConfig& job, bool one_sigterm) {
   // A starting coordinator may ask for `liveness` whether there is another one.
   return {.patience = 3 * Liveness(job),
           .first_answer = absl::Minutes(1) + 2 * Liveness(job),
           .spare_workers = job.cluster().workers() - job.cluster().min_workers(),
           .autonomy = Autonomy(job),
           .max_restarts = job.max_restarts(),
-          .preemption_grace = PreemptionGrace(job)};
+          .preemption_grace = PreemptionGrace(job),
+          .warning_grace = WarningGrace(job),
+          .one_sigterm = one_sigterm};
 }
 
 }  // namespace
@@ -43,7 +45,7 @@ JobRun::JobRun(const JobConfig& job, Programs programs, const Directory& directo
       signals_(signals),
       display_(display),
       poller_(connector, files, absl::StrCat("file:", out_, "/coordinator.address")),
-      supervision_(LimitsFor(job), SteadyNow()) {}
+      supervision_(LimitsFor(job, directory.one_sigterm), SteadyNow()) {}
 
 JobRun::Result JobRun::Run() {
   auto started = Start("coordinator", programs_.coordinator);
@@ -114,7 +116,10 @@ absl::Status JobRun::Restart(const Children::Child& child) {
 
 std::vector<std::string> JobRun::CommandOf(const std::string& name,
                                            const std::string& program) const {
-  std::vector<std::string> command = {program, absl::StrCat("--job=", out_, "/job.textproto")};
+  // --one_sigterm: who sends SIGTERM to this process, which hands it on, may have sent it to all of
+  // them (Slurm does).
+  std::vector<std::string> command = {program, absl::StrCat("--job=", out_, "/job.textproto"),
+                                      "--one_sigterm"};
   if (name == "coordinator") {
     command.push_back(absl::StrCat("--out=", out_));
     if (resume_) command.push_back("--resume");
@@ -126,10 +131,8 @@ std::vector<std::string> JobRun::CommandOf(const std::string& name,
 
 void JobRun::Preempt(int signal) {
   display_.Say(absl::StrCat(SignalName(signal), ": the job goes on until a checkpoint is whole, ",
-                            absl::FormatDuration(PreemptionGrace(job_)), " at most"));
-  // Not SIGTERM: whoever has sent it to this process may have sent it to all of them (Slurm does),
-  // and a second one ends a process at once.
-  children_.Signal(SIGUSR1, [this](const std::string& name) {
+                            absl::FormatDuration(supervision_.GraceOf(signal)), " at most"));
+  children_.Signal(signal, [this](const std::string& name) {
     return name == "coordinator" || supervision_.coordinator_is_away();
   });
 }

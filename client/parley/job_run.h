@@ -31,8 +31,9 @@ class JobRun {
     std::string stage;  // where the job has stages
   };
   struct Directory {
-    std::string out;      // the job's, absolute, with job.textproto in it
-    bool resume = false;  // from its newest checkpoint, if it has one
+    std::string out;           // the job's, absolute, with job.textproto in it
+    bool resume = false;       // from its newest checkpoint, if it has one
+    bool one_sigterm = false;  // as Supervision::Limits has it
   };
   struct Result {
     Supervision::Outcome outcome;

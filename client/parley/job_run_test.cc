@@ -206,9 +206,9 @@ TEST_F(JobRunTest, AnInterruptEndsEvenThoseThatIgnoreTerm) {
 TEST_F(JobRunTest, AfterSigtermTheCoordinatorIsToldAndTheJobEndsByItself) {
   job_.set_preemption_grace("20s");
   JobRun::Programs programs = Programs(
-      "trap '' USR1; while [ ! -e end ]; do sleep 0.02; done; echo it is saved >&2; exit 75");
+      "trap '' TERM; while [ ! -e end ]; do sleep 0.02; done; echo it is saved >&2; exit 75");
   programs.coordinator = Program("coordinator",
-                                 "trap '> end; echo it is saved >&2; exit 75' USR1\n"
+                                 "trap '> end; echo it is saved >&2; exit 75' TERM\n"
                                  "echo 127.0.0.1:1 > coordinator.address\n"
                                  "while :; do sleep 0.02; done");
   int trained = 0;

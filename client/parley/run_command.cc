@@ -33,6 +33,7 @@ struct Options {
   std::string out;
   bool resume = false;
   bool anew = false;
+  bool one_sigterm = false;
 };
 
 absl::StatusOr<JobRun::Programs> FindPrograms(const JobConfig& job) {
@@ -149,8 +150,9 @@ int Run(const Options& options) {
   display.Say(absl::StrCat("job ", job.name(), ": coordinator, shards: ", job.cluster().shards(),
                            ", workers: ", job.cluster().workers(), StagesText(job), "; all in ",
                            out));
-  JobRun run(job, *programs, {.out = out, .resume = options.resume}, *files, *connector, signals,
-             display);
+  JobRun run(job, *programs,
+             {.out = out, .resume = options.resume, .one_sigterm = options.one_sigterm}, *files,
+             *connector, signals, display);
   const JobRun::Result result = run.Run();
   if (result.outcome.code != kFinished) {
     SayHowToGoOn(display, out, result.status);
@@ -178,6 +180,9 @@ Command AddRun(CLI::App& subcommand) {
   subcommand.add_flag("--anew", options->anew,
                       "Begin even where --out has the log of a run that has not ended: none of its "
                       "processes is left");
+  subcommand.add_flag("--one_sigterm", options->one_sigterm,
+                      "Ignore further SIGTERMs after the first one, where whoever sends them means "
+                      "no haste by that: Slurm does not");
   return [options] { return Run(*options); };
 }
 

@@ -13,7 +13,7 @@
 namespace parley {
 namespace {
 
-// How much longer than preemption_grace the processes may be there: the coordinator ends the job at
+// How much longer than the job's grace the processes may be there: the coordinator ends the job at
 // that time, and a member that it does not reach goes 2 s later.
 constexpr absl::Duration kAfterGrace = absl::Seconds(3);
 
@@ -92,18 +92,24 @@ void Supervision::ChildEnded(const std::string& name, const ChildExit& exit,
   if (!up || wrong_usage) decided_ = Of(ended_.back());
 }
 
+absl::Duration Supervision::GraceOf(int signal) const {
+  return signal == SIGUSR1 ? limits_.warning_grace : limits_.preemption_grace;
+}
+
 bool Supervision::Signalled(int signal, absl::Time now) {
   if (decided_ || cause_) return false;
   const bool trains = phase_ == TRAINING || phase_ == SAVING;
   const bool again = signal == SIGTERM && std::exchange(terminated_, true);
-  if (signal == SIGINT || again || !trains || limits_.preemption_grace == absl::ZeroDuration()) {
+  if (again && limits_.one_sigterm) return false;
+  if (signal == SIGINT || again || !trains || GraceOf(signal) == absl::ZeroDuration()) {
     Failed(signal == SIGINT ? kFailed : kPreempted,
            absl::StrCat("interrupted by ", SignalName(signal)));
     return false;
   }
-  if (!preempted_by_.empty()) return false;
-  preempted_by_ = SignalName(signal);
-  preempted_at_ = now;
+  const absl::Time until = now + GraceOf(signal);
+  if (until >= preempted_until_) return false;
+  preempted_until_ = until;
+  if (preempted_by_.empty()) preempted_by_ = SignalName(signal);
   return true;
 }
 
@@ -114,7 +120,7 @@ void Supervision::Failed(ExitCode code, const std::string& why) {
 bool Supervision::MustEnd(const std::vector<std::string>& running, absl::Time now) {
   if (running.empty()) return false;
   if (decided_) return true;
-  if (now >= preempted_at_ + limits_.preemption_grace + kAfterGrace) {
+  if (now >= preempted_until_ + kAfterGrace) {
     if (!cause_) Failed(kPreempted, absl::StrCat("interrupted by ", preempted_by_));
     return true;
   }

@@ -23,7 +23,8 @@ namespace parley {
 // (`parley scale`, `parley drain`) with exit status 0; so may the coordinator of a job with
 // `autonomy`, which the operator may start again. Who was ended by a signal while the job is up is
 // started again, so often in all as `max_restarts` says. On SIGTERM and SIGUSR1 a job that is up
-// has its preemption_grace and a little more; a second SIGTERM, and any SIGINT, ends it at once.
+// has its grace and a little more; a second SIGTERM (unless one_sigterm), and any SIGINT, ends it
+// at once.
 class Supervision {
  public:
   struct Limits {
@@ -35,6 +36,8 @@ class Supervision {
     absl::Duration autonomy = absl::ZeroDuration();          // of the job without its coordinator
     uint32_t max_restarts = 0;                               // of processes that a signal has ended
     absl::Duration preemption_grace = absl::ZeroDuration();  // of a job that is told to end
+    absl::Duration warning_grace = absl::ZeroDuration();     // the same by SIGUSR1
+    bool one_sigterm = false;                                // further ones say nothing new
   };
   struct Outcome {
     ExitCode code = kFinished;
@@ -52,8 +55,11 @@ class Supervision {
   void ChildEnded(const std::string& name, const ChildExit& exit, const std::string& last_line,
                   const std::string& log, absl::Time now);
   // True: the job is up and may end by itself, with a checkpoint, if the coordinator (or, where
-  // that is away, everybody else) is told.
+  // that is away, everybody else) is told of this signal. A SIGTERM after SIGUSR1 is one, too: it
+  // leaves less time.
   bool Signalled(int signal, absl::Time now);
+  // How long the job may go on after the signal.
+  absl::Duration GraceOf(int signal) const;
   // The run itself cannot go on.
   void Failed(ExitCode code, const std::string& why);
 
@@ -91,7 +97,7 @@ class Supervision {
   absl::Time first_end_ = absl::InfiniteFuture();
   std::string preempted_by_;  // name of the signal
   bool terminated_ = false;   // by SIGTERM
-  absl::Time preempted_at_ = absl::InfiniteFuture();
+  absl::Time preempted_until_ = absl::InfiniteFuture();
   std::optional<Outcome> decided_;  // by something else than the first cause
 };
 

@@ -222,7 +222,8 @@ class PreemptedSupervisionTest : public SupervisionTest {
   PreemptedSupervisionTest() {
     supervision_ = Supervision({.patience = absl::Seconds(30),
                                 .first_answer = absl::Seconds(60),
-                                .preemption_grace = absl::Seconds(10)},
+                                .preemption_grace = absl::Seconds(10),
+                                .warning_grace = absl::Seconds(50)},
                                kStart);
   }
 };
@@ -238,10 +239,41 @@ TEST_F(PreemptedSupervisionTest, AJobThatTrainsEndsByItself) {
 
 TEST_F(PreemptedSupervisionTest, NotForEver) {
   Saw(TRAINING);
-  EXPECT_TRUE(supervision_.Signalled(SIGUSR1, now_));
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_));
   EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(12)));
   EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(13)));
+  Expect(kPreempted, "interrupted by SIGTERM");
+}
+
+TEST_F(PreemptedSupervisionTest, WhoIsWarnedEarlyHasMoreTime) {
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGUSR1, now_));
+  EXPECT_FALSE(supervision_.Signalled(SIGUSR1, now_)) << "once";
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(52)));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(53)));
   Expect(kPreempted, "interrupted by SIGUSR1");
+}
+
+TEST_F(PreemptedSupervisionTest, ALaterSigtermLeavesLess) {
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGUSR1, now_));
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_ + absl::Seconds(20))) << "it is to be told";
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(32)));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(33)));
+  Expect(kPreempted, "interrupted by SIGUSR1");
+}
+
+TEST_F(PreemptedSupervisionTest, UnderSlurmASecondSigtermSaysNothingNew) {
+  supervision_ = Supervision({.patience = absl::Seconds(30),
+                              .first_answer = absl::Seconds(60),
+                              .preemption_grace = absl::Seconds(10),
+                              .one_sigterm = true},
+                             kStart);
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Signalled(SIGTERM, now_));
+  EXPECT_FALSE(supervision_.Signalled(SIGTERM, now_ + absl::Seconds(1)));
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Seconds(12)));
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(13)));
 }
 
 TEST_F(PreemptedSupervisionTest, ASecondSigtermEndsItAtOnce) {

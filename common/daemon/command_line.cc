@@ -44,7 +44,12 @@ void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {
            },
            "How long to wait for a coordinator that is not up yet")
         ->default_str(absl::FormatDuration(flags.join_timeout));
+    app.add_option("--joined_file", flags.joined_file,
+                   "File to make once the process has joined the job, for who watches over it");
   }
+  app.add_flag("--one_sigterm", flags.one_sigterm,
+               "Ignore further SIGTERMs after the first one, where whoever sends them means no "
+               "haste by that: Slurm and `parley run` do not");
   app.add_option("--listen", flags.listen, "HOST:PORT of the gRPC server; port 0 takes a free one")
       ->capture_default_str();
   app.add_option("--advertise", flags.advertise,

@@ -24,6 +24,8 @@ struct DaemonFlags {
   LogFormat log_format = LogFormat::kText;
   // For a coordinator that is not up yet; not for the coordinator itself.
   absl::Duration join_timeout = absl::Seconds(60);
+  bool one_sigterm = false;  // further SIGTERMs say nothing new (Daemon::OnSignal)
+  std::string joined_file;   // made when the process has joined the job; empty: none
 };
 
 // Parses argv into whatever flags `app` has, with --help and --version. A value when the program is

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <fstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -145,6 +146,9 @@ void Daemon::Joined(uint32_t ordinal) {
   who_.set_joined(true);
   who_.set_ordinal(ordinal);
   waits_.SetWho(who_);
+  if (!flags_.joined_file.empty() && !std::ofstream(flags_.joined_file)) {
+    log_.Warning("the --joined_file cannot be made", {{"file", flags_.joined_file}});
+  }
 }
 
 void Daemon::OnSignal(std::function<void(int)> on_signal) {
@@ -163,8 +167,11 @@ void Daemon::HandleSignal(int signal) {
   std::function<void(int)> call;
   {
     absl::MutexLock lock(&mu_);
+    const bool again = signal == SIGTERM && std::exchange(sigterm_seen_, true);
+    if (again && flags_.one_sigterm) return;
     // Whoever asks twice does not want to wait for the grace time.
-    if (signal != SIGUSR1 && ++signals_seen_ > 1) _exit(kPreempted);
+    const bool counts = signal == SIGINT || (signal == SIGTERM && !flags_.one_sigterm);
+    if (counts && ++signals_seen_ > 1) _exit(kPreempted);
     call = on_signal_;
     if (!call) pending_signal_ = signal;
   }

@@ -59,7 +59,8 @@ class Daemon {
   void Joined(uint32_t ordinal);
 
   // What SIGTERM, SIGINT and SIGUSR1 do; runs on the signals' thread, also for a signal that came
-  // before. Without it they are kept. A second SIGINT or SIGTERM ends the process at once (75).
+  // before. Without it they are kept. A second SIGINT or SIGTERM ends the process at once (75);
+  // with flags.one_sigterm a second SIGTERM does nothing, and one before a SIGINT does not count.
   void OnSignal(std::function<void(int signal)> on_signal);
 
   const DaemonFlags& flags() const { return flags_; }
@@ -110,7 +111,8 @@ class Daemon {
   absl::Mutex mu_;
   std::function<void(int)> on_signal_ ABSL_GUARDED_BY(mu_);
   int pending_signal_ ABSL_GUARDED_BY(mu_) = 0;
-  int signals_seen_ ABSL_GUARDED_BY(mu_) = 0;
+  int signals_seen_ ABSL_GUARDED_BY(mu_) = 0;  // by which a second one ends the process
+  bool sigterm_seen_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time refused_at_ ABSL_GUARDED_BY(mu_) = absl::InfinitePast();  // as the log has it
 
   TerminationSignals signals_;  // last: its thread uses the rest

@@ -125,6 +125,58 @@ def a_second_sigterm_ends_at_once(where, runs):
     assert worker.wait(5) == 75
 
 
+def under_slurm_a_second_sigterm_says_nothing_new(where, runs):
+    hand = ByHand(job_file(where, epochs=100000, extra=EXTRA), flags=["--one_sigterm"])
+    runs.append(hand)
+    hand.wait_for_step(3)
+    stopped = hand.processes["shard-1"]  # until then there is no checkpoint
+    stopped.send_signal(signal.SIGSTOP)
+    for name in ("coordinator", "shard-0", "worker-0"):
+        for _ in range(3):
+            hand.processes[name].send_signal(signal.SIGTERM)
+            time.sleep(0.2)
+    stopped.send_signal(signal.SIGCONT)
+    codes = hand.wait_for_end(GRACE)
+    assert set(codes.values()) == {75}, codes
+    folder_in(last_line(hand.logs()["worker-0"]))
+    # Ctrl-C twice is another matter.
+    hand = ByHand(job_file(where, epochs=100000, extra='preemption_grace: "10m"\n'), flags=["--one_sigterm"])
+    runs.append(hand)
+    hand.wait_for_step(3)
+    for name in ("coordinator", "shard-1"):  # neither hears of the end
+        hand.processes[name].send_signal(signal.SIGSTOP)
+    worker = hand.processes["worker-0"]
+    worker.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    assert worker.poll() is None
+    for _ in range(2):
+        worker.send_signal(signal.SIGINT)
+        time.sleep(0.2)
+    assert worker.wait(2) == 75
+
+
+def sigusr1_has_the_time_of_the_warning(where, runs):
+    # 2 s are not enough, since no checkpoint is whole without a shard that stands still.
+    job = job_file(where, epochs=100000, liveness="30s", extra='preemption_grace: "2s"\n')
+    hand = ByHand(job, members=("shard-0", "shard-1", "worker-0"))
+    runs.append(hand)
+    joined = where / "joined"
+    hand.start("worker-1", f"--coordinator=file:{hand.out}/job/coordinator.address", f"--joined_file={joined}")
+    hand.wait_for_step(3)
+    assert joined.exists()
+    stopped = hand.processes["shard-1"]
+    stopped.send_signal(signal.SIGSTOP)
+    hand.processes["worker-0"].send_signal(signal.SIGUSR1)
+    hand.processes["shard-0"].send_signal(signal.SIGUSR1)
+    time.sleep(8)
+    ended = {name: process.returncode for name, process in hand.processes.items() if process.poll() is not None}
+    assert not ended, ended
+    stopped.send_signal(signal.SIGCONT)
+    codes = hand.wait_for_end(20)
+    assert set(codes.values()) == {75}, codes
+    folder_in(last_line(hand.logs()["worker-0"]))
+
+
 def without_time_all_end_and_say_so(where, runs):
     hand = ByHand(job_file(where, epochs=100000, extra='preemption_grace: "3s"\n'))
     runs.append(hand)
@@ -153,11 +205,11 @@ def without_a_coordinator_a_member_goes_by_itself(where, runs):
     hand.wait_for_step(3)
     hand.processes["coordinator"].kill()
     for name in ("shard-1", "worker-0"):
-        hand.processes[name].send_signal(signal.SIGUSR1)
+        hand.processes[name].send_signal(signal.SIGTERM)
     for name in ("shard-1", "worker-0"):
         assert hand.processes[name].wait(10) == 75, hand.processes[name].returncode
         cause = last_line(hand.logs()[name])
-        assert f"(pid {hand.processes[name].pid}): preempted by SIGUSR1, and the coordinator at " in cause, cause
+        assert f"(pid {hand.processes[name].pid}): preempted by SIGTERM, and the coordinator at " in cause, cause
     print(cause)
 
 
@@ -189,6 +241,8 @@ main(
     tell("shard-1", signal.SIGUSR1),
     tell("coordinator", signal.SIGTERM),
     a_second_sigterm_ends_at_once,
+    under_slurm_a_second_sigterm_says_nothing_new,
+    sigusr1_has_the_time_of_the_warning,
     without_time_all_end_and_say_so,
     without_a_coordinator_a_member_goes_by_itself,
     who_waits_for_a_coordinator_goes_at_once,

@@ -11,12 +11,13 @@ WITHOUT_STAGES = ("shard-0", "shard-1", "worker-0", "worker-1")
 
 
 class ByHand:
-    def __init__(self, job, members=WITHOUT_STAGES):
-        """members: beside the coordinator. Who gets which place is a matter of who joins first."""
+    def __init__(self, job, members=WITHOUT_STAGES, flags=()):
+        """members: beside the coordinator. Who gets which place is a matter of who joins first. flags: of all."""
         self.out = job.parent / f"hand-{time.monotonic_ns()}"
         self.out.mkdir()
         self.job = job
         self.processes = {}
+        self.flags = flags
         self.start_coordinator()
         for name in members:
             self.start(name, f"--coordinator=file:{self.out}/job/coordinator.address")
@@ -28,7 +29,7 @@ class ByHand:
         """A process anew, if it has run before."""
         with open(self.out / f"{name}.log", "w") as log:
             self.processes[name] = subprocess.Popen(
-                [program("parley-" + name.split("-")[0]), f"--job={self.job}", *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [program("parley-" + name.split("-")[0]), f"--job={self.job}", *self.flags, *flags], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
 
     def step(self):
