@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/membership.h"
@@ -135,7 +136,11 @@ class Entrances {
 int Main(int argc, char** argv) {
   CLI::App app("Holds a share of a job's parameters and applies the optimizer.", "parley-shard");
   DaemonFlags flags;
+  size_t most_cores = 0;
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
+  app.add_option("--threads", most_cores,
+                 "Use no more cores than this, where the system would leave it more (default: all)")
+      ->check(CLI::Range(1, 4096));
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
 
   Daemon daemon(SHARD, flags);
@@ -146,14 +151,17 @@ int Main(int argc, char** argv) {
   const std::unique_ptr<FileSystem> files = PosixFileSystem();
   // While the optimizer runs, the workers of a synchronous step wait for it, or are at its first
   // slices: most cores are free.
-  const auto cores = static_cast<size_t>(UsableCores());
-  LoopThreads threads(std::min(cores, kMostThreads) - 1);
+  auto cores = static_cast<size_t>(UsableCores());
+  if (most_cores != 0) cores = std::min(cores, most_cores);
+  const size_t updating = std::min(cores, kMostThreads);
+  daemon.log().Info("applies the optimizer", {{"threads", absl::StrCat(updating)}});
+  LoopThreads threads(updating - 1);
   // Values that workers on this machine read where they lie. The system gives memory when it is
   // touched: large segments cost nothing.
   SegmentHeap values(kSegmentBytes);
   WorkerThreads later(1);
   const bool ahead = daemon.job().consistency().sync().update_ahead();
-  WorkerThreads ahead_threads(ahead ? std::min(cores, kMostThreads) : 0);
+  WorkerThreads ahead_threads(ahead ? updating : 0);
   ShardResources resources;
   resources.parallel = [&](size_t count, const std::function<void(size_t)>& body) {
     threads.Run(count, body);
