@@ -4,11 +4,20 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 
 namespace parley {
 namespace {
+
+// As a word of a command line, which people copy.
+std::string Quoted(const std::string& word) {
+  constexpr char kPlain[] =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
 
 constexpr absl::string_view kAddressFile = "/coordinator.address";
 
@@ -37,9 +46,10 @@ std::string ScaleText(const SetWorkersReply& reply, uint32_t workers,
   const std::string directory = JobDirectoryOf(coordinator);
   const std::string out = directory.empty() ? "OUT" : directory;
   absl::StrAppend(&text, "to start, unless `parley run` does it: ", missing,
-                  "\n  on Slurm   deploy/slurm/submit --workers=", missing, " --out=", out,
-                  "\n  elsewhere  parley-worker --job=", out,
-                  "/job.textproto --coordinator=", coordinator, "\n");
+                  "\n  on Slurm   deploy/slurm/submit --workers=", missing, " ",
+                  Quoted("--out=" + out), "\n  elsewhere  parley-worker ",
+                  Quoted(absl::StrCat("--job=", out, "/job.textproto")), " ",
+                  Quoted("--coordinator=" + coordinator), "\n");
   return text;
 }
 

@@ -27,6 +27,13 @@ TEST(ScaleTextTest, MoreWorkersAreToBeStartedAndItSaysHow) {
   EXPECT_THAT(ScaleText(Reply(2, 1), 4, "node1:4000"), HasSubstr("--workers=3 --out=OUT\n"));
 }
 
+TEST(ScaleTextTest, TheCommandsSurviveSpaces) {
+  const std::string text = ScaleText(Reply(2, 2), 4, "file:/my runs/it's/coordinator.address");
+  EXPECT_THAT(text, HasSubstr("submit --workers=2 '--out=/my runs/it'\\''s'\n"));
+  EXPECT_THAT(text, HasSubstr("parley-worker '--job=/my runs/it'\\''s/job.textproto' "
+                              "'--coordinator=file:/my runs/it'\\''s/coordinator.address'\n"));
+}
+
 TEST(ScaleTextTest, FewerWorkersGoByThemselves) {
   const std::string text = ScaleText(Reply(4, 3), 3, "node1:4000");
   EXPECT_THAT(text, HasSubstr("those with the highest numbers go"));
