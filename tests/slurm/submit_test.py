@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -144,6 +145,18 @@ def submit_says_what_it_does(where, runs):
     for shape, role in ((WORKERS, "worker"), (PIPELINE, "stage")):
         said = Submitted(job_file(where, shape=shape), where, "--dry-run", "--set", "cluster.slurm.worker_gpus=2").said.splitlines()
         assert [re.search(r"/slurm/(\w+) ", line).group(1) for line in said if "--gpus-per-task=2" in line] == [role], said
+    # With pipelines the workers do not compute; nor does Slurm know which workers are to be on one node.
+    said = Submitted(job_file(where, slurm="worker_cpus: 6", shape=PIPELINE), where, "--dry-run").said.splitlines()
+    cpus = {re.search(r"/slurm/(\w+) ", line).group(1): re.search(r"--cpus-per-task=(\d+)", line).group(1) for line in said}
+    assert cpus == {"coordinator": "1", "shard": "2", "stage": "6", "worker": "2"}, said
+    group = job_file(where)
+    group.write_text(group.read_text().replace("min_workers: 1", "group: 2").replace("lost_worker: WAIT", ""))
+    bad = CLUSTER.run(dry.submit, str(group), "--out", str(where / "group"), "--dry-run", check=False)
+    assert bad.returncode == 2 and "--single" in bad.stderr and not (where / "group").exists(), bad
+    assert len(Submitted(group, where, "--dry-run", "--single").said.splitlines()) == 1
+    # A way to the programs that leads there from anywhere.
+    linked = Submitted(job_file(where), where, "--dry-run", "--bin", "some/where")
+    assert (linked.out / "slurm/bin").readlink().is_absolute(), (linked.out / "slurm/bin").readlink()
     # More workers for what runs there.
     more = Submitted(None, where, "--workers=2", "--dry-run", "--", "--comment=x", out=dry.out).said.splitlines()
     assert len(more) == 1 and "--array=0-1" in more[0] and "--cpus-per-task=2" in more[0] and "--time=30" in more[0], more
@@ -152,6 +165,20 @@ def submit_says_what_it_does(where, runs):
                        (["--workers=2", "--out", str(where)], "holds no job")):
         bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), *wrong, check=False)
         assert bad.returncode == 2 and why in bad.stderr, bad
+
+
+def a_node_knows_its_address(where, runs):
+    """Where its name is 127.0.1.1 to the node itself, as on many Debian machines."""
+    script = """
+        eval "$(sed -n '/^address() {/,/^}/p' deploy/slurm/role)"
+        timeout() { shift; "$@"; }
+        scontrol() { if [[ $* == *node* ]]; then echo "NodeName=c1 NodeAddr=c1 X=y"; else echo "SlurmctldHost[0]        = $controller"; fi; }
+        hostname() { echo "fd00::7 172.17.0.1 10.1.1.1"; }
+        getent() { if [[ $2 == c1 ]]; then echo "127.0.1.1 STREAM c1"; else command getent "$@"; fi; }
+        for controller in "ctl(10.214.0.1)" ctl ""; do SLURMD_NODENAME=c1 address; done
+    """
+    said = CLUSTER.on("c1", "bash", "-c", script).stdout.split()
+    assert said == ["10.214.0.10", "10.214.0.10", "172.17.0.1"], said
 
 
 def a_job_trains_to_its_end(where, runs):
@@ -163,14 +190,14 @@ def a_job_trains_to_its_end(where, runs):
 
 
 def all_of_it_on_one_node(where, runs):
-    run = Submitted(job_file(where), where, "--single")
+    run = Submitted(job_file(where), where, "--single", out=where / "a folder")  # what is printed is copied into a shell
     runs.append(run)
     node = wait_for("a node", lambda: next((node for _, state, node, _ in run.tasks() if state == "RUNNING"), None), 60, every=POLL)
     shown = re.search(r"how it stands +srun --overlap --jobid=(\d+) (.*)", run.said)
     assert shown and [shown.group(1)] == run.ids, run.said
 
     def step():
-        said = CLUSTER.on(node, *shown.group(2).split(), "--format=json", check=False)
+        said = CLUSTER.on(node, *shlex.split(shown.group(2)), "--format=json", check=False)
         return int(json.loads(said.stdout).get("step", 0)) if said.returncode == 0 else 0
 
     wait_for("step 25", lambda: step() >= 25, 120, every=POLL)
@@ -188,6 +215,31 @@ def the_time_limit_is_near(where, runs):
     CLUSTER.run("scancel", "--signal=USR1", worker)
     wait_for("all to end for the queue", lambda: sum("queued again" in log for log in run.logs().values()) == 5, 60)
     check_end(run, where, runs)
+
+
+def a_step_takes_longer_than_the_grace(where, runs):
+    run = Submitted(job_file(where), where, "--set", "model.sleeping.forward_seconds=1.5", "--set", "preemption_grace=1s")
+    runs.append(run)
+    run.wait_for_step(1)
+    CLUSTER.run("scancel", "--signal=USR1", run.ids[0])
+    wait_for("all to end for the queue", lambda: sum("queued again" in log for log in run.logs().values()) == 5, 60)
+    assert "preempted by SIGUSR1; the job can go on with checkpoint.start_from=" in run.logs()["coordinator"], run.logs()["coordinator"]
+
+
+def the_coordinator_alone_is_cancelled(where, runs):
+    run = Submitted(job_file(where, epochs=100000), where, "--dry-run")
+    role = where / "tree/deploy/slurm/role"
+    text = role.read_text()
+    role.write_text(re.sub(r"^lonely=\d+", "lonely=15", text, flags=re.M))
+    assert role.read_text() != text
+    run = Submitted(run.out / "job.textproto", where, out=run.out)
+    runs.append(run)
+    run.wait_for_step(15)
+    CLUSTER.run("scancel", run.ids[0])
+    wait_for("the others to be queued again", lambda: sum("queued again" in log for log in run.logs().values()) == 4, 60)
+    codes = run.wait()
+    assert codes.pop("coordinator") == 75 and set(codes.values()) == {1}, codes
+    assert all("nobody is to come" in log for name, log in run.logs().items() if name != "coordinator")
 
 
 def an_urgent_job_preempts_some(where, runs):
@@ -300,13 +352,13 @@ def scancel_leaves_nothing(where, runs):
 def more_workers_and_a_stop(where, runs):
     job = job_file(where, epochs=100000)
     job.write_text(job.read_text().replace("deterministic: true lost_worker: WAIT", ""))
-    run = Submitted(job, where)
+    run = Submitted(job, where, out=where / "with more workers")
     runs.append(run)
     run.wait_for_step(15)
     operator = [str(BIN / "parley")]
     at = f"--coordinator=file:{run.out}/coordinator.address"
     said = CLUSTER.run(*operator, "scale", "workers", "3", at).stdout
-    command = re.search(r"deploy/slurm/submit (.*)", said).group(1).split()
+    command = shlex.split(re.search(r"deploy/slurm/submit (.*)", said).group(1))
     CLUSTER.run(run.submit, *command)
     run.read_ids()
     wait_for("three workers", lambda: "contributors=3" in run.logs()["coordinator"], 60)
@@ -347,6 +399,16 @@ def without_slurmctld(where, runs, seconds, epochs):
 
 def slurmctld_is_away(where, runs):
     without_slurmctld(where, runs, 5, EPOCHS)
+    # Nor is a job that may run taken for one that is over.
+    run = runs[-1]
+    before = (run.out / "slurm/jobs").read_text()
+    CLUSTER.stop_controller()
+    try:
+        bad = CLUSTER.run(run.submit, str(run.out / "job.textproto"), "--out", str(run.out), check=False)
+        assert bad.returncode == 2 and "whether an earlier run in" in bad.stderr, bad
+        assert (run.out / "slurm/jobs").read_text() == before
+    finally:
+        CLUSTER.start_controller()
 
 
 def slurmctld_is_away_for_a_minute(where, runs):
@@ -362,9 +424,9 @@ if __name__ == "__main__":
     CLUSTER = Cluster(folder)
     try:
         short = [
-            submit_says_what_it_does, a_job_trains_to_its_end, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
+            submit_says_what_it_does, a_node_knows_its_address, a_job_trains_to_its_end, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
             an_urgent_job_preempts_some, *(lost_node(role) for role in ("worker", "shard", "coordinator")), lost_node("stage", PIPELINE),
-            scancel_leaves_nothing,
+            scancel_leaves_nothing, a_step_takes_longer_than_the_grace, the_coordinator_alone_is_cancelled,
             more_workers_and_a_stop, slurmctld_is_away,
         ]
         long = [
