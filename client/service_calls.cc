@@ -17,6 +17,15 @@ CallHeader& HeaderOf(TensorPush& push) { return *push.head.mutable_header(); }
 
 }  // namespace
 
+ServiceCalls::~ServiceCalls() {
+  *gone_ = true;
+  {
+    absl::MutexLock lock(&asked_->mu);
+    asked_->membership = nullptr;
+  }
+  DropUnsent();
+}
+
 void ServiceCalls::Connect(const std::vector<std::string>& shard_addresses, uint64_t job_epoch) {
   job_epoch_ = job_epoch;
   addresses_ = shard_addresses;
@@ -36,7 +45,7 @@ void ServiceCalls::Start(Role role, uint32_t ordinal, std::string what,
   const uint64_t call = activity == nullptr ? 0 : activity->CallBegun(role, ordinal, what, ahead);
   retry.what = std::move(what);
   retry.deadline = timers_->Now() + options_.patience;
-  retry.go_on = [this] { return membership_.hears_coordinator(); };
+  retry.go_on = [asked = asked_] { return asked->HearsCoordinator(); };
   // Long enough for a few MiB on a slow link. A parked call that is not answered in this time is
   // made again, which the receiver does not mind.
   retry.attempt_timeout = std::max(options_.liveness, absl::Seconds(10));

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/activity.h"
 #include "client/answer_queue.h"
@@ -41,13 +43,11 @@ class ServiceCalls {
       : options_(options),
         connector_(connector),
         membership_(membership),
+        asked_(new Asked{.membership = &membership}),
         queue_(std::move(queue)),
         timers_(std::move(timers)),
         caller_(timers_, seed) {}
-  ~ServiceCalls() {
-    *gone_ = true;
-    DropUnsent();
-  }
+  ~ServiceCalls();
 
   // Not thread-safe with the calls below: before the first one to a shard, once. host:port by
   // ordinal.
@@ -109,9 +109,20 @@ class ServiceCalls {
                std::shared_ptr<Request> request, OnAnswer<Reply> answer,
                std::function<void()> on_end = nullptr, bool ahead = false);
 
+  // The membership as threads see it that bring answers: these may come when it has gone.
+  struct Asked {
+    bool HearsCoordinator() {
+      absl::MutexLock lock(&mu);
+      return membership != nullptr && membership->hears_coordinator();
+    }
+    absl::Mutex mu;
+    const Membership* membership ABSL_GUARDED_BY(mu);  // null from the end of the calls on
+  };
+
   const Options options_;
   Connector& connector_;
   Membership& membership_;
+  const std::shared_ptr<Asked> asked_;
   const std::shared_ptr<AnswerQueue> queue_;
   const std::shared_ptr<Timers> timers_;
   RetryingCaller caller_;

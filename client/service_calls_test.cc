@@ -47,9 +47,12 @@ class ServiceCallsTest : public testing::Test {
   ~ServiceCallsTest() override { shard_.held.clear(); }
 
   std::unique_ptr<ServiceCalls> MakeCalls(uint64_t job_epoch) {
+    return MakeCalls(job_epoch, membership_);
+  }
+  std::unique_ptr<ServiceCalls> MakeCalls(uint64_t job_epoch, Membership& membership) {
     auto calls =
         std::make_unique<ServiceCalls>(ServiceCalls::Options{absl::Minutes(1), absl::Seconds(10)},
-                                       connector_, membership_, queue_, runtime_->MakeTimers(), 3);
+                                       connector_, membership, queue_, runtime_->MakeTimers(), 3);
     calls->Connect({"h:1"}, job_epoch);
     return calls;
   }
@@ -93,6 +96,19 @@ TEST_F(ServiceCallsTest, AnAnswerThatComesAfterItHasGoneIsDropped) {
   shard_.held[0](PushReply());  // waits for the training thread
   calls.reset();
   shard_.held[1](PushReply());
+  RunAnswers();
+  EXPECT_THAT(ends_, ElementsAre());
+}
+
+TEST_F(ServiceCallsTest, AnAttemptThatFailsAfterTheDeadlineWhenAllHasGoneAsksNobody) {
+  auto membership = std::make_unique<QuietMembership>();
+  auto calls = MakeCalls(1, *membership);
+  Push(*calls);
+  timers_.Advance(absl::Minutes(2));
+  timers_.Stop();
+  calls.reset();
+  membership.reset();
+  shard_.held[0](absl::UnavailableError("gone"));  // asan sees whom it asks
   RunAnswers();
   EXPECT_THAT(ends_, ElementsAre());
 }
