@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/clock/steady_now.h"
 
 namespace parley {
@@ -256,9 +257,17 @@ absl::StatusOr<std::vector<SliceSnapshot>> LockedShard::Snapshot(uint64_t versio
 }
 
 void LockedShard::TellWaits(absl::Time now, WaitsReply& reply) {
-  absl::MutexLock lock(&mu_, absl::Condition(this, &LockedShard::IsIdle));
+  // Not for the end of a step, which may take long: threads of gRPC ask, and heartbeats need them.
+  absl::MutexLock lock(&mu_);
   if (shard_ == nullptr) return;
   reply.set_step(shard_->version());
+  if (works_) {
+    // What is changed meanwhile, nobody may look at; and there is nothing else that it waits for.
+    Wait& wait = *reply.add_waits();
+    wait.set_what(absl::StrCat("carrying out step ", shard_->version()));
+    wait.set_step(shard_->version());
+    return;
+  }
   for (Wait& wait : shard_->Waits(now)) *reply.add_waits() = std::move(wait);
 }
 

@@ -172,6 +172,14 @@ TEST_F(LockedShardTest, WhileAStepIsCarriedOutOnlyPullsGetIn) {
   EXPECT_TRUE(shard.busy());
   // Other shards hear of the verdict meanwhile.
   EXPECT_EQ(shard.TakeNews().version, 1u);
+  // Who asks what it waits for is told that.
+  WaitsReply waits;
+  absl::Notification told;
+  std::thread asks([&] {
+    shard.TellWaits(SteadyNow(), waits);
+    told.Notify();
+  });
+  EXPECT_TRUE(told.WaitForNotificationWithTimeout(absl::Seconds(10)));
   absl::Notification pulled;
   shard.Pull(MakePull(2, 1), Now(), [&](const absl::StatusOr<PulledVersion>& values) {
     EXPECT_TRUE(values.ok()) << values.status();
@@ -186,7 +194,10 @@ TEST_F(LockedShardTest, WhileAStepIsCarriedOutOnlyPullsGetIn) {
   absl::SleepFor(absl::Milliseconds(20));
   EXPECT_FALSE(is_pushed);
   task();
+  asks.join();
   next.join();
+  ASSERT_EQ(waits.waits_size(), 1);
+  EXPECT_EQ(waits.waits(0).what(), "carrying out step 1");
   EXPECT_TRUE(pulled.HasBeenNotified());
   EXPECT_FALSE(shard.busy());
   EXPECT_EQ(applied, 1);
