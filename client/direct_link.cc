@@ -24,8 +24,9 @@ class DirectLink::Ear final : public DirectConnection::Reader {
  public:
   explicit Ear(std::shared_ptr<DirectLink> link) : link_(std::move(link)) {}
 
-  absl::Status OnFrame(DirectConnection& /*connection*/, ReceivedFrame frame) override {
+  absl::Status OnFrame(DirectConnection& connection, ReceivedFrame frame) override {
     if (!frame.what.has_answer()) return absl::InvalidArgumentError("not an answer");
+    connection.Welcome();  // the first answer is that to the hello
     link_->OnAnswer(std::move(frame));
     return absl::OkStatus();
   }

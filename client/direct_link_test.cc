@@ -2,14 +2,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <atomic>
-#include <cerrno>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/clock/steady_now.h"
@@ -133,6 +134,29 @@ class DirectLinkTest : public ::testing::Test {
     return waiting->reply;
   }
 
+  // The other end of a connection that has sent these bytes.
+  FileDescriptor Stranger(std::string_view bytes) {
+    auto fd = ConnectTcp("ipv4:127.0.0.1:1", static_cast<uint16_t>(server_->Found().port()));
+    EXPECT_TRUE(fd.ok()) << fd.status();
+    pollfd connected = {fd->get(), POLLOUT, 0};
+    EXPECT_EQ(::poll(&connected, 1, 20000), 1);
+    EXPECT_EQ(::send(fd->get(), bytes.data(), bytes.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(bytes.size()));
+    return *std::move(fd);
+  }
+  // Whether the server ends it, long before it has waited for a hello in vain.
+  static bool IsEnded(const FileDescriptor& fd, absl::Duration within = absl::Seconds(5)) {
+    pollfd ended = {fd.get(), POLLIN | POLLRDHUP, 0};
+    return ::poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(within))) == 1;
+  }
+
+  static std::string BytesOf(const DirectFrame& frame, std::vector<TensorSlice> slices = {}) {
+    OutgoingFrame outgoing(frame, std::move(slices));
+    iovec part;
+    EXPECT_EQ(outgoing.Parts(absl::MakeSpan(&part, 1)), 1u);
+    return {static_cast<const char*>(part.iov_base), part.iov_len};
+  }
+
   static DirectRequest MessageOf(const std::string& text) {
     DirectRequest message;
     message.set_message(text);
@@ -173,11 +197,11 @@ TEST_F(DirectLinkTest, AnErrorComesAsItWas) {
 
 TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
   constexpr size_t kCalls = 200;
-  std::atomic<size_t> answered = 0;
+  absl::BlockingCounter answered(kCalls);
   for (size_t i = 0; i < kCalls; ++i) {
     Done<DirectLink::Reply> done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
       EXPECT_TRUE(reply.ok()) << reply.status();
-      ++answered;
+      answered.DecrementCount();
     };
     const std::string body(i % 7 == 0 ? 300000 : 10, 'b');
     ASSERT_TRUE(link_->Call("Keep", MessageOf(absl::StrCat(i)), {SliceOf(body)}, Soon(), done));
@@ -191,9 +215,7 @@ TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
     EXPECT_EQ(message.message(), absl::StrCat(i));
     kept_[i].answer(absl::OkStatus(), DirectRequest(), {});
   }
-  const absl::Time deadline = Soon();
-  while (answered < kCalls && SteadyNow() < deadline) absl::SleepFor(absl::Milliseconds(1));
-  EXPECT_EQ(answered, kCalls);
+  answered.Wait();
 }
 
 TEST_F(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {
@@ -306,26 +328,38 @@ TEST_F(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
 }
 
 TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
-  const auto fd = ConnectTcp("ipv4:127.0.0.1:1", static_cast<uint16_t>(server_->Found().port()));
-  ASSERT_TRUE(fd.ok()) << fd.status();
   DirectFrame frame;
   frame.mutable_request()->set_method("Keep");
-  OutgoingFrame outgoing(frame, {});
-  iovec part;
-  ASSERT_EQ(outgoing.Parts(absl::MakeSpan(&part, 1)), 1u);
-  const absl::Time deadline = Soon();
-  while (::send(fd->get(), part.iov_base, part.iov_len, MSG_NOSIGNAL) < 0 &&
-         SteadyNow() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));  // it is not connected yet
-  }
-  char byte = 0;
-  ssize_t got = -1;
-  while ((got = ::recv(fd->get(), &byte, 1, 0)) < 0 && errno == EAGAIN && SteadyNow() < deadline) {
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  EXPECT_TRUE(got == 0 || (got < 0 && errno == ECONNRESET)) << got << ": it is not over";
+  EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame))));
   absl::MutexLock lock(&mu_);
   EXPECT_TRUE(kept_.empty());
+}
+
+TEST_F(DirectLinkTest, OfOneWhoHasSaidNoHelloNoMoreIsTakenThanThat) {
+  // Ended by what its first bytes say, and not when all of it has come.
+  DirectFrame frame;
+  frame.mutable_request()->set_message(std::string(kGreetingLimits.frame_bytes, 'x'));
+  EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame).substr(0, 100))));
+  frame.set_hello(server_->Found().token());
+  const std::string bytes(1000, 't');
+  EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame, {SliceOf(bytes)}).substr(0, 100))));
+  // Who has said it is not bound by that.
+  EXPECT_TRUE(Call("Echo", std::string(1 << 20, 'x'), {}).ok());
+}
+
+TEST_F(DirectLinkTest, WhoSaysNothingMakesRoomForOthers) {
+  const FileDescriptor first = Stranger("");
+  std::vector<FileDescriptor> more;
+  for (int i = 0; i < 255; ++i) more.push_back(Stranger(""));
+  // As many as may wait, and one that need not.
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+  EXPECT_FALSE(IsEnded(first, absl::Milliseconds(20)));
+  more.push_back(Stranger(""));
+  EXPECT_TRUE(IsEnded(first));
+  EXPECT_FALSE(IsEnded(more.back(), absl::Milliseconds(20)));
+  const std::shared_ptr<DirectLink> late = Link();
+  AwaitReady(*late);
+  late->Close();
 }
 
 TEST_F(DirectLinkTest, OpenCallsEndWithTheLoop) {

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/direct/frame.h"
+
 namespace parley {
 namespace {
 
@@ -74,7 +76,9 @@ void DirectShardClient::PullTensors(const PullRequest& request, absl::Time deadl
     pulled.slices = std::move(came->slices);
     (*kept)(std::move(pulled));
   };
-  if (link_->Call("Pull", request, {}, deadline, answer)) return;
+  // What a direct frame cannot carry back is not asked for over one.
+  const bool fits = static_cast<size_t>(request.slices_size()) <= kMostSlices;
+  if (fits && link_->Call("Pull", request, {}, deadline, answer)) return;
   remote()->PullTensors(request, deadline, std::move(*kept));
 }
 

@@ -14,6 +14,7 @@
 #include "client/testing/refusing_peers.h"
 #include "common/clock/steady_now.h"
 #include "common/direct/direct_server.h"
+#include "common/direct/frame.h"
 
 namespace parley {
 namespace {
@@ -29,6 +30,7 @@ class Remote final : public RefusingShard {
   void Complete(const CompleteRequest&, absl::Time, Done<CompleteReply> done) override {
     completes.push_back(std::move(done));
   }
+  void Pull(const PullRequest&, absl::Time, Done<PullReply>) override { ++pulls; }
   void AnswerPush(const absl::StatusOr<PushReply>& reply) {
     const Done<PushReply> done = std::move(pushes.front());
     pushes.pop_front();
@@ -37,6 +39,7 @@ class Remote final : public RefusingShard {
 
   std::deque<Done<PushReply>> pushes;
   std::deque<Done<CompleteReply>> completes;
+  int pulls = 0;
 };
 
 class DirectShardClientTest : public ::testing::Test {
@@ -143,6 +146,16 @@ TEST_F(DirectShardClientTest, WithoutTheConnectionAnOpenAttemptFailsAndTheNextGo
   EXPECT_FALSE(shard_->KeepsOrder());
   shard_->Complete({}, Soon(), [](const absl::StatusOr<CompleteReply>&) {});
   EXPECT_EQ(remote_->completes.size(), 1u);
+}
+
+TEST_F(DirectShardClientTest, APullWhoseAnswerFitsInNoFrameGoesTheOtherWay) {
+  BeginPush();
+  remote_->AnswerPush(PushReply());
+  ASSERT_NO_FATAL_FAILURE(Connect());
+  PullRequest request;
+  for (size_t i = 0; i <= kMostSlices; ++i) request.add_slices(static_cast<uint32_t>(i));
+  shard_->PullTensors(request, Soon(), [](const absl::StatusOr<TensorPull>&) {});
+  EXPECT_EQ(remote_->pulls, 1);
 }
 
 TEST_F(DirectShardClientTest, WhatIsNoAnswerOfAShardIsAnError) {

@@ -42,7 +42,7 @@ std::shared_ptr<DirectConnection> DirectConnection::Start(DirectLoop& loop, File
 
 absl::StatusOr<uint64_t> DirectConnection::Send(DirectFrame frame,
                                                 std::vector<TensorSlice> slices) {
-  if (frame.ByteSizeLong() + 64 * slices.size() > kMostFrameBytes ||
+  if (slices.size() > kMostSlices || frame.ByteSizeLong() + 64 * slices.size() > kMostFrameBytes ||
       OutgoingFrame::BytesBehind(slices) > kMostTensorBytes) {
     return absl::InvalidArgumentError("larger than a direct frame may be");
   }

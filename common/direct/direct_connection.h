@@ -40,10 +40,13 @@ class DirectConnection final : public DirectLoop::Watched,
   };
 
   // fd: a TCP socket that is connected, or about to be. nullptr: the loop is ending; the reader
-  // hears nothing.
+  // hears nothing. Until Welcome no more is read than a greeting (kGreetingLimits).
   static std::shared_ptr<DirectConnection> Start(DirectLoop& loop, FileDescriptor fd,
                                                  std::shared_ptr<ReceiveBuffers> buffers,
                                                  std::shared_ptr<Reader> reader);
+
+  // The other side is who was meant, and may send whatever there is. In Reader::OnFrame.
+  void Welcome() { incoming_.SetLimits({}); }
 
   // The frame's number, from 1. slices: `owner` keeps the bytes, which stay as they are until they
   // are sent. InvalidArgument: larger than any may be. ResourceExhausted: so much waits to be sent
@@ -68,7 +71,7 @@ class DirectConnection final : public DirectLoop::Watched,
                    std::shared_ptr<Reader> reader)
       : loop_(loop),
         fd_(std::move(fd)),
-        incoming_(std::move(buffers)),
+        incoming_(std::move(buffers), kGreetingLimits),
         reader_(std::move(reader)) {}
 
   absl::Status Read();

@@ -3,6 +3,8 @@
 #include <sys/epoll.h>
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +17,10 @@ namespace {
 
 // How long one who has come may take to say whom it means.
 constexpr absl::Duration kHello = absl::Seconds(10);
+// Who have come and not said it; the one that came first makes room for another one.
+constexpr size_t kMostWaiting = 256;
+// Some at a time: those who have come are heard in between.
+constexpr int kAtOnce = 64;
 constexpr size_t kKeptBytes = 256 << 20;
 
 }  // namespace
@@ -30,6 +36,7 @@ class DirectServer::Guest final : public DirectConnection::Reader {
         return absl::InvalidArgumentError("no hello, or another process is meant");
       }
       welcome_ = true;
+      connection.Welcome();
       Respond(connection, frame.what.call(), absl::OkStatus(), DirectFrame(), {});
       return absl::OkStatus();
     }
@@ -57,6 +64,9 @@ class DirectServer::Guest final : public DirectConnection::Reader {
 
   void OnEnd(DirectConnection& /*connection*/, const absl::Status& /*why*/) override {}
 
+  // Any thread.
+  bool is_welcome() const { return welcome_; }
+
  private:
   static void Respond(DirectConnection& connection, uint64_t call, const absl::Status& status,
                       const google::protobuf::MessageLite& reply, std::vector<TensorSlice> slices) {
@@ -77,7 +87,7 @@ class DirectServer::Guest final : public DirectConnection::Reader {
 
   DirectServer& server_;
   const absl::Time came_;
-  bool welcome_ = false;  // the loop's
+  std::atomic<bool> welcome_ = false;  // set by the loop
 };
 
 // The listening socket.
@@ -90,19 +100,23 @@ class DirectServer::Door final : public DirectLoop::Watched {
   int fd() const override { return fd_.get(); }
 
   bool OnReady(uint32_t /*ready*/) override {
-    while (true) {
+    for (int i = 0; i < kAtOnce; ++i) {
       absl::StatusOr<FileDescriptor> fd = AcceptTcp(fd_);
       if (absl::IsNotFound(fd.status())) return true;
       if (absl::IsResourceExhausted(fd.status())) {
+        MakeRoom(waiting_.size() / 2);
         closed_ = true;
         loops_.front()->Want(*this, 0);  // until files may have been closed
         return true;
       }
       if (!fd.ok()) continue;
-      (void)DirectConnection::Start(*loops_[next_++ % loops_.size()], *std::move(fd),
-                                    server_.buffers_,
-                                    std::make_shared<Guest>(server_, SteadyNow()));
+      MakeRoom(kMostWaiting - 1);
+      const auto guest = std::make_shared<Guest>(server_, SteadyNow());
+      const auto connection = DirectConnection::Start(*loops_[next_++ % loops_.size()],
+                                                      *std::move(fd), server_.buffers_, guest);
+      if (connection != nullptr) waiting_.push_back({guest, connection});
     }
+    return true;
   }
   void OnTick(absl::Time /*now*/) override {
     if (std::exchange(closed_, false)) loops_.front()->Want(*this, EPOLLIN);
@@ -110,9 +124,27 @@ class DirectServer::Door final : public DirectLoop::Watched {
   void OnStop() override {}
 
  private:
+  struct Waiting {
+    std::weak_ptr<Guest> guest;  // it has none any more when it is over
+    std::weak_ptr<DirectConnection> connection;
+  };
+
+  // Ends the connections of those who have waited longest, until so many are left.
+  void MakeRoom(size_t left) {
+    std::erase_if(waiting_, [](const Waiting& one) {
+      const auto guest = one.guest.lock();
+      return guest == nullptr || guest->is_welcome();
+    });
+    for (; waiting_.size() > left; waiting_.pop_front()) {
+      const auto connection = waiting_.front().connection.lock();
+      if (connection != nullptr) connection->Close(absl::UnavailableError("too many say no hello"));
+    }
+  }
+
   DirectServer& server_;
   const std::vector<DirectLoop*> loops_;
   const FileDescriptor fd_;
+  std::deque<Waiting> waiting_;  // those who came first are at the front
   bool closed_ = false;
   size_t next_ = 0;
 };

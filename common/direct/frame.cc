@@ -1,5 +1,8 @@
 #include "common/direct/frame.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -26,6 +29,22 @@ struct Prefix {
 static_assert(sizeof(Prefix) == kPrefixBytes);
 
 size_t Padded(size_t bytes) { return (bytes + kPiece - 1) / kPiece * kPiece; }
+
+// Besides its slices: some more than there are, for those of later releases.
+constexpr size_t kMostOtherFields = 16;
+
+// Whether a message has at most so many fields. Two bytes are a whole field, and a hundred times as
+// much in memory when they have been parsed: so they are counted first.
+bool HasAtMost(size_t fields, const std::string& message) {
+  using google::protobuf::internal::WireFormatLite;
+  google::protobuf::io::CodedInputStream stream(reinterpret_cast<const uint8_t*>(message.data()),
+                                                static_cast<int>(message.size()));
+  for (size_t count = 0;; ++count) {
+    const uint32_t tag = stream.ReadTag();
+    if (tag == 0) return stream.ConsumedEntireMessage();
+    if (count == fields || !WireFormatLite::SkipField(&stream, tag)) return false;
+  }
+}
 
 iovec Part(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
@@ -117,8 +136,9 @@ absl::Status FrameReader::Take(absl::Span<const std::byte> bytes,
 absl::Status FrameReader::Begin() {
   Prefix prefix;
   std::memcpy(&prefix, head_.data(), sizeof(prefix));
-  if (prefix.magic != kMagic || prefix.frame_bytes == 0 || prefix.frame_bytes > kMostFrameBytes ||
-      prefix.tensor_bytes > kMostTensorBytes || prefix.tensor_bytes % kPiece != 0) {
+  if (prefix.magic != kMagic || prefix.frame_bytes == 0 ||
+      prefix.frame_bytes > limits_.frame_bytes || prefix.tensor_bytes > limits_.tensor_bytes ||
+      prefix.tensor_bytes % kPiece != 0) {
     return absl::InvalidArgumentError("not the beginning of a direct frame");
   }
   frame_bytes_ = prefix.frame_bytes;
@@ -128,6 +148,10 @@ absl::Status FrameReader::Begin() {
 }
 
 absl::Status FrameReader::Parse() {
+  if (!HasAtMost(limits_.slices + kMostOtherFields, head_)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("not a DirectFrame of at most ", limits_.slices, " slices"));
+  }
   // One that says nothing would be written without a byte, which is no frame.
   if (!frame_.what.ParseFromString(head_) || frame_.what.ByteSizeLong() == 0) {
     return absl::InvalidArgumentError("not a DirectFrame");

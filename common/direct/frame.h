@@ -23,6 +23,18 @@ namespace parley {
 
 inline constexpr size_t kMostFrameBytes = 64 << 20;
 inline constexpr size_t kMostTensorBytes = 256 << 20;  // behind one frame
+// Of one frame. A message of ours has as many tensors as make up a bucket, 32 MiB at most: some
+// thousands in the largest models.
+inline constexpr size_t kMostSlices = 1 << 16;
+
+// What a reader takes at most of one frame: before it has memory for more than this.
+struct FrameLimits {
+  size_t frame_bytes = kMostFrameBytes;
+  size_t tensor_bytes = kMostTensorBytes;
+  size_t slices = kMostSlices;
+};
+// Until the two have greeted each other: a hello and its answer are a few bytes.
+inline constexpr FrameLimits kGreetingLimits = {4 << 10, 0, 0};
 
 // A frame as it came. `what.slices` is empty: `slices` has them, with the owner of their bytes,
 // each at the beginning of an aligned piece.
@@ -61,7 +73,11 @@ class OutgoingFrame {
 // Makes frames of bytes in any portions. One thread at a time.
 class FrameReader {
  public:
-  explicit FrameReader(std::shared_ptr<ReceiveBuffers> buffers) : buffers_(std::move(buffers)) {}
+  explicit FrameReader(std::shared_ptr<ReceiveBuffers> buffers, FrameLimits limits = {})
+      : buffers_(std::move(buffers)), limits_(limits) {}
+
+  // For frames that begin from now on.
+  void SetLimits(FrameLimits limits) { limits_ = limits; }
 
   // Where the next bytes should be received: what is missing of a frame's tensors. Empty: not
   // known yet, then Take is for them.
@@ -79,6 +95,7 @@ class FrameReader {
   void End(std::vector<ReceivedFrame>& whole);
 
   const std::shared_ptr<ReceiveBuffers> buffers_;
+  FrameLimits limits_;
   std::string head_;        // the 16 bytes, then the frame
   size_t frame_bytes_ = 0;  // 0: of which nothing is known yet
   size_t tensor_bytes_ = 0;

@@ -1,6 +1,7 @@
 #include "common/direct/frame.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -166,8 +167,8 @@ std::string Described(const std::vector<uint64_t>& slices, uint64_t tensor_bytes
   return bytes + head + std::string(tensor_bytes, '\0');
 }
 
-absl::Status Read(std::string_view bytes) {
-  FrameReader reader(std::make_shared<ReceiveBuffers>(0));
+absl::Status Read(std::string_view bytes, FrameLimits limits = {}) {
+  FrameReader reader(std::make_shared<ReceiveBuffers>(0), limits);
   std::vector<ReceivedFrame> whole;
   Random random(2);
   return ReadAll(reader, bytes, random, whole);
@@ -205,6 +206,55 @@ TEST(FrameTest, SlicesBeyondTheTensorsAreRefused) {
   EXPECT_TRUE(absl::IsInvalidArgument(Read(Described({64, 64}, 64))));
   EXPECT_TRUE(absl::IsInvalidArgument(Read(Described({64, ~uint64_t{0}}, 64))));
   EXPECT_TRUE(absl::IsInvalidArgument(Read(Described({1, 64}, 65))));
+}
+
+// The bytes of a frame whose message is `head`, with no tensors.
+std::string Framed(const std::string& head) {
+  std::string bytes = OneSlice().substr(0, 4);
+  const auto frame_bytes = static_cast<uint32_t>(head.size());
+  bytes.append(reinterpret_cast<const char*>(&frame_bytes), sizeof(frame_bytes));
+  return bytes + std::string(8, '\0') + head;
+}
+
+// So many slices of nothing, two bytes each.
+std::string EmptySlices(size_t count) {
+  std::string head(2 * count, '\0');
+  for (size_t i = 0; i < count; ++i) head[2 * i] = '\x2a';
+  return head;
+}
+
+// Of this process until now, in bytes.
+size_t MostMemory() {
+  rusage usage{};
+  EXPECT_EQ(::getrusage(RUSAGE_SELF, &usage), 0);
+  return static_cast<size_t>(usage.ru_maxrss) << 10;
+}
+
+TEST(FrameTest, MoreSlicesThanAMessageHasAreRefusedBeforeTheyAreMade) {
+  const std::string call("\x08\x07", 2);  // its number, 7
+  EXPECT_EQ(Read(Framed(call + EmptySlices(kMostSlices))), absl::OkStatus());
+  // They would take some 400 MiB.
+  const std::string bomb = Framed(call + EmptySlices(2 << 20));
+  const size_t before = MostMemory();
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(bomb)));
+  EXPECT_LT(MostMemory() - before, size_t{64} << 20);
+  // Nor other fields, which nobody knows.
+  std::string unknown = call;
+  for (size_t i = 0; i <= 2 * kMostSlices; ++i) unknown += "\x30\x01";
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(Framed(unknown))));
+}
+
+TEST(FrameTest, AGreetingIsSmallAndHasNoTensors) {
+  DirectFrame hello;
+  hello.set_call(1);
+  hello.set_hello(~uint64_t{0});
+  EXPECT_EQ(Read(Framed(hello.SerializeAsString()), kGreetingLimits), absl::OkStatus());
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(OneSlice(), kGreetingLimits)));
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(Framed(EmptySlices(100)), kGreetingLimits)));
+  // A large one by its first bytes.
+  const std::string large = Framed(std::string(kGreetingLimits.frame_bytes + 1, '\0'));
+  EXPECT_TRUE(absl::IsInvalidArgument(Read(large.substr(0, 16), kGreetingLimits)));
+  EXPECT_EQ(Read(large.substr(0, 16)), absl::OkStatus());
 }
 
 TEST(FrameTest, TensorsLiveAsLongAsTheirOwner) {
