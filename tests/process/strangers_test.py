@@ -10,6 +10,7 @@ import pathlib
 import re
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 
@@ -115,6 +116,42 @@ def attack(addresses, own, other, idle):
     return open_ones
 
 
+def direct_frame(frame, tensor_bytes=0):
+    return b"PLY1" + struct.pack("<IQ", len(frame), tensor_bytes) + frame
+
+
+def is_ended(stranger, within=5):
+    """Whether the other side ends the connection: within 5 s not for want of a hello."""
+    stranger.settimeout(within)
+    try:
+        return stranger.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def attack_direct(address):
+    """Everything that can be sent to a port of direct connections without the token that is said there first."""
+    for frame in (
+        b"\x2a\x00" * (4 * MIB),  # slices of nothing
+        b"\x2a\x00" * 2000,
+        b"\x0a" * MIB,
+        b"\x11" + bytes(8),  # a hello to another process
+    ):
+        stranger = connect(address)
+        with contextlib.suppress(OSError):
+            stranger.sendall(direct_frame(frame))
+        assert is_ended(stranger), frame[:8]
+    stranger = connect(address)
+    stranger.sendall(direct_frame(bytes(100), 256 * MIB)[:16])
+    assert is_ended(stranger), "room is made for tensors"
+    strangers = [connect(address) for _ in range(400)]
+    assert is_ended(strangers[0]), "all of them wait"
+    assert not is_ended(strangers[-1], within=0.1)
+    return strangers
+
+
 def job(where, runs, name, tls, epochs):
     folder = where / name
     folder.mkdir()
@@ -186,8 +223,18 @@ def strangers_without_tls(where, runs):
     grown = memory(pid, "VmHWM") - before
     print(f"shard-0: memory grew by {grown / MIB:.0f} MiB for a message of {HUGE / MIB:.0f} MiB")
     assert grown < 100 * MIB, grown
+    # The port of direct connections is told to who has the token, and anybody may find it.
+    found = server.FindDirect(importlib.import_module("proto.direct_pb2").FindDirectRequest(), timeout=60, metadata=[("parley-token", own.token)])
+    assert found.port, "the shard takes no direct connections"
+    before = memory(pid, "VmHWM")
+    strangers = attack_direct(re.sub(r":\d+$", f":{found.port}", run.addresses()["shard-0"]))
+    grown = memory(pid, "VmHWM") - before
+    print(f"shard-0: memory grew by {grown / MIB:.0f} MiB under attack on its direct connections")
+    assert grown < 100 * MIB, grown
     brake.release()
     assert run.wait() == 0, run.stderr()
+    for stranger in strangers:
+        stranger.close()
     assert "tls: OFF" in run.logs()["shard-0"], "nobody has warned"
 
 
