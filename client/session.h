@@ -117,6 +117,9 @@ class Session {
   // After Register: how many of the job's processes of this one's role take part on this machine
   // now (those that gave the same host name), this one included. For who shares out its cores.
   virtual size_t processes_here() const { return 1; }
+  // Which of those this process is, from 0, in the order of their member_ordinal: for who takes a
+  // GPU, or cores, of its own ("local rank"). It may change when others have come or gone.
+  virtual size_t local_ordinal() const { return 0; }
 
   // Says what is trained and how many samples there are (test_samples 0: no evaluation), and waits
   // until all members of the job have joined. Once. Trained tensors are F32 or F64, buffers any

@@ -57,7 +57,8 @@ class WorkerSession final : public Session {
     return PartPlaceOf(options_.role, member_ordinal(), shape()).contributor;
   }
   uint32_t member_ordinal() const override { return membership()->ordinal(); }
-  size_t processes_here() const override;
+  size_t processes_here() const override { return ProcessesHere().size(); }
+  size_t local_ordinal() const override;
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
   absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> model,
@@ -173,6 +174,8 @@ class WorkerSession final : public Session {
 
   // worker_session_peers.cc: the processes behind one contributor, a pipeline or node group.
   const Contributor* OwnContributor() const;  // of the newest view; null: it has none
+  // Member ordinals of this one's role on this machine, itself included; of the newest view.
+  std::vector<uint32_t> ProcessesHere() const;
   // Whether somebody stands at each of its places.
   bool IsWhole() const;
   Pipeline ViewedPipeline() const;

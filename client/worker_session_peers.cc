@@ -16,16 +16,24 @@ absl::Status WorkerSession::RegisterPart(std::vector<TensorSpec> tensors,
   return TakeTensors(std::move(tensors), std::move(model), training_samples, test_samples);
 }
 
-size_t WorkerSession::processes_here() const {
+std::vector<uint32_t> WorkerSession::ProcessesHere() const {
   const auto& members = view().members();
   const auto role = [this](const Member& member) { return member.role() == options_.role; };
   const auto own = std::find_if(members.begin(), members.end(), [&](const Member& member) {
     return role(member) && member.ordinal() == member_ordinal();
   });
-  if (own == members.end()) return 1;
-  return std::count_if(members.begin(), members.end(), [&](const Member& member) {
-    return role(member) && member.host() == own->host();
-  });
+  if (own == members.end()) return {member_ordinal()};
+  std::vector<uint32_t> ordinals;
+  for (const Member& member : members) {
+    if (role(member) && member.host() == own->host()) ordinals.push_back(member.ordinal());
+  }
+  return ordinals;
+}
+
+size_t WorkerSession::local_ordinal() const {
+  const std::vector<uint32_t> here = ProcessesHere();
+  return std::count_if(here.begin(), here.end(),
+                       [this](uint32_t ordinal) { return ordinal < member_ordinal(); });
 }
 
 const Contributor* WorkerSession::OwnContributor() const {

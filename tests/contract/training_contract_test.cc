@@ -281,10 +281,18 @@ TEST_P(TrainingContract, ASessionKnowsWhoIsOnItsMachine) {
   cluster->set_hosts({"here", "there", "here"});
   std::atomic<size_t> alone = 0;
   std::atomic<size_t> in_pairs = 0;
+  std::atomic<size_t> first = 0;
+  std::atomic<size_t> second = 0;
   cluster->RunWorkers(3, [&](Session& session) {
     StartTraining(session, 4000);
     if (session.processes_here() == 1) ++alone;
     if (session.processes_here() == 2) ++in_pairs;
+    if (session.local_ordinal() == 0) ++first;
+    if (session.local_ordinal() == 1) {
+      ++second;
+      EXPECT_EQ(session.processes_here(), 2);
+      EXPECT_GT(session.member_ordinal(), 0) << "the other one here has a lower ordinal";
+    }
     ASSERT_TRUE(session.NextStep().has_value());
     ASSERT_TRUE(session.Complete(0).ok());
     ASSERT_TRUE(session.Pull().ok());
@@ -292,6 +300,8 @@ TEST_P(TrainingContract, ASessionKnowsWhoIsOnItsMachine) {
   });
   EXPECT_EQ(alone, 1);
   EXPECT_EQ(in_pairs, 2);
+  EXPECT_EQ(first, 2) << "of each machine one";
+  EXPECT_EQ(second, 1);
 }
 
 TEST_P(TrainingContract, AStepOfWhichAGradientIsNotPushedWholeIsNotCompleted) {
