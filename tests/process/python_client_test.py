@@ -28,6 +28,8 @@ cluster { workers: 1 shards: 1 }
 checkpoint { at_end: false }
 steps: 2
 """
+LIVENESS, STALL = 2, 4  # seconds
+FINISHED, FAILED = 5, 6  # coordinator.proto, Phase
 
 
 def stubs(where):
@@ -40,6 +42,44 @@ def stubs(where):
     )
     sys.path.insert(0, str(where))
     return [importlib.import_module(f"proto.{name}") for name in ("types_pb2", "coordinator_pb2", "coordinator_pb2_grpc", "parameter_shard_pb2", "parameter_shard_pb2_grpc")]
+
+
+class Heart:
+    """Heartbeats on a thread of their own, by which the coordinator knows that the training thread gets on (docs/api.md)."""
+
+    def __init__(self, beat, liveness):
+        """beat(progress, moves): sends one."""
+        self._beat, self._pause = beat, liveness / 4
+        self._moves = self._waits = 0
+        self._waiting = False
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def gets_on(self):
+        """From the training thread: it has done something."""
+        self._moves += 1
+
+    def waits(self, call):
+        """What the call answers; it may wait for others as long as they take."""
+        self._waiting = True
+        try:
+            return call()
+        finally:
+            self._waiting = False
+            self.gets_on()
+
+    def stop(self):
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self):
+        while not self._stop.wait(self._pause):
+            self._waits += self._waiting
+            try:
+                self._beat(self._moves + self._waits, self._moves)
+            except grpc.RpcError:
+                pass  # the next one comes soon
 
 
 def refused(call, code):
@@ -89,13 +129,10 @@ def trains_by_hand(where, runs):
         assert join() == joined, "a repeated Join gives the same member"
         header = types.CallHeader(job="by-hand", member=joined.member, incarnation=incarnation)
 
-        stop = threading.Event()
+        def beat(progress, moves):
+            control.Heartbeat(coordinator.HeartbeatRequest(header=header, progress=progress, moves=moves), timeout=5)
 
-        def heartbeats():
-            while not stop.wait(1):
-                control.Heartbeat(coordinator.HeartbeatRequest(header=header), timeout=5)
-
-        threading.Thread(target=heartbeats, daemon=True).start()
+        heart = Heart(beat, liveness=10)
 
         tensors = [
             types.TensorSpec(name="w", dtype=types.F32, shape=[2, 3]),
@@ -167,9 +204,8 @@ def trains_by_hand(where, runs):
 
         def complete(step, begin):
             share = types.Share(contributor=0, weight=1, samples=4, ranges=[types.SampleRange(begin=begin, end=begin + 4)], loss_sum=8.0)
-            return server.Complete(
-                shard.CompleteRequest(header=header, step=step, attempt=0, part=0, share=share, none=[slice_of["b"]], data_epoch=0), timeout=20
-            ).verdict
+            request = shard.CompleteRequest(header=header, step=step, attempt=0, part=0, share=share, none=[slice_of["b"]], data_epoch=0)
+            return heart.waits(lambda: server.Complete(request, timeout=20)).verdict
 
         verdict = complete(1, 0)
         assert verdict.outcome == types.Verdict.APPLY and verdict.total_weight == 1.0, verdict
@@ -190,7 +226,7 @@ def trains_by_hand(where, runs):
             state = control.Watch(coordinator.WatchRequest(header=header, seen_revision=revision), timeout=30)
             revision, phase = state.revision, state.phase
             assert phase != coordinator.FAILED, state.cause
-        stop.set()
+        heart.stop()
         control.Leave(coordinator.LeaveRequest(header=header), timeout=5)
         for process in processes:
             assert process.wait(20) == 0
@@ -203,6 +239,91 @@ def trains_by_hand(where, runs):
         for process in processes:
             process.kill()
             process.wait()
+
+
+def ends_after_a_long_step(where, says_progress):
+    """How a job ends, the first of whose two steps takes longer than stall_timeout: its last phase, and the first cause."""
+    types, coordinator, coordinator_grpc, shard, shard_grpc = stubs(where)
+    job = where / "job.textproto"
+    job.write_text(JOB + f'liveness: "{LIVENESS}s"\nstall_timeout: "{STALL}s"\n')
+    with open(where / "coordinator.log", "w") as log, open(where / "shard.log", "w") as shard_log:
+        processes = [
+            subprocess.Popen([program("parley-coordinator"), f"--job={job}", f"--out={where}/out"], stderr=log),
+            subprocess.Popen([program("parley-shard"), f"--job={job}", f"--coordinator=file:{where}/out/coordinator.address"], stderr=shard_log),
+        ]
+    heart = None
+    try:
+        path = where / "out/coordinator.address"
+        control = coordinator_grpc.CoordinatorStub(grpc.insecure_channel(wait_for("the address file", lambda: path.exists() and path.read_text().strip(), 20)))
+        header = types.CallHeader(job="by-hand", incarnation=random.getrandbits(64))
+        header.member = control.Join(coordinator.JoinRequest(header=header, role=types.WORKER), timeout=5).member
+
+        def beat(progress, moves):
+            counts = {"progress": progress, "moves": moves} if says_progress else {}
+            control.Heartbeat(coordinator.HeartbeatRequest(header=header, **counts), timeout=5)
+
+        heart = Heart(beat, LIVENESS)
+        tensors = [types.TensorSpec(name="w", dtype=types.F32, shape=[3])]
+        control.RegisterModel(coordinator.RegisterModelRequest(header=header, tensors=tensors, training_samples=8), timeout=5)
+        state = coordinator.WatchReply()
+
+        def watch(until):
+            """Until the job is in this phase, or has failed."""
+            nonlocal state
+            while state.phase not in (until, coordinator.FAILED):
+                newer = control.Watch(coordinator.WatchRequest(header=header, seen_revision=state.revision), timeout=30)
+                if newer.phase:
+                    state = newer
+            return state.phase == until
+
+        assert watch(coordinator.PREPARING), state
+        header.job_epoch, header.view_epoch = state.view.job_epoch, state.view.view_epoch
+        server = shard_grpc.ParameterShardStub(grpc.insecure_channel(next(m.address for m in state.view.members if m.role == types.SHARD)))
+
+        def again(call):
+            end = time.monotonic() + 20
+            while True:
+                try:
+                    return heart.waits(call)
+                except grpc.RpcError as error:
+                    if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION) or time.monotonic() > end:
+                        raise
+                    time.sleep(0.1)
+
+        values = [types.SliceData(slice=0, dtype=types.F32, data=np.zeros(3, "<f4").tobytes())]
+        again(lambda: server.Initialize(shard.InitializeRequest(header=header, slices=values), timeout=5))
+        assert watch(coordinator.TRAINING), state
+        if not says_progress:  # it may compute as long as it likes: the coordinator does not wait
+            watch(coordinator.FINISHED)
+            return state.phase, state.cause.text
+        for step in (1, 2):
+            for _ in range(15 * STALL if step == 1 else 1):  # layers, say
+                time.sleep(0.1)
+                heart.gets_on()
+            share = types.Share(contributor=0, weight=1, samples=4, ranges=[types.SampleRange(begin=4 * step - 4, end=4 * step)])
+            # No gradient for the only slice: without `none` the step would never be decided.
+            request = shard.CompleteRequest(header=header, step=step, share=share, none=[0])
+            verdict = again(lambda: server.Complete(request, timeout=20)).verdict
+            assert verdict.outcome == types.Verdict.APPLY, verdict
+        control.Finish(coordinator.FinishRequest(header=header, last_step=2), timeout=5)
+        watch(coordinator.FINISHED)
+        return state.phase, state.cause.text
+    finally:
+        if heart:
+            heart.stop()
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def a_step_may_take_longer_than_stall_timeout(where, runs):
+    assert ends_after_a_long_step(where, says_progress=True) == (FINISHED, ""), (where / "coordinator.log").read_text()
+
+
+def who_says_nothing_of_progress_is_taken_to_hang(where, runs):
+    phase, cause = ends_after_a_long_step(where, says_progress=False)
+    assert phase == FAILED and "worker 0 " in cause and " is alive but has made no progress since " in cause, (phase, cause)
+    print(cause)
 
 
 def serves_reflection_and_health(where, runs):
@@ -225,4 +346,9 @@ def serves_reflection_and_health(where, runs):
             process.wait()
 
 
-main(trains_by_hand, serves_reflection_and_health)
+main(
+    trains_by_hand,
+    a_step_may_take_longer_than_stall_timeout,
+    who_says_nothing_of_progress_is_taken_to_hang,
+    serves_reflection_and_health,
+)
