@@ -1,23 +1,30 @@
 // A training program of one's own: a LibTorch network and data made on the spot.
 //
-//   parley-coordinator --job=spiral.textproto --listen=127.0.0.1:4000 --out=/tmp/spiral &
-//   parley-shard --job=spiral.textproto --coordinator=127.0.0.1:4000 &
-//   train_your_own spiral.textproto 127.0.0.1:4000 &    # once for each of the job's workers
+//   bazel build -c opt //client/example:train_your_own
+//   out/bin/parley run client/example/spiral.textproto --worker=PROGRAM
 //
-// On several machines the last is file:JOBDIR/coordinator.address; the credentials lie beside it.
-//
-// The job file says `model { own {} } data { own {} batch: 50 }`; seed, optimizer, schedule, number
-// of workers and epochs come from it too.
+// docs/api.md, "Your own program", says it in full. The job file has `model { own {} }` and
+// `data { own {} batch: 50 }`; seed, optimizer, schedule, number of workers and epochs come from it
+// too.
 #include <torch/nn/modules/linear.h>
 
+#include <CLI/CLI.hpp>
+#include <atomic>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
+#include <optional>
 
+#include "absl/cleanup/cleanup.h"
 #include "client/grpc_connector.h"
-#include "client/job_credentials.h"
 #include "client/local_connector.h"
 #include "client/session.h"
 #include "client/torch/module_binding.h"
+#include "common/daemon/command_line.h"
+#include "common/daemon/daemon_credentials.h"
+#include "common/daemon/exit_code.h"
+#include "common/daemon/signals.h"
 #include "common/job/job_file.h"
 
 namespace {
@@ -42,29 +49,42 @@ std::pair<torch::Tensor, torch::Tensor> MakeSpirals() {
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  return 1;
+  const bool wrong = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
+  return wrong ? parley::kWrongUsage : parley::kFailed;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return Fail(absl::InvalidArgumentError("usage: train_your_own JOB COORDINATOR"));
-  const auto job = parley::LoadJob(argv[1], {});
+  CLI::App app("Tells two spirals apart.", "train_your_own");
+  parley::DaemonFlags flags;  // --job, --coordinator, and what else a worker is started with
+  parley::AddDaemonFlags(app, flags, /*with_coordinator=*/true);
+  if (const auto code = parley::ParseCommandLine(app, argc, argv)) return *code;
+  // Told to end: the job writes a checkpoint first. Before there is any other thread.
+  std::atomic<parley::Session*> joined = nullptr;
+  std::optional<parley::TerminationSignals> signals([&](int signal) {
+    if (joined == nullptr || signal == SIGINT) std::_Exit(parley::kPreempted);
+    joined.load()->Preempt("preempted by " + parley::SignalName(signal));
+  });
+  const auto job = parley::LoadJob(flags.job, {});
   if (!job.ok()) return Fail(job.status());
   torch::manual_seed(job->seed());
   Spirals network;
   const auto [x, y] = MakeSpirals();
 
   // 1. Join the job.
-  const auto credentials = parley::CredentialsOfJob(argv[2], /*path=*/"");
+  const auto credentials = parley::DaemonCredentials(job->tls(), flags);
   if (!credentials.ok()) return Fail(credentials.status());
   const auto connector =
       parley::MakeLocalConnector(parley::MakeGrpcConnector(/*direct=*/true, *credentials));
   parley::Session::Options options;
   options.job = *job;
-  options.coordinator = argv[2];
+  options.coordinator = flags.coordinator;
+  options.join_timeout = flags.join_timeout;
   const auto session = parley::Session::Join(options, *connector);
   if (!session.ok()) return Fail(session.status());
+  joined = session->get();
+  const absl::Cleanup no_signals = [&] { signals.reset(); };  // before the session goes
 
   // 2. Bind the network: from here the shards hold its parameters.
   const auto binding = parley::ModuleBinding::Create(network);
@@ -91,8 +111,11 @@ int main(int argc, char** argv) {
   }
 
   // 4. Say why it could not be done, or how well it was.
-  if (!status.ok() && !(*session)->drained())
-    return Fail(absl::AbortedError((*session)->Fail(std::string(status.message()), false).text()));
+  if (!status.ok() && !(*session)->drained()) {
+    const auto cause = (*session)->Fail(std::string(status.message()), /*preempted=*/false);
+    std::fprintf(stderr, "%s\n", cause.text().c_str());
+    return cause.preempted() ? parley::kPreempted : parley::kFailed;
+  }
   const torch::NoGradGuard no_grad;
   const double right = network.Forward(x).argmax(1).eq(y).to(torch::kDouble).mean().item<double>();
   std::printf("accuracy %.3f\n", right);

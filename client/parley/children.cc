@@ -32,7 +32,7 @@ absl::Status Children::Start(const std::string& name, const std::string& log,
                              const std::vector<std::string>& arguments) {
   const int file = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
   if (file < 0) return absl::ErrnoToStatus(errno, absl::StrCat(log, " cannot be written"));
-  auto process = ChildProcess::Start(arguments, {.err = file});
+  auto process = ChildProcess::Start(arguments, {.out = file, .err = file});
   close(file);
   if (!process.ok()) return process.status();
   children_.push_back({name, log, *process, std::nullopt});

@@ -14,6 +14,7 @@
 #include "common/daemon/signals.h"
 #include "common/job/job_file.h"
 #include "common/job/optimizer_settings.h"
+#include "common/job/own_program.h"
 
 namespace parley {
 namespace {
@@ -93,7 +94,8 @@ std::string JobText(const JobConfig& job) {
 DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
                          const DescribeOptions& options) {
   auto job = LoadJob(argument.file, argument.overrides);
-  if (!job.ok()) return {kWrongUsage, std::string(job.status().message()), {}, {}};
+  if (!job.ok()) return {kWrongUsage, std::string(job.status().message())};
+  if (NeedsOwnProgram(*job)) return {.job = *std::move(job), .own_program = true};
   Description description = DescribeModel(*job, signals, options);
   if (description.code == kFinished) {
     if (absl::Status status = CheckOverrides(*job, description.model.tensors); !status.ok()) {
@@ -104,8 +106,10 @@ DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
   if (description.code == kWrongUsage) {
     description.error = absl::StrCat(argument.file, ": ", description.error);
   }
-  return {description.code, std::move(description.error), *std::move(job),
-          std::move(description.model)};
+  return {.code = description.code,
+          .error = std::move(description.error),
+          .job = *std::move(job),
+          .model = std::move(description.model)};
 }
 
 }  // namespace parley

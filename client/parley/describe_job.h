@@ -24,6 +24,9 @@ struct DescribedJob {
   ExitCode code = kFinished;
   std::string error;  // for stderr, where code is not kFinished: may have several lines
   JobConfig job;
+  // Model and data are a program's of the user's own: nobody has looked at them, and `model` is
+  // empty.
+  bool own_program = false;
   ModelDescription model;
 };
 
@@ -36,8 +39,9 @@ struct DescribeOptions {
 
 // Loads the job, and lets a worker read its model and data and say what it found: `parley-worker
 // --describe`, which knows LibTorch. What is wrong with the job or its files shows here, before
-// anything is started. Runs on the main thread, which it holds until the worker has ended,
-// stall_timeout has passed or a signal has come.
+// anything is started. Of a job that needs a program of its own it only loads the job. Runs on the
+// main thread, which it holds until the worker has ended, stall_timeout has passed or a signal has
+// come.
 DescribedJob DescribeJob(const JobArgument& argument, SignalInbox& signals,
                          const DescribeOptions& options);
 

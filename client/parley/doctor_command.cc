@@ -34,6 +34,7 @@
 #include "common/daemon/version.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
+#include "common/job/own_program.h"
 #include "server/coordinator/job_start.h"
 
 namespace parley {
@@ -103,7 +104,8 @@ class Examination {
   }
 
   void LookAtPrograms() {
-    std::vector<std::string> names = {"parley-coordinator", "parley-shard", kWorker};
+    std::vector<std::string> names = {"parley-coordinator", "parley-shard"};
+    if (!job_ || !NeedsOwnProgram(*job_)) names.emplace_back(kWorker);
     if (job_ && job_->cluster().stages() != 0) names.emplace_back("parley-stage");
     Append(findings_, CheckPrograms(AskPrograms(names), kVersion));
     for (const Finding& finding : findings_) {
@@ -114,11 +116,13 @@ class Examination {
 
   void DescribeModel() {
     // Whose line says already what is wrong with the worker.
-    if (!job_ || !worker_starts_) return;
+    if (!job_ || (!worker_starts_ && !NeedsOwnProgram(*job_))) return;
     DescribedJob described = Describe(options_.job, {});
     NoteInterruption(described);
     findings_.push_back(CheckModelAndData(described));
-    if (described.code == kFinished) model_ = std::move(described.model);
+    if (described.code == kFinished && !described.own_program) {
+      model_ = std::move(described.model);
+    }
   }
 
   void NoteInterruption(const DescribedJob& described) {

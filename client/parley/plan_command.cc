@@ -35,11 +35,13 @@ int Plan(const JobArgument& argument, const PlanOptions& options) {
   const auto files = PosixFileSystem();
   const auto start = ReadStart(*files, described.job);
   if (!start.ok()) return Exit(kWrongUsage, std::string(start.status().message()));
-  if (*start) {
+  if (*start && !described.own_program) {
     const absl::Status fits = CheckModelStart(**start, described.model);
     if (!fits.ok()) return Exit(kWrongUsage, std::string(fits.message()));
   }
-  const auto plan = PlanText(described.job, described.model);
+  const absl::StatusOr<std::string> plan =
+      described.own_program ? absl::StatusOr<std::string>(OwnProgramPlanText(described.job))
+                            : PlanText(described.job, described.model);
   if (!plan.ok()) return Exit(kWrongUsage, std::string(plan.status().message()));
   if (!options.timeline.empty()) {
     const absl::Status written =

@@ -60,18 +60,24 @@ std::string GroupText(const JobConfig& job, const ModelDescription& model,
       "node groups", ContributorsOf(job.cluster()), group, BytesText(*least), BytesText(*most));
 }
 
-void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
-  const uint64_t workers = job.cluster().workers();
+// In bounded and async each contribution is a step of its own.
+uint64_t SamplesOfStep(const JobConfig& job) {
+  return NominalSamples(job) * (IsClocked(job) ? 1 : LeastCounted(job, job.cluster().workers()));
+}
+
+std::string SamplesOfStepText(const JobConfig& job) {
   const uint32_t backup = job.consistency().sync().backup();
-  // In bounded and async each contribution is a step of its own.
-  const uint64_t samples = NominalSamples(job) *
-                           (IsClocked(job) ? 1 : LeastCounted(job, static_cast<uint32_t>(workers)));
+  const std::string without = backup == 0 ? "" : absl::StrCat(", ", backup, " of them backup");
+  return absl::StrFormat("%-20s %d (%d workers%s, batch %d, accumulate %d)\n", "samples of a step",
+                         SamplesOfStep(job), job.cluster().workers(), without, job.data().batch(),
+                         job.accumulate());
+}
+
+void AddSteps(std::string& text, const JobConfig& job, const ModelDescription& model) {
+  const uint64_t samples = SamplesOfStep(job);
   absl::StrAppendFormat(&text, "%-20s %d for training, %d for evaluation\n", "samples",
                         model.training_samples, model.test_samples);
-  const std::string without = backup == 0 ? "" : absl::StrCat(", ", backup, " of them backup");
-  absl::StrAppendFormat(&text, "%-20s %d (%d workers%s, batch %d, accumulate %d)\n",
-                        "samples of a step", samples, workers, without, job.data().batch(),
-                        job.accumulate());
+  text += SamplesOfStepText(job);
   absl::StrAppendFormat(&text, "%-20s %d\n", "steps of an epoch",
                         samples == 0 ? 0 : (model.training_samples + samples - 1) / samples);
   absl::StrAppendFormat(&text, "%-20s %d\n", "steps in all",
@@ -145,6 +151,14 @@ absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescriptio
 
   absl::StrAppend(&text, "\n", MemoryText(memory, PlanCompute(job, model, *slices)));
   return text;
+}
+
+std::string OwnProgramPlanText(const JobConfig& job) {
+  return absl::StrFormat(
+      "%-20s 1 coordinator, %d of parley-shard, %d of a program of your own\n%s"
+      "%-20s are the program's own, and so not looked at (docs/api.md, Your own program)\n",
+      "processes", job.cluster().shards(), job.cluster().workers(), SamplesOfStepText(job),
+      "model and data");
 }
 
 }  // namespace parley

@@ -14,6 +14,9 @@ namespace parley {
 // cannot be placed; the codes of PlanPipelines.
 absl::StatusOr<std::string> PlanText(const JobConfig& job, const ModelDescription& model);
 
+// The same of a job that a program of the user's own trains: what can be said without its model.
+std::string OwnProgramPlanText(const JobConfig& job);
+
 }  // namespace parley
 
 #endif  // PARLEY_CLIENT_PARLEY_PLAN_TEXT_H_

@@ -49,6 +49,12 @@ void ExpectWords(const std::string& text, const std::vector<std::string>& all) {
   }
 }
 
+TEST(PlanText, OfAProgramOfOnesOwnSaysWhatCanBeSaidWithoutItsModel) {
+  ExpectWords(OwnProgramPlanText(Job()),
+              {"2 of parley-shard, 2 of a program of your own\n", "samples of a step    120 ",
+               "model and data       are the program's own, and so not looked at"});
+}
+
 TEST(PlanText, ShowsStepsAndWhereEverySliceLies) {
   const auto text = PlanText(Job(), Model());
   ASSERT_TRUE(text.ok()) << text.status();

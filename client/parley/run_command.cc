@@ -31,17 +31,30 @@ namespace {
 struct Options {
   JobArgument job;
   std::string out;
+  std::string worker;  // a program in place of parley-worker; empty: none
   bool resume = false;
   bool anew = false;
   bool one_sigterm = false;
 };
 
-absl::StatusOr<JobRun::Programs> FindPrograms(const JobConfig& job) {
+// The program that --worker names, by its whole path.
+absl::StatusOr<std::string> FindOwnProgram(const std::string& worker) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(worker, error).lexically_normal();
+  if (error || !std::filesystem::is_regular_file(path, error) || access(path.c_str(), X_OK) != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--worker=", worker, ": is not there, or no program that can be started"));
+  }
+  return path.string();
+}
+
+// own_worker: empty for parley-worker.
+absl::StatusOr<JobRun::Programs> FindPrograms(const JobConfig& job, std::string own_worker) {
   JobRun::Programs programs;
+  programs.worker = std::move(own_worker);
   std::vector<std::pair<const char*, std::string*>> wanted = {
-      {"parley-coordinator", &programs.coordinator},
-      {"parley-shard", &programs.shard},
-      {"parley-worker", &programs.worker}};
+      {"parley-coordinator", &programs.coordinator}, {"parley-shard", &programs.shard}};
+  if (programs.worker.empty()) wanted.emplace_back("parley-worker", &programs.worker);
   if (job.cluster().stages() != 0) wanted.emplace_back("parley-stage", &programs.stage);
   for (const auto& [name, path] : wanted) {
     auto found = SiblingProgram(name);
@@ -100,11 +113,13 @@ std::string CheckpointFolder(FileSystem& files, const std::string& folder, const
 }
 
 // After a job that has not finished.
-void SayHowToGoOn(ProgressDisplay& display, const std::string& out, const GetStatusReply& last) {
+void SayHowToGoOn(ProgressDisplay& display, const std::string& out, const std::string& own_worker,
+                  const GetStatusReply& last) {
   if (last.checkpoint_directory().empty()) return;
   display.Say(
       absl::StrCat("step ", last.checkpoint_step(), " is saved; to go on from it: parley run ", out,
-                   "/job.textproto --set checkpoint.start_from=", last.checkpoint_directory()));
+                   "/job.textproto --set checkpoint.start_from=", last.checkpoint_directory(),
+                   own_worker.empty() ? "" : " --worker=", own_worker));
 }
 
 std::string StagesText(const JobConfig& job) {
@@ -117,7 +132,18 @@ int Run(const Options& options) {
   const DescribedJob described = DescribeJob(options.job, signals, {.runs_here = true});
   if (described.code != kFinished) return Exit(described.code, described.error);
   const JobConfig& job = described.job;
-  const auto programs = FindPrograms(job);
+  std::string own_worker;
+  if (!options.worker.empty()) {
+    auto found = FindOwnProgram(options.worker);
+    if (!found.ok()) return Exit(kWrongUsage, std::string(found.status().message()));
+    own_worker = *std::move(found);
+  } else if (described.own_program) {
+    return Exit(kWrongUsage, absl::StrCat(options.job.file,
+                                          ": model or data is own {}, so that a program of "
+                                          "your own trains this job: give it with --worker=PROGRAM "
+                                          "(docs/api.md, Your own program)"));
+  }
+  const auto programs = FindPrograms(job, own_worker);
   if (!programs.ok()) return Exit(kFailed, std::string(programs.status().message()));
 
   std::error_code error;
@@ -134,7 +160,7 @@ int Run(const Options& options) {
     return Exit(absl::IsAlreadyExists(start.status()) ? kFailed : kWrongUsage,
                 std::string(start.status().message()));
   }
-  if (start->from) {
+  if (start->from && !described.own_program) {
     const absl::Status fits = CheckModelStart(*start->from, described.model);
     if (!fits.ok()) return Exit(kWrongUsage, std::string(fits.message()));
   }
@@ -155,7 +181,7 @@ int Run(const Options& options) {
              *connector, signals, display);
   const JobRun::Result result = run.Run();
   if (result.outcome.code != kFinished) {
-    SayHowToGoOn(display, out, result.status);
+    SayHowToGoOn(display, out, own_worker, result.status);
     return Exit(result.outcome.code, result.outcome.last_line);
   }
   return Print(FinalTable(
@@ -174,6 +200,10 @@ Command AddRun(CLI::App& subcommand) {
   subcommand.add_option("--out", options->out,
                         "Directory for logs, targets, address file and checkpoints; default "
                         "runs/NAME-DATE-TIME");
+  subcommand.add_option(
+      "--worker", options->worker,
+      "A program of your own that is started as each worker, with parley-worker's "
+      "arguments and in its place: of jobs with model { own {} } or data { own {} }");
   subcommand.add_flag("--resume", options->resume,
                       "Where --out has a whole checkpoint of an earlier run, go on from the newest "
                       "one in place of checkpoint.start_from");

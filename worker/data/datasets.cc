@@ -37,7 +37,8 @@ absl::StatusOr<Datasets> Open(const Data& settings, uint64_t seed) {
       return OpenText(settings.text(), *PosixFileSystem());
     case Data::kOwn:
       return absl::InvalidArgumentError(
-          "data: own {} is read by a program of your own (client/example); parley-worker reads "
+          "data: own {} is read by a program of your own (docs/api.md, Your own program); "
+          "parley-worker reads "
           "idx, cifar10, image_folders, text and safetensors");
     default:
       return absl::InvalidArgumentError(

@@ -18,8 +18,8 @@ absl::StatusOr<std::unique_ptr<Network>> MakeNetwork(const JobConfig& job, const
       return LoadTorchScript(job.model().torchscript());
     case Model::kOwn:
       return absl::InvalidArgumentError(
-          "model: own {} is trained by a program of your own (client/example); parley-worker "
-          "trains simple_cnn, resnet, vgg19, xresnet50, transformer and torchscript");
+          "model: own {} is trained by a program of your own (docs/api.md, Your own program); "
+          "parley-worker trains simple_cnn, resnet, vgg19, xresnet50, transformer and torchscript");
     case Model::KIND_NOT_SET:
       return absl::InvalidArgumentError(
           "model: simple_cnn, resnet, vgg19, xresnet50, transformer or torchscript must be set");

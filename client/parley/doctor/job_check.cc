@@ -26,6 +26,9 @@ Finding CheckJobFile(const std::string& file, const absl::Status& loaded) {
 }
 
 Finding CheckModelAndData(const DescribedJob& described) {
+  if (described.own_program) {
+    return Fine(kModel, "are a program's of your own, and so not looked at");
+  }
   if (described.code == kFinished) {
     uint64_t bytes = 0;
     for (const TensorSpec& tensor : described.model.tensors) bytes += ByteCount(tensor);

@@ -29,6 +29,14 @@ TEST(CheckModelAndData, AMissingFileIsTheUsersAndACrashIsNot) {
   EXPECT_NE(CheckModelAndData(described).remedy.find("parley plan"), std::string::npos);
 }
 
+TEST(CheckModelAndData, ThoseOfAProgramOfOnesOwnAreNotLookedAt) {
+  DescribedJob described;
+  described.own_program = true;
+  const Finding finding = CheckModelAndData(described);
+  EXPECT_EQ(finding.severity, Severity::kOk);
+  EXPECT_NE(finding.found.find("not looked at"), std::string::npos) << finding.found;
+}
+
 TEST(JobStartFinding, SaysWhoseTheDirectoryIs) {
   EXPECT_EQ(JobStartFinding("/runs/mine", absl::OkStatus()).severity, Severity::kOk);
   Finding finding = JobStartFinding("/runs/mine", absl::AlreadyExistsError("runs at node8:77"));
