@@ -163,7 +163,8 @@ int Main(int argc, char** argv) {
   Daemon daemon(WORKER, flags);
   if (auto status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   if (auto status = daemon.Serve({}); !status.ok()) return daemon.Exit(kWrongUsage, status);
-  std::unique_ptr<Connector> connector = MakeGrpcConnector(/*direct=*/transport != "grpc");
+  std::unique_ptr<Connector> connector =
+      MakeGrpcConnector(/*direct=*/transport != "grpc", daemon.credentials());
   if (transport == "local") connector = MakeLocalConnector(std::move(connector));
   options.job = daemon.job();
   options.coordinator = daemon.flags().coordinator;

@@ -31,6 +31,15 @@ threads: 1
 liveness: "4s"
 epochs: {epochs}
 """
+INTEGERS = """
+name: "integers"
+model { own {} }
+data { own {} batch: 10 }
+optimizer { sgd { rate: 1 } }
+consistency { sync { reduction: SUM } }
+cluster { workers: 2 shards: 1 slurm { worker_cpus: 1 } }
+epochs: 10
+"""
 CLUSTER = None
 
 
@@ -187,6 +196,25 @@ def a_job_trains_to_its_end(where, runs):
     assert "scancel" in run.said, run.said
     hosts = {re.search(r"slurm \w+: (\S+) at ", log).group(1) for log in run.logs().values()}
     print(f"on nodes {sorted(hosts)}")
+
+
+def a_program_of_ones_own_trains(where, runs):
+    """Its worker checks its sums itself, and ends with 1 where one is wrong."""
+    job = where / "integers.textproto"
+    job.write_text(INTEGERS)
+    submit = str(pathlib.Path(where) / "tree/deploy/slurm/submit")
+    run = Submitted(job, where, f"--worker={BIN}/integer-worker")
+    runs.append(run)
+    codes = run.wait()
+    assert len(codes) == 4 and set(codes.values()) == {0}, codes
+    assert "the sums are exact" in run.logs()["worker-0"], run.logs()["worker-0"]
+    alone = Submitted(job, where, "--single", "--worker", f"{BIN}/integer-worker")
+    runs.append(alone)
+    assert alone.wait() == {"run": 0}, alone.logs()
+    for wrong, why in (([], "give it with --worker=PROGRAM"), (["--worker=/no/such/program"], "--worker=/no/such/program: is not there")):
+        bad = CLUSTER.run(submit, str(job), "--out", str(where / "refused"), *wrong, check=False)
+        assert bad.returncode == 2 and why in bad.stderr, bad
+        assert not (where / "refused").exists()
 
 
 def all_of_it_on_one_node(where, runs):
@@ -424,7 +452,7 @@ if __name__ == "__main__":
     CLUSTER = Cluster(folder)
     try:
         short = [
-            submit_says_what_it_does, a_node_knows_its_address, a_job_trains_to_its_end, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
+            submit_says_what_it_does, a_node_knows_its_address, a_job_trains_to_its_end, a_program_of_ones_own_trains, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
             an_urgent_job_preempts_some, *(lost_node(role) for role in ("worker", "shard", "coordinator")), lost_node("stage", PIPELINE),
             scancel_leaves_nothing, a_step_takes_longer_than_the_grace, the_coordinator_alone_is_cancelled,
             more_workers_and_a_stop, slurmctld_is_away,
