@@ -14,13 +14,13 @@
 
 namespace parley {
 
-// The processes that `parley run` has started, each with its stderr in a file. Whatever way the
-// object goes, they are gone afterwards. Used by the main thread.
+// The processes that `parley run` has started, each with its stderr and stdout in a file. Whatever
+// way the object goes, they are gone afterwards. Used by the main thread.
 class Children {
  public:
   struct Child {
     std::string name;  // "worker-1"
-    std::string log;   // path of the file with its stderr
+    std::string log;   // path of the file with both
     ChildProcess process;
     std::optional<ChildExit> exit;
   };
@@ -30,7 +30,7 @@ class Children {
   Children& operator=(const Children&) = delete;
   ~Children();  // ends them without grace
 
-  // Starts a program; its stderr goes to a new file `log`.
+  // Starts a program; its stderr and stdout go to a new file `log`.
   absl::Status Start(const std::string& name, const std::string& log,
                      const std::vector<std::string>& arguments);
 

@@ -114,15 +114,18 @@ class ChildrenTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(ChildrenTest, ExitStatusAndStderrAreKept) {
+TEST_F(ChildrenTest, ExitStatusAndWhatWasSaidAreKept) {
   Children children;
-  Start(children, "one", "echo first >&2; echo the cause >&2; exit 2");
+  Start(children, "one", "echo accuracy; echo first >&2; echo the cause >&2; exit 2");
   Start(children, "two", "kill -KILL $$");
   WaitForAll(children);
   ASSERT_TRUE(children.AllEnded());
   EXPECT_EQ(children.all()[0].exit->code, 2);
   EXPECT_EQ(Describe(*children.all()[1].exit), "was ended by SIGKILL");
   EXPECT_EQ(LastLineOfFile(Log("one")), "the cause");
+  std::string said;
+  std::getline(std::ifstream(Log("one")), said);
+  EXPECT_EQ(said, "accuracy") << "a program of one's own tells on stdout how well it was";
 }
 
 TEST_F(ChildrenTest, AProgramThatIsNotThereIsNamed) {
