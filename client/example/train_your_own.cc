@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <optional>
 
 #include "absl/cleanup/cleanup.h"
@@ -60,14 +61,16 @@ int main(int argc, char** argv) {
   parley::DaemonFlags flags;  // --job, --coordinator, and what else a worker is started with
   parley::AddDaemonFlags(app, flags, /*with_coordinator=*/true);
   if (const auto code = parley::ParseCommandLine(app, argc, argv)) return *code;
+  const auto job = parley::LoadJob(flags.job, {});
+  if (!job.ok()) return Fail(job.status());
   // Told to end: the job writes a checkpoint first. Before there is any other thread.
   std::atomic<parley::Session*> joined = nullptr;
   std::optional<parley::TerminationSignals> signals([&](int signal) {
     if (joined == nullptr || signal == SIGINT) std::_Exit(parley::kPreempted);
-    joined.load()->Preempt("preempted by " + parley::SignalName(signal));
+    joined.load()->Preempt(
+        "preempted by " + parley::SignalName(signal),
+        signal == SIGUSR1 ? parley::WarningGrace(*job) : parley::PreemptionGrace(*job));
   });
-  const auto job = parley::LoadJob(flags.job, {});
-  if (!job.ok()) return Fail(job.status());
   torch::manual_seed(job->seed());
   Spirals network;
   const auto [x, y] = MakeSpirals();
@@ -84,6 +87,7 @@ int main(int argc, char** argv) {
   const auto session = parley::Session::Join(options, *connector);
   if (!session.ok()) return Fail(session.status());
   joined = session->get();
+  const std::ofstream joined_file(flags.joined_file);         // deploy/slurm's role looks for it
   const absl::Cleanup no_signals = [&] { signals.reset(); };  // before the session goes
 
   // 2. Bind the network: from here the shards hold its parameters.
