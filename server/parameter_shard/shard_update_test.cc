@@ -85,11 +85,12 @@ TEST(ShardTest, AFrozenParameterStaysAndItsOptimizerDoesNotCount) {
   EXPECT_EQ((*cluster.shard(0).Snapshot(3))[0].optimizer_steps, 1u);
 }
 
-// A worker's part of a step, with as many samples, from `begin` on.
+// A worker's part of a step, with two samples, from `begin` on.
 ShardCluster::CompleteResult CompleteWith(ShardCluster& cluster, uint32_t worker, uint64_t step,
-                                          uint64_t begin, uint64_t samples) {
-  cluster.PushAll(worker, step, 0, 1);
-  CompleteRequest complete = cluster.MakeComplete(worker, step, 0);
+                                          uint32_t attempt, uint64_t begin) {
+  constexpr uint64_t samples = 2;
+  cluster.PushAll(worker, step, attempt, 1);
+  CompleteRequest complete = cluster.MakeComplete(worker, step, attempt);
   complete.mutable_share()->set_samples(samples);
   SampleRange& range = *complete.mutable_share()->add_ranges();
   range.set_begin(begin);
@@ -116,14 +117,15 @@ JobConfig ForAnEpoch() {
 std::vector<float> StepsOf(const JobConfig& job) {
   const ClusterView view = OfSixteen();
   ShardCluster cluster(job, view);
-  CompleteWith(cluster, 0, 1, 0, 2);
-  CompleteWith(cluster, 1, 1, 2, 2);
+  CompleteWith(cluster, 0, 1, 0, 0);
+  CompleteWith(cluster, 1, 1, 0, 2);
   cluster.Deliver();
-  cluster.SetView(Without(view, 1));
+  cluster.SetView(Without(view, 1));  // the open step is tried again
+  cluster.Deliver();
   std::vector<float> steps;
   float before = 0;
   for (uint64_t step = 1; step <= 7; ++step) {
-    if (step > 1) CompleteWith(cluster, 0, step, 2 * step, 2);
+    if (step > 1) CompleteWith(cluster, 0, step, step == 2 ? 1 : 0, 2 * step);
     cluster.Deliver();
     EXPECT_EQ(cluster.Values("a", step), cluster.Values("b", step)) << "of two shards, " << step;
     const float now = cluster.Values("a", step)[0];
@@ -147,8 +149,13 @@ TEST(ShardTest, ARateThatFallsOverTheWholeJobFollowsTheDataWhoeverIsLost) {
 
 TEST(ShardTest, WarmUpAndFreezingOverDataEpochsCountWhatIsUsed) {
   JobConfig job = ForAnEpoch();
-  job.mutable_learning_rate()->set_warmup_epochs(0.5);
-  EXPECT_EQ(StepsOf(job), (std::vector<float>{2 * 0.5F, 0.75, 1, 1, 1, 1, 1}));
+  job.mutable_learning_rate()->set_warmup_epochs(0.75);  // of 16 samples
+  const std::vector<float> steps = StepsOf(job);
+  // The second step was to have both workers when the first one was decided.
+  const std::vector<float> samples = {4, 8, 8, 10, 12, 12, 12};
+  for (size_t step = 0; step < steps.size(); ++step) {
+    EXPECT_NEAR(steps[step], (step == 0 ? 2 : 1) * samples[step] / 12, 1e-6) << step + 1;
+  }
   job.mutable_learning_rate()->set_warmup_epochs(0);
   job.mutable_optimizer()->add_overrides()->set_pattern("*");
   job.mutable_optimizer()->mutable_overrides(0)->set_frozen_epochs(0.5);

@@ -63,7 +63,7 @@ class ShardOptimizer {
     }
     std::vector<StateTensor<T>> tensors;
     for (auto& [state_name, tensor] : state) tensors.push_back({state_name, Elements<T>(tensor)});
-    const double rate = settings.rate * LearningRateFactor(job_, step, kSteps);
+    const double rate = settings.rate * LearningRateFactor(job_, {.step = step});
     ASSERT_TRUE(ApplyUpdate<T>(settings, rate, ++steps_[name], Elements<float>(gradient),
                                Elements<T>(parameter), tensors)
                     .ok());
@@ -381,7 +381,7 @@ void ExpectRates(const std::string& schedule, const std::map<uint64_t, double>& 
   const JobConfig job =
       JobFromText("optimizer { sgd { rate: 0.1 } } learning_rate { " + schedule + " }");
   for (const auto& [step, rate] : rates) {
-    EXPECT_NEAR(0.1 * LearningRateFactor(job, step, kSteps) / rate, 1, 1e-12)
+    EXPECT_NEAR(0.1 * LearningRateFactor(job, {.step = step}) / rate, 1, 1e-12)
         << schedule << " step " << step;
   }
 }

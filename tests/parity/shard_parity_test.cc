@@ -137,7 +137,7 @@ TEST_P(ShardParityTest, TwoHundredStepsOfTwoShardsAreTorchs) {
     }
     clipped += torch::nn::utils::clip_grad_norm_(trained, kClipNorm) > kClipNorm;
     for (auto& group : optimizer->param_groups()) {
-      group.options().set_lr(rate * LearningRateFactor(job_, step, kSteps));
+      group.options().set_lr(rate * LearningRateFactor(job_, {.step = step}));
     }
     optimizer->step();
 
