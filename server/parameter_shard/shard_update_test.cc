@@ -88,13 +88,13 @@ TEST(ShardTest, AFrozenParameterStaysAndItsOptimizerDoesNotCount) {
 // A worker's part of a step, with two samples, from `begin` on.
 ShardCluster::CompleteResult CompleteWith(ShardCluster& cluster, uint32_t worker, uint64_t step,
                                           uint32_t attempt, uint64_t begin) {
-  constexpr uint64_t samples = 2;
+  constexpr uint64_t kSamples = 2;
   cluster.PushAll(worker, step, attempt, 1);
   CompleteRequest complete = cluster.MakeComplete(worker, step, attempt);
-  complete.mutable_share()->set_samples(samples);
+  complete.mutable_share()->set_samples(kSamples);
   SampleRange& range = *complete.mutable_share()->add_ranges();
   range.set_begin(begin);
-  range.set_end(begin + samples);
+  range.set_end(begin + kSamples);
   return cluster.Complete(complete);
 }
 
