@@ -84,10 +84,12 @@ class CheckpointIoTest : public ::testing::Test {
     for (uint32_t i = 0; i < cluster.size(); ++i) {
       Shard& shard = cluster.shard(i);
       absl::Status status = LoadCheckpoint(
-          *files_, folder_, *shard.routing(), [&](uint32_t slice, const SliceStart& start) {
+          *files_, folder_, *shard.routing(),
+          [&](uint32_t slice, const SliceStart& start) {
             Replies replies;
             return shard.StartSlice(slice, start, cluster.now(), replies);
-          });
+          },
+          [&](uint64_t bytes) { checked_ += bytes; });
       if (!status.ok()) return status;
     }
     return absl::OkStatus();
@@ -95,6 +97,7 @@ class CheckpointIoTest : public ::testing::Test {
 
   std::unique_ptr<FileSystem> files_;
   std::string folder_;
+  uint64_t checked_ = 0;  // bytes that Load has read besides, for their sums
   std::function<void(Manifest&)> change_ = [](Manifest&) {};  // before it is written
 };
 
@@ -113,6 +116,7 @@ TEST_F(CheckpointIoTest, TrainingGoesOnBitwiseWithAnotherNumberOfShards) {
   ShardCluster second(AdamJob(), view, /*start=*/false);
   ASSERT_EQ(Load(second), absl::OkStatus());
   for (uint32_t i = 0; i < second.size(); ++i) EXPECT_TRUE(second.shard(i).ready());
+  EXPECT_GT(checked_, 0u) << "the others' parts of the blocks";
   Train(second, 6, 10);
   EXPECT_EQ(AllBytes(second, 10), expected);
 }
