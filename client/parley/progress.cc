@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/parley/units.h"
+#include "common/evaluation_figures.h"
 
 namespace parley {
 namespace {
@@ -91,16 +92,11 @@ std::string ProgressBar(const GetStatusReply& status, std::optional<absl::Durati
 std::string EvaluationLine(const Evaluation& evaluation) {
   std::string line =
       absl::StrFormat("epoch %d  step %d  ", evaluation.epoch(), evaluation.version());
-  const double counted = static_cast<double>(evaluation.samples()) - evaluation.left_out();
-  const auto mean = [counted](double sum) { return counted > 0 ? sum / counted : std::nan(""); };
-  if (evaluation.classes()) {
-    absl::StrAppendFormat(&line, "accuracy %.4f  top-5 %.4f  ",
-                          mean(static_cast<double>(evaluation.correct())),
-                          mean(static_cast<double>(evaluation.correct_top5())));
-  }
-  const double loss = mean(evaluation.loss_sum());
-  if (evaluation.tokens()) absl::StrAppendFormat(&line, "perplexity %.2f  ", std::exp(loss));
-  absl::StrAppendFormat(&line, "loss %.4f", loss);
+  const EvaluationFigures figures = FiguresOf(evaluation);
+  if (figures.accuracy) absl::StrAppendFormat(&line, "accuracy %.4f  ", *figures.accuracy);
+  if (figures.top5) absl::StrAppendFormat(&line, "top-5 %.4f  ", *figures.top5);
+  if (figures.perplexity) absl::StrAppendFormat(&line, "perplexity %.2f  ", *figures.perplexity);
+  absl::StrAppendFormat(&line, "loss %.4f", figures.loss);
   return line;
 }
 

@@ -1,12 +1,12 @@
 #include "server/coordinator/event_file.h"
 
-#include <cmath>
 #include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/crc32c.h"
+#include "common/evaluation_figures.h"
 #include "common/host_name.h"
 
 namespace parley {
@@ -29,14 +29,11 @@ void AddScalar(tensorboard::Event& event, const char* tag, double value) {
 }
 
 void AddEvaluation(tensorboard::Event& event, const Evaluation& evaluation) {
-  const double counted = static_cast<double>(evaluation.samples()) - evaluation.left_out();
-  const double loss = evaluation.loss_sum() / counted;
-  AddScalar(event, "test/loss", loss);
-  if (evaluation.classes()) {
-    AddScalar(event, "test/accuracy", static_cast<double>(evaluation.correct()) / counted);
-    AddScalar(event, "test/top5", static_cast<double>(evaluation.correct_top5()) / counted);
-  }
-  if (evaluation.tokens()) AddScalar(event, "test/perplexity", std::exp(loss));
+  const EvaluationFigures figures = FiguresOf(evaluation);
+  AddScalar(event, "test/loss", figures.loss);
+  if (figures.accuracy) AddScalar(event, "test/accuracy", *figures.accuracy);
+  if (figures.top5) AddScalar(event, "test/top5", *figures.top5);
+  if (figures.perplexity) AddScalar(event, "test/perplexity", *figures.perplexity);
 }
 
 double UnixSeconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(time)) / 1e6; }

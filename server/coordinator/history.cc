@@ -1,10 +1,10 @@
 #include "server/coordinator/history.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/evaluation_figures.h"
 #include "server/coordinator/first_cause.h"
 
 namespace parley {
@@ -31,15 +31,13 @@ const char* KindName(CourseEvent::Kind kind) {
 }
 
 void AddEvaluation(Json& line, const Evaluation& evaluation) {
-  const double counted = static_cast<double>(evaluation.samples()) - evaluation.left_out();
+  const EvaluationFigures figures = FiguresOf(evaluation);
   line["epoch"] = evaluation.epoch();
   line["test_samples"] = evaluation.samples();
-  line["loss"] = evaluation.loss_sum() / counted;
-  if (evaluation.classes()) {
-    line["accuracy"] = static_cast<double>(evaluation.correct()) / counted;
-    line["top5"] = static_cast<double>(evaluation.correct_top5()) / counted;
-  }
-  if (evaluation.tokens()) line["perplexity"] = std::exp(evaluation.loss_sum() / counted);
+  line["loss"] = figures.loss;
+  if (figures.accuracy) line["accuracy"] = *figures.accuracy;
+  if (figures.top5) line["top5"] = *figures.top5;
+  if (figures.perplexity) line["perplexity"] = *figures.perplexity;
 }
 
 void AddCheckpoint(Json& line, const CourseEvent& event) {
