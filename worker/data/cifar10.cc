@@ -1,7 +1,6 @@
 #include "worker/data/cifar10.h"
 
 #include <array>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -92,14 +91,8 @@ class Cifar10Source final : public DataSource {
   }
 
   absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override {
-    if (absl::Status status = CheckFill(draw, size(), y_, y); !status.ok()) return status;
-    std::byte* out = y.data();
-    for (const uint64_t sample : draw.samples) {
-      const int64_t label = labels_[sample];
-      std::memcpy(out, &label, sizeof label);
-      out += sizeof label;
-    }
-    return absl::OkStatus();
+    return FillClasses(
+        draw, size(), y_, [this](uint64_t sample) { return int64_t{labels_[sample]}; }, y);
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "proto/types.pb.h"
@@ -55,6 +56,12 @@ class DataSource {
 // layout, OutOfRange where a sample is not in a set of this size.
 absl::Status CheckFill(const Draw& draw, uint64_t size, const SampleLayout& layout,
                        absl::Span<std::byte> out);
+
+// FillY where a sample's y is one class number, I64. class_of: of a sample below `size`. Codes:
+// those of CheckFill.
+absl::Status FillClasses(const Draw& draw, uint64_t size, const SampleLayout& layout,
+                         absl::FunctionRef<int64_t(uint64_t sample)> class_of,
+                         absl::Span<std::byte> out);
 
 }  // namespace parley
 

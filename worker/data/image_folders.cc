@@ -1,7 +1,6 @@
 #include "worker/data/image_folders.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -114,14 +113,8 @@ class ImageFolderSource final : public DataSource {
   }
 
   absl::Status FillY(const Draw& draw, absl::Span<std::byte> y) const override {
-    if (absl::Status status = CheckFill(draw, size(), y_, y); !status.ok()) return status;
-    std::byte* out = y.data();
-    for (const uint64_t sample : draw.samples) {
-      const int64_t number = listing_.numbers[sample];
-      std::memcpy(out, &number, sizeof number);
-      out += sizeof number;
-    }
-    return absl::OkStatus();
+    return FillClasses(
+        draw, size(), y_, [this](uint64_t sample) { return int64_t{listing_.numbers[sample]}; }, y);
   }
 
  private:

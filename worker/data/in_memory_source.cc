@@ -24,6 +24,19 @@ absl::Status CheckFill(const Draw& draw, uint64_t size, const SampleLayout& layo
   return absl::OkStatus();
 }
 
+absl::Status FillClasses(const Draw& draw, uint64_t size, const SampleLayout& layout,
+                         absl::FunctionRef<int64_t(uint64_t sample)> class_of,
+                         absl::Span<std::byte> out) {
+  if (absl::Status status = CheckFill(draw, size, layout, out); !status.ok()) return status;
+  std::byte* to = out.data();
+  for (const uint64_t sample : draw.samples) {
+    const int64_t number = class_of(sample);
+    std::memcpy(to, &number, sizeof number);
+    to += sizeof number;
+  }
+  return absl::OkStatus();
+}
+
 namespace {
 
 absl::Status CopyRows(const Draw& draw, uint64_t size, const SampleLayout& layout,
@@ -71,14 +84,8 @@ absl::Status PixelSource::FillX(const Draw& draw, absl::Span<std::byte> x) const
 }
 
 absl::Status PixelSource::FillY(const Draw& draw, absl::Span<std::byte> y) const {
-  if (absl::Status status = CheckFill(draw, size(), y_, y); !status.ok()) return status;
-  std::byte* out = y.data();
-  for (const uint64_t sample : draw.samples) {
-    const int64_t label = labels_[sample];
-    std::memcpy(out, &label, sizeof label);
-    out += sizeof label;
-  }
-  return absl::OkStatus();
+  return FillClasses(
+      draw, size(), y_, [this](uint64_t sample) { return int64_t{labels_[sample]}; }, y);
 }
 
 RowSource::RowSource(uint64_t size, SampleLayout x, SampleLayout y, std::vector<std::byte> x_bytes,
