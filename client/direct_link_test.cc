@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cstring>
+#include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,7 +86,10 @@ class DirectLinkTest : public ::testing::Test {
     methods["Hate"] = [](const DirectServer::Call&) {
       return absl::InvalidArgumentError("no such thing");
     };
-    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods));
+    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods), [this](auto why) {
+      absl::MutexLock lock(&mu_);
+      refused_.insert(std::string(why));
+    });
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
   }
@@ -150,6 +155,16 @@ class DirectLinkTest : public ::testing::Test {
     return ::poll(&ended, 1, static_cast<int>(absl::ToInt64Milliseconds(within))) == 1;
   }
 
+  // Who was refused until now, once they are so many.
+  std::multiset<std::string> Refused(size_t count) {
+    absl::MutexLock lock(&mu_);
+    const auto all_told = [this, count]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) {
+      return refused_.size() >= count;
+    };
+    mu_.AwaitWithTimeout(absl::Condition(&all_told), absl::Seconds(20));
+    return refused_;
+  }
+
   static std::string BytesOf(const DirectFrame& frame, std::vector<TensorSlice> slices = {}) {
     OutgoingFrame outgoing(frame, std::move(slices));
     iovec part;
@@ -166,6 +181,7 @@ class DirectLinkTest : public ::testing::Test {
   absl::Notification go_on_;
   absl::Mutex mu_;
   std::vector<DirectServer::Call> kept_ ABSL_GUARDED_BY(mu_);
+  std::multiset<std::string> refused_ ABSL_GUARDED_BY(mu_);
   std::atomic<int> finds_ = 0;
   std::unique_ptr<DirectServer> server_;
   std::unique_ptr<DirectLoop> loop_;
@@ -317,6 +333,7 @@ TEST_F(DirectLinkTest, AnotherProcessThanWasFoundIsNotCalled) {
   }
   EXPECT_GT(finds_, finds);
   wrong->Close();
+  EXPECT_EQ(Refused(1).count("wrong token"), Refused(1).size());
 }
 
 TEST_F(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
@@ -331,6 +348,7 @@ TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
   DirectFrame frame;
   frame.mutable_request()->set_method("Keep");
   EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame))));
+  EXPECT_THAT(Refused(1), testing::ElementsAre("garbage"));
   absl::MutexLock lock(&mu_);
   EXPECT_TRUE(kept_.empty());
 }
@@ -343,6 +361,7 @@ TEST_F(DirectLinkTest, OfOneWhoHasSaidNoHelloNoMoreIsTakenThanThat) {
   frame.set_hello(server_->Found().token());
   const std::string bytes(1000, 't');
   EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame, {SliceOf(bytes)}).substr(0, 100))));
+  EXPECT_THAT(Refused(2), testing::ElementsAre("garbage", "garbage"));
   // Who has said it is not bound by that.
   EXPECT_TRUE(Call("Echo", std::string(1 << 20, 'x'), {}).ok());
 }
@@ -357,6 +376,7 @@ TEST_F(DirectLinkTest, WhoSaysNothingMakesRoomForOthers) {
   more.push_back(Stranger(""));
   EXPECT_TRUE(IsEnded(first));
   EXPECT_FALSE(IsEnded(more.back(), absl::Milliseconds(20)));
+  EXPECT_THAT(Refused(1), testing::ElementsAre("idle"));
   const std::shared_ptr<DirectLink> late = Link();
   AwaitReady(*late);
   late->Close();

@@ -58,7 +58,7 @@ class DirectShardClientTest : public ::testing::Test {
       call.answer(absl::OkStatus(), reply, {});
       return absl::OkStatus();
     };
-    server_ = *DirectServer::Start("127.0.0.1", 1, std::move(methods));
+    server_ = *DirectServer::Start("127.0.0.1", 1, std::move(methods), nullptr);
     loop_ = *DirectLoop::Start();
     link_ = std::make_shared<DirectLink>(
         "host:1", *loop_, std::make_shared<ReceiveBuffers>(1 << 20),

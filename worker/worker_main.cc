@@ -169,7 +169,7 @@ int DrivePipeline(Daemon& daemon, Preemption& preemption, ReferenceService& refe
     auto links =
         PipelineLinks::Start({daemon.job().name(), daemon.flags().listen, daemon.address(),
                               &references, Liveness(daemon.job()), StallTimeout(daemon.job()),
-                              daemon.credentials(), daemon.rpc_observer()},
+                              daemon.credentials(), daemon.rpc_observer(), daemon.refused()},
                              session);
     if (!links.ok()) return links.status();
     PipelineCompute compute({daemon.job(), workload->model, workload->data, session, **links,

@@ -49,6 +49,7 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   agent.service = options.service;
   agent.credentials = options.credentials;
   agent.observer = options.observer;
+  agent.refused = options.refused;
   // Who is dead the coordinator says; whoever is slow is to be waited for.
   const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
   agent.lease = lease;

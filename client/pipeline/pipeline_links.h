@@ -17,6 +17,7 @@
 #include "client/pipeline/pipeline_message.h"
 #include "client/reference/remote_agent.h"
 #include "client/session.h"
+#include "common/rpc/refusals.h"
 #include "common/security/credentials.h"
 
 namespace parley {
@@ -38,6 +39,7 @@ class PipelineLinks {
     absl::Duration patience = absl::Minutes(10);  // with a process that does not serve yet
     SharedCredentials credentials;                // the job's
     RpcObserver observer;                         // of calls that do not come by gRPC
+    Refusals::Told refused;                       // of strangers who do not come by gRPC
   };
 
   // The codes of RemoteAgent::Start.

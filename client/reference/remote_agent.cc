@@ -57,9 +57,9 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
   if (TakesDirect(options)) {
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
-        DirectServer::Start(HostOf(options.listen), kDirectThreads,
-                            DirectReferenceMethods(agent->host_, options.observer));
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
+        HostOf(options.listen), kDirectThreads,
+        DirectReferenceMethods(agent->host_, options.observer), options.refused);
     if (direct.ok()) agent->direct_ = *std::move(direct);
   }
   (options.service != nullptr ? *options.service : agent->own_service_)

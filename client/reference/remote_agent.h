@@ -21,6 +21,7 @@
 #include "client/reference/remote_value.h"
 #include "common/direct/direct_server.h"
 #include "common/replies.h"
+#include "common/rpc/refusals.h"
 #include "common/rpc/server.h"
 #include "common/security/credentials.h"
 #include "common/shared_memory/local_door.h"
@@ -47,9 +48,11 @@ using RemoteFunction = std::function<absl::StatusOr<RemoteValue>(const RemoteCal
 //
 //   auto agent = RemoteAgent::Start({.job = "demo", .listen = "127.0.0.1:0"}, {{"double",
 //   Double}});
-//   (*agent)->Connect("node2:7000", deadline);
+//   absl::Status connected = (*agent)->Connect("node2:7000", deadline);
 //   auto twice = (*agent)->Call("node2:7000", "double", {(*agent)->Make(value)});
 //   auto result = twice->Fetch(deadline);
+//
+// Deadlines are of SteadyNow (common/clock/steady_now.h), which nobody sets.
 //
 // Thread-safe. Ended by its destructor, which no function may run: everything held of others is
 // given up, functions that run are waited for.
@@ -72,6 +75,8 @@ class RemoteAgent {
     SharedCredentials credentials;  // the job's
     // Of calls that do not come by gRPC; may be empty. It outlives the agent.
     RpcObserver observer;
+    // Told why a stranger was refused (kWhyRefused); must not wait; may be empty.
+    Refusals::Told refused;
     // In place of a server of its own: a service that another one has, which listens at `listen`
     // and is known as `advertise`. It outlives the agent.
     ReferenceService* service = nullptr;
@@ -94,7 +99,8 @@ class RemoteAgent {
   // Before the first Call of an address; waits. It stays connected, however long nothing is sent,
   // until the process there has gone or was not heard of for a lease. Calls of both ways bring
   // their values along where both have connected. Unavailable: nobody answers there. NotFound: one
-  // of another job does. DeadlineExceeded: neither by then.
+  // of another job does. Aborted: another process has come at that address, which the next Connect
+  // reaches. DeadlineExceeded: none of these by then.
   absl::Status Connect(const std::string& address, absl::Time deadline);
 
   // Has the process at `address` run `function`. Does not wait: the result is a reference at once,

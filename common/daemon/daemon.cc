@@ -117,8 +117,7 @@ absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {
   waits_.SetWho(who_);
   std::vector<grpc::Service*> all = services;
   all.push_back(&waits_);
-  auto server = RpcServer::Start(flags_.listen, all, rpc_observer(),
-                                 {credentials_, [this](absl::string_view why) { Refused(why); }});
+  auto server = RpcServer::Start(flags_.listen, all, rpc_observer(), {credentials_, refused()});
   if (!server.ok()) return server.status();
   server_ = *std::move(server);
   // Each is there from the beginning, so that the first stranger is seen as a rise.

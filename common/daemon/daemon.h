@@ -17,6 +17,7 @@
 #include "common/daemon/signals.h"
 #include "common/log.h"
 #include "common/metrics/metrics.h"
+#include "common/rpc/refusals.h"
 #include "common/rpc/server.h"
 #include "common/rpc/waits_service.h"
 #include "common/security/credentials.h"
@@ -75,6 +76,10 @@ class Daemon {
     return [this](const std::string& method, int code, absl::Duration duration) {
       metrics_.ObserveRpc(method, code, duration);
     };
+  }
+  // Counts a stranger who does not come by gRPC, and logs one now and then.
+  Refusals::Told refused() {
+    return [this](absl::string_view why) { Refused(why); };
   }
   RpcServer& server() { return *server_; }
   // host:port at which others reach the server. After Serve.

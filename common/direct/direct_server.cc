@@ -32,8 +32,11 @@ class DirectServer::Guest final : public DirectConnection::Reader {
 
   absl::Status OnFrame(DirectConnection& connection, ReceivedFrame frame) override {
     if (!welcome_) {
-      if (frame.what.what_case() != DirectFrame::kHello || frame.what.hello() != server_.token_) {
-        return absl::InvalidArgumentError("no hello, or another process is meant");
+      if (frame.what.what_case() != DirectFrame::kHello) {
+        return absl::InvalidArgumentError("no hello");
+      }
+      if (frame.what.hello() != server_.token_) {
+        return absl::UnauthenticatedError("another process is meant");
       }
       welcome_ = true;
       connection.Welcome();
@@ -59,10 +62,17 @@ class DirectServer::Guest final : public DirectConnection::Reader {
   }
 
   void OnTick(DirectConnection& connection, absl::Time now) override {
-    if (!welcome_ && now > came_ + kHello) connection.Close(absl::UnavailableError("no hello"));
+    if (!welcome_ && now > came_ + kHello)
+      connection.Close(absl::DeadlineExceededError("no hello"));
   }
 
-  void OnEnd(DirectConnection& /*connection*/, const absl::Status& /*why*/) override {}
+  void OnEnd(DirectConnection& /*connection*/, const absl::Status& why) override {
+    if (welcome_ || !server_.refused_) return;
+    // Who goes by himself was not refused.
+    if (absl::IsInvalidArgument(why)) server_.refused_(kGarbage);
+    if (absl::IsUnauthenticated(why)) server_.refused_(kWrongToken);
+    if (absl::IsDeadlineExceeded(why)) server_.refused_(kIdle);
+  }
 
   // Any thread.
   bool is_welcome() const { return welcome_; }
@@ -137,7 +147,8 @@ class DirectServer::Door final : public DirectLoop::Watched {
     });
     for (; waiting_.size() > left; waiting_.pop_front()) {
       const auto connection = waiting_.front().connection.lock();
-      if (connection != nullptr) connection->Close(absl::UnavailableError("too many say no hello"));
+      if (connection != nullptr)
+        connection->Close(absl::DeadlineExceededError("too many say no hello"));
     }
   }
 
@@ -150,10 +161,12 @@ class DirectServer::Door final : public DirectLoop::Watched {
 };
 
 absl::StatusOr<std::unique_ptr<DirectServer>> DirectServer::Start(const std::string& host,
-                                                                  size_t threads, Methods methods) {
+                                                                  size_t threads, Methods methods,
+                                                                  Refusals::Told refused) {
   absl::StatusOr<TcpListener> listener = ListenTcp(host);
   if (!listener.ok()) return listener.status();
-  std::unique_ptr<DirectServer> server(new DirectServer(listener->port, std::move(methods)));
+  std::unique_ptr<DirectServer> server(
+      new DirectServer(listener->port, std::move(methods), std::move(refused)));
   std::vector<DirectLoop*> loops;
   for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) {
     absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
@@ -166,10 +179,11 @@ absl::StatusOr<std::unique_ptr<DirectServer>> DirectServer::Start(const std::str
   return server;
 }
 
-DirectServer::DirectServer(uint16_t port, Methods methods)
+DirectServer::DirectServer(uint16_t port, Methods methods, Refusals::Told refused)
     : port_(port),
       token_(RandomIncarnation()),
       methods_(std::move(methods)),
+      refused_(std::move(refused)),
       buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {}
 
 DirectServer::~DirectServer() {

@@ -19,6 +19,7 @@
 #include "common/direct/direct_loop.h"
 #include "common/direct/receive_buffers.h"
 #include "common/direct/tcp_socket.h"
+#include "common/rpc/refusals.h"
 #include "common/tensor_slice.h"
 #include "proto/direct.pb.h"
 
@@ -45,9 +46,11 @@ class DirectServer {
   using Methods = std::map<std::string, Method>;  // by name, "Push"
 
   // host: on which it listens, at a free port. Methods are called on so many threads; those of one
-  // connection in the order in which they come. Unavailable where it cannot listen.
+  // connection in the order in which they come. refused: told, on one of these threads, why a
+  // stranger was (kWhyRefused); must not wait; may be empty. Unavailable where it cannot listen.
   static absl::StatusOr<std::unique_ptr<DirectServer>> Start(const std::string& host,
-                                                             size_t threads, Methods methods);
+                                                             size_t threads, Methods methods,
+                                                             Refusals::Told refused);
   // Ends the connections; no method is called any more.
   ~DirectServer();
 
@@ -61,11 +64,12 @@ class DirectServer {
   class Door;
   class Guest;
 
-  DirectServer(uint16_t port, Methods methods);
+  DirectServer(uint16_t port, Methods methods, Refusals::Told refused);
 
   const uint16_t port_;
   const uint64_t token_;
   const Methods methods_;
+  const Refusals::Told refused_;
   const std::shared_ptr<ReceiveBuffers> buffers_;
   std::atomic<uint64_t> calls_ = 0;
   std::vector<std::unique_ptr<DirectLoop>> loops_;  // last: their threads use the rest

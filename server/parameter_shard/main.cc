@@ -120,7 +120,8 @@ class Entrances {
       return absl::FailedPreconditionError("the job's connections are TLS");
     }
     return DirectServer::Start(HostOf(daemon_.flags().listen), threads,
-                               DirectShardMethods(&shard_, Counts(direct_calls_)));
+                               DirectShardMethods(&shard_, Counts(direct_calls_)),
+                               daemon_.refused());
   }
 
   Daemon& daemon_;

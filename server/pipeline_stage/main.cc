@@ -55,7 +55,7 @@ int main(int argc, char** argv) {
     if (absl::Status opened = device.Open(session, metrics.trace()); !opened.ok()) return opened;
     auto links = PipelineLinks::Start(
         {job.name(), flags.listen, daemon.address(), &references, Liveness(job), StallTimeout(job),
-         daemon.credentials(), daemon.rpc_observer()},
+         daemon.credentials(), daemon.rpc_observer(), daemon.refused()},
         session);
     if (!links.ok()) return links.status();
     auto compute = StageCompute::Make(

@@ -42,7 +42,8 @@ class GrpcTransport final : public Transport {
   std::string Serve(LockedShard& shard) override {
     FindDirectReply found;
     if (way_ == Way::kDirect) {
-      auto direct = DirectServer::Start("127.0.0.1", 2, DirectShardMethods(&shard, nullptr));
+      auto direct =
+          DirectServer::Start("127.0.0.1", 2, DirectShardMethods(&shard, nullptr), nullptr);
       EXPECT_TRUE(direct.ok()) << direct.status();
       found = (*direct)->Found();
       direct_.push_back(*std::move(direct));

@@ -227,10 +227,16 @@ def strangers_without_tls(where, runs):
     found = server.FindDirect(importlib.import_module("proto.direct_pb2").FindDirectRequest(), timeout=60, metadata=[("parley-token", own.token)])
     assert found.port, "the shard takes no direct connections"
     before = memory(pid, "VmHWM")
+    metrics = run.addresses("metrics")["shard-0"]
+    known = refused(scrape(metrics))
     strangers = attack_direct(re.sub(r":\d+$", f":{found.port}", run.addresses()["shard-0"]))
     grown = memory(pid, "VmHWM") - before
     print(f"shard-0: memory grew by {grown / MIB:.0f} MiB under attack on its direct connections")
     assert grown < 100 * MIB, grown
+    told = refused(scrape(metrics))
+    print(f"shard-0: refused {known}, then {told}")
+    for why, least in {"garbage": 4, "wrong token": 1, "idle": 400 - 256}.items():
+        assert told.get(why, 0) - known.get(why, 0) >= least, why
     brake.release()
     assert run.wait() == 0, run.stderr()
     for stranger in strangers:
