@@ -18,6 +18,24 @@ bool AreClassNumbers(const at::Tensor& y) {
   return c10::isIntegralType(y.scalar_type(), /*includeBool=*/false);
 }
 
+namespace {
+
+// Where a sample has several targets and the classes of each lie side by side in memory, as those
+// of a linear layer whose outputs were transposed do, each target is taken as a sample: the same
+// mean. Else LibTorch copies them into the order of their dimensions, and back for the gradients,
+// and a softmax along the second one has a GPU read far apart, by as many of its processors as
+// there are samples.
+at::Tensor MeanCrossEntropy(const at::Tensor& outputs, const at::Tensor& classes) {
+  if (outputs.dim() <= 2) return at::cross_entropy_loss(outputs, classes);
+  const at::Tensor last = outputs.movedim(1, -1);
+  if (!last.is_contiguous() || last.sizes().slice(0, last.dim() - 1) != classes.sizes()) {
+    return at::cross_entropy_loss(outputs, classes);
+  }
+  return at::cross_entropy_loss(last.flatten(0, -2), classes.reshape({-1}));
+}
+
+}  // namespace
+
 at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y) {
   TORCH_CHECK(outputs.dim() > 0 && y.dim() > 0 && outputs.size(0) == y.size(0), "the model gives ",
               outputs.sizes(), " for ", y.sizes(), " samples of y");
@@ -30,7 +48,7 @@ at::Tensor ComputeLoss(Loss kind, const at::Tensor& outputs, const at::Tensor& y
   if (!AreClassNumbers(y)) return at::cross_entropy_loss(outputs, y.to(outputs.scalar_type()));
   const at::Tensor classes = y.to(at::kLong);
   // A mean of nothing is 0 / 0. Without a look at the numbers: they may be on their way on a GPU.
-  return at::cross_entropy_loss(outputs, classes).masked_fill(classes.eq(kLeftOut).all(), 0);
+  return MeanCrossEntropy(outputs, classes).masked_fill(classes.eq(kLeftOut).all(), 0);
 }
 
 namespace {
@@ -38,7 +56,8 @@ namespace {
 // Of so many samples with these targets.
 double LeftOut(Loss kind, const at::Tensor& y, double samples) {
   if (kind != CROSS_ENTROPY || !AreClassNumbers(y) || y.numel() == 0) return 0;
-  const auto targets = static_cast<double>(y.eq(kLeftOut).sum().item().toLong());
+  // As int64: a uint8 is compared as such, with -100 as 156.
+  const auto targets = static_cast<double>(y.to(at::kLong).eq(kLeftOut).sum().item().toLong());
   return samples * targets / static_cast<double>(y.numel());
 }
 

@@ -1,5 +1,7 @@
 #include "worker/loss.h"
 
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -41,6 +43,27 @@ TEST(LossTest, TargetsThatAreLeftOutCountNowhere) {
             ComputeLoss(CROSS_ENTROPY, outputs.slice(0, 0, 1), at::tensor({2})).item().toDouble());
 }
 
+TEST(LossTest, HowTheOutputsOfSeveralTargetsLieInMemoryChangesNothing) {
+  const at::Tensor y = at::tensor({0, 2, -100, 1, 4, 3, 2, 2}).reshape({2, 4});
+  const at::Tensor values = at::arange(40, at::kFloat).reshape({2, 4, 5}).mul(0.37).sin();
+  const at::Tensor side_by_side = values.detach().clone().set_requires_grad(true);
+  const at::Tensor apart =
+      values.transpose(1, 2).contiguous().detach().clone().set_requires_grad(true);
+  const at::Tensor loss = ComputeLoss(CROSS_ENTROPY, side_by_side.transpose(1, 2), y);
+  const at::Tensor same = ComputeLoss(CROSS_ENTROPY, apart, y);
+  EXPECT_NEAR(loss.item().toDouble(), same.item().toDouble(), 1e-6);
+  loss.backward();
+  same.backward();
+  EXPECT_TRUE(at::allclose(side_by_side.grad().transpose(1, 2), apart.grad(), 1e-5, 1e-7));
+  EXPECT_GT(apart.grad().abs().max().item().toDouble(), 0.01);
+}
+
+TEST(LossTest, TargetsThatDoNotBelongToTheOutputsAreRefusedHoweverTheyLie) {
+  EXPECT_THROW(
+      ComputeLoss(CROSS_ENTROPY, at::ones({2, 4, 5}).transpose(1, 2), at::zeros({2, 5}, at::kLong)),
+      c10::Error);
+}
+
 TEST(LossTest, CountsTopOneAndTopFive) {
   Evaluation evaluation;
   const at::Tensor outputs = at::tensor({9.0F, 8.0F, 7.0F, 6.0F, 5.0F, 4.0F, 3.0F}).repeat({3, 1});
@@ -63,6 +86,12 @@ TEST(LossTest, AnEvaluationIsOverTheTargetsThatAreNotLeftOut) {
   EXPECT_NEAR(evaluation.loss_sum(), counted.loss_sum(), 1e-6);
   EXPECT_EQ(evaluation.correct(), counted.correct());
   EXPECT_EQ(evaluation.correct_top5(), 2);
+}
+
+TEST(LossTest, AClassThatLooksLikeTheMarkInASmallTypeIsAClass) {
+  Evaluation evaluation;
+  AddToEvaluation(CROSS_ENTROPY, at::ones({2, 200}), at::tensor({156, 3}, at::kByte), evaluation);
+  EXPECT_EQ(evaluation.left_out(), 0);
 }
 
 TEST(LossTest, WithSeveralTargetsToASampleTheShareThatIsLeftOutIsOfASample) {
