@@ -46,6 +46,13 @@ LocalCompute::LocalCompute(const Parts& parts)
       graphs_(parts.job, parts.device != nullptr, parts.group != nullptr, parts.log),
       batches_(parts.job, parts.data, BatchMemory(parts.device)) {}
 
+LocalCompute::~LocalCompute() {
+  // Of a step that could not be ended. LibTorch asks the GPU when it frees what that copies to, and
+  // for a GPU that has failed it would end the process, before the cause was told.
+  static auto& never_freed = *new std::vector<decltype(losses_)>();
+  if (parts_.device != nullptr && !losses_.empty()) never_freed.push_back(std::move(losses_));
+}
+
 void LocalCompute::Expect(const std::vector<StepPlan>& plans) {
   batches_.Expect(plans, brought_.has_value() ? &brought_->batch->draw : nullptr);
 }
@@ -103,7 +110,6 @@ absl::Status LocalCompute::DropAhead() {
 }
 
 absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
-  losses_.clear();
   if (parts_.device != nullptr) parts_.device->BeginStep();
   binding_->MultiplyGradients(1 / loss_scale_.value());
   parts_.metrics.SetLossScale(loss_scale_.value());
@@ -119,6 +125,7 @@ absl::StatusOr<Verdict> LocalCompute::Step(const StepPlan& plan) {
     }
   });
   if (!status.ok()) return status;
+  losses_.clear();
   auto verdict = binding_->Complete(loss_sum);
   if (!verdict.ok()) return verdict;
   if (status = loss_scale_.Decided(*verdict); !status.ok()) return status;

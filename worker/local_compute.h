@@ -40,6 +40,7 @@ class LocalCompute final : public Compute {
     Log* log = nullptr;               // says why no CUDA graph is used, where one is wanted
   };
   explicit LocalCompute(const Parts& parts);
+  ~LocalCompute() override;
 
   absl::Status Attach() override;
   size_t steps_ahead() const override { return batches_.steps_ahead(); }

@@ -64,6 +64,10 @@ absl::StatusOr<std::unique_ptr<NcclGroup>> NcclGroup::Join(const NcclApi& api, c
 }
 
 NcclGroup::~NcclGroup() {
+  {
+    absl::MutexLock lock(&mu_);
+    if (communicator_ == nullptr) return;  // it could not join, or was aborted
+  }
   const absl::Status ended =
       Call("leaving", clock_.now() + kGoodbye,
            [this](ncclComm_t communicator) { return api_.finalize(communicator); });

@@ -160,6 +160,12 @@ TEST_F(NcclGroupTest, ARankThatNeverJoinsEndsInAnAbortAtTheDeadline) {
   EXPECT_LE(now_, absl::UnixEpoch() + absl::Seconds(1) + 2 * kTick);
 }
 
+TEST_F(NcclGroupTest, OneThatCannotBeginIsAbortedAndHasNothingToLeave) {
+  script_.begun = ncclSystemError;
+  EXPECT_EQ(Join().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(script_.called, ElementsAre("abort"));
+}
+
 TEST_F(NcclGroupTest, WhatIsUnderWayIsAwaitedAndAGroupIsLeftInAnOrderlyWay) {
   {
     const auto group = *Join();
