@@ -218,7 +218,7 @@ class Session {
 
   // What this worker does in the next step, the same until Complete; nullopt when the job's steps
   // are done, or the job wants this worker no more: Finish tells. Also before the first Pull, and
-  // after STALE until the next one: so pull after each Complete. No communication.
+  // after STALE and ReportEvaluation until the next one: so pull after each. No communication.
   virtual std::optional<StepPlan> NextStep() = 0;
 
   // The plans of the next steps (at most `count`, in bounded and async at most one), the one that
@@ -311,10 +311,12 @@ class Session {
   virtual absl::StatusOr<bool> ReportEvaluation(const Evaluation& part) = 0;
 
   // All steps are done: reports the seconds spent in each phase (may be empty) and waits for the
-  // end of the job (the last checkpoint included). True: the job has finished. False: it has gone
-  // back to a checkpoint meanwhile, and there are steps to do again: Pull and train on, until this
-  // says true. A stage only waits for the end. True as well where the job, which goes on, has sent
-  // this worker away (`parley scale`, `parley drain`): drained() tells.
+  // end of the job (the last checkpoint included). True: the job has finished. False: there
+  // are steps to do, be it that the job has gone back to a checkpoint meanwhile or that this came
+  // too early: Pull and train on, until this says true. (To end a job before its last step there
+  // are `parley stop` and Preempt, with a checkpoint, and Fail.) A stage only waits for the end.
+  // True as well where the job, which goes on, has sent this worker away (`parley scale`, `parley
+  // drain`): drained() tells.
   virtual absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) = 0;
 
   // The job has sent this worker away, which has left it in peace: its last step counts. Any verb
@@ -328,8 +330,9 @@ class Session {
 
   // This process was told to end ("preempted by SIGTERM"): the job goes on, with this worker too,
   // until a checkpoint is whole, and fails then. Where the job has gone on without this worker, it
-  // does not join anew: the session ends with this reason. `time`: how long the job may go on. A
-  // second call counts where it leaves less time. Does not wait; any thread.
+  // does not join anew: the session ends with this reason. `time`: how long the job may go on,
+  // WarningGrace (common/job/job_file.h) at most; a second call counts where it leaves less. Does
+  // not wait; any thread.
   virtual void Preempt(const std::string& reason, absl::Duration time) = 0;
 
   // This process was told to end, and does so by itself once its step is over: where the job has

@@ -216,7 +216,9 @@ class WorkerSession final : public Session {
   ParameterPuller::Wait AwaitingPull(const ParameterPuller::What& what);
   std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
-  absl::Status FinishOnce(const std::vector<PhaseSeconds>& seconds);
+  // False: there are steps to do.
+  absl::StatusOr<bool> FinishOnce(const std::vector<PhaseSeconds>& seconds);
+  bool HasStepsToDo() const;
   // The coordinator has told this worker to go, which has no open step: it goes. An error: the job
   // has failed.
   absl::Status Depart();

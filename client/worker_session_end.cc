@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "client/worker_session.h"
 
 namespace parley {
@@ -100,22 +101,34 @@ absl::StatusOr<bool> WorkerSession::Finish(const std::vector<PhaseSeconds>& seco
     if (absl::Status departed = Depart(); !departed.ok()) return departed;
     return true;
   }
+  if (plan_.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("Finish: step ", plan_->step, " is open: Complete comes first"));
+  }
   const uint64_t finished_epoch = job_epoch_;
   if (ahead_.has_value() || !pull_error_.ok()) {
     if (absl::Status pulled = Pull(); !pulled.ok()) return pulled;
     if (job_epoch_ != finished_epoch) return false;
   }
   while (true) {
-    absl::Status status = FinishOnce(seconds);
-    if (status.ok()) return true;
+    const absl::StatusOr<bool> finished = FinishOnce(seconds);
+    if (finished.ok()) return finished;
+    absl::Status status = finished.status();
     if (!HasLostTrack(status)) return status;
     if (absl::Status begun = BeginAnew(); !begun.ok()) return begun;
     if (job_epoch_ != finished_epoch) return false;
   }
 }
 
-absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
+bool WorkerSession::HasStepsToDo() const {
+  if (is_stage()) return false;  // its worker's matter
+  return leases_.has_value() ? leases_->Next().has_value() : data_->Next().has_value();
+}
+
+absl::StatusOr<bool> WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds) {
   if (absl::Status entered = is_stage() ? absl::OkStatus() : Enter(); !entered.ok()) return entered;
+  // All would else wait for this one's part in them, or the job end with less than was asked for.
+  if (HasStepsToDo()) return false;
   if (absl::Status reported = AwaitReports(0); !reported.ok()) return reported;
   absl::Status status;
   if (!is_stage()) {
@@ -136,7 +149,7 @@ absl::Status WorkerSession::FinishOnce(const std::vector<PhaseSeconds>& seconds)
   if (!status.ok()) return status;
   membership()->Leave();
   left_ = true;
-  return absl::OkStatus();
+  return true;
 }
 
 absl::Status WorkerSession::Depart() {

@@ -3,9 +3,8 @@
 //   bazel build -c opt //client/example:train_your_own
 //   out/bin/parley run client/example/spiral.textproto --worker=PROGRAM
 //
-// docs/api.md, "Your own program", says it in full. The job file has `model { own {} }` and
-// `data { own {} batch: 50 }`; seed, optimizer, schedule, number of workers and epochs come from it
-// too.
+// docs/api.md, "Your own program", says it in full. The job file has `model { own {} }`,
+// `data { own {} batch: 50 }`, and all else: seed, optimizer, schedule, number of workers, epochs.
 #include <torch/nn/modules/linear.h>
 
 #include <CLI/CLI.hpp>
@@ -22,6 +21,7 @@
 #include "client/local_connector.h"
 #include "client/session.h"
 #include "client/torch/module_binding.h"
+#include "client/torch/torch_status.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon_credentials.h"
 #include "common/daemon/exit_code.h"
@@ -103,12 +103,15 @@ int main(int argc, char** argv) {
       const auto finished = (*session)->Finish({});  // false: the job went back to a checkpoint
       if (status = finished.status(); !status.ok() || *finished) break;
     } else if (!plan->samples.empty()) {
-      const std::vector<int64_t> mine(plan->samples.begin(), plan->samples.end());
-      const torch::Tensor index = torch::tensor(mine);
-      const torch::Tensor loss = torch::cross_entropy_loss(
-          network.Forward(x.index_select(0, index)), y.index_select(0, index));
-      loss_sum = loss.item<double>() * static_cast<double>(mine.size());
-      status = (*binding)->Backward(loss);
+      torch::Tensor loss;
+      status = parley::CatchTorch("forward", [&] {  // it throws where shapes do not fit, say
+        const torch::Tensor index =
+            torch::tensor(std::vector<int64_t>(plan->samples.begin(), plan->samples.end()));
+        loss = torch::cross_entropy_loss(network.Forward(x.index_select(0, index)),
+                                         y.index_select(0, index));
+        loss_sum = loss.item<double>() * static_cast<double>(plan->samples.size());
+      });
+      if (status.ok()) status = (*binding)->Backward(loss);
     }
     if (status.ok() && plan.has_value()) status = (*binding)->Complete(loss_sum).status();
     if (status.ok()) status = (*binding)->Pull();

@@ -36,8 +36,9 @@ absl::Status SparseGradient(const TensorSpec& spec) {
       absl::StrCat(spec.name(), " has a sparse gradient; only dense ones can be sent"));
 }
 
-bool IsTrained(const TensorSpec& spec, const at::Tensor& tensor) {
-  return !spec.buffer() && tensor.requires_grad();
+// Whether it may have a gradient: now, or when it is unfrozen (requires_grad_) later.
+bool IsTrainable(const TensorSpec& spec, const at::Tensor& tensor) {
+  return !spec.buffer() && (tensor.is_floating_point() || tensor.is_complex());
 }
 
 }  // namespace
@@ -83,7 +84,7 @@ ModuleBinding::~ModuleBinding() {
   CatchTorch("taking the hooks off the parameters", [&] {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       at::Tensor& tensor = tensors_[i].tensor;
-      if (!IsTrained(specs_[i], tensor)) continue;
+      if (!IsTrainable(specs_[i], tensor)) continue;
       torch::autograd::impl::set_post_acc_grad_hooks(tensor, nullptr);
     }
   }).IgnoreError();
@@ -156,7 +157,7 @@ void ModuleBinding::MakeViews() {
     at::Tensor& parameter = tensors_[i].tensor;
     parameter.set_data(values_[i]);
     parameter.mutable_grad() = at::Tensor();
-    if (!IsTrained(specs_[i], parameter)) continue;
+    if (!IsTrainable(specs_[i], parameter)) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(parameter,
                                                    std::make_unique<GradientHook>(*this, i));
   }
@@ -364,6 +365,10 @@ void ModuleBinding::ListBuffers() {
 
 absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
   if (std::exchange(had_backward_, false)) {
+    // Of microbatches of which none was said to be the last one.
+    std::vector<size_t> all(specs_.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    if (absl::Status pushed = PushGathered(all); !pushed.ok()) return pushed;
     absl::Status status = CatchTorch("reading the buffers", [&] {
       const c10::NoGradGuard no_grad;
       std::vector<size_t> buffers;  // that are not pushed (PushFilled)

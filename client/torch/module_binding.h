@@ -83,8 +83,9 @@ class ModuleBinding {
   // Runs backward. `loss` is a scalar: the mean over the samples of the step's plan. Where the step
   // is cut into microbatches, call it once for each with its part of that mean (the microbatch's
   // mean times its share of the step's samples); gradients are added up and sent during the last
-  // one. A parameter that no microbatch has a gradient for is not pushed. After NextStep.
-  // InvalidArgument: a gradient is sparse, or comes after that one's was sent.
+  // one, or by Complete where none was said to be that. A parameter that no microbatch has a
+  // gradient for is not pushed; one that is frozen (requires_grad_(false)) has none until it is
+  // not. After NextStep. InvalidArgument: a gradient is sparse, or comes after that one's was sent.
   absl::Status Backward(const at::Tensor& loss, bool last = true);
 
   // The same for who has another way to run it: `backward` leads LibTorch through the graph of some
@@ -132,7 +133,8 @@ class ModuleBinding {
   // Copies the parameters' values as last pulled into `values`, whose tensors are used again.
   absl::Status CopyParameters(StepTensors& values);
 
-  // Pushes the buffers, if the step had a Backward, and completes the step: Session::Complete.
+  // Pushes the buffers, if the step had a Backward, and gradients that were gathered and not sent
+  // yet, and completes the step: Session::Complete.
   // loss_sum: sum over the samples of the step's plan, 0 where it has none.
   absl::StatusOr<Verdict> Complete(double loss_sum);
 

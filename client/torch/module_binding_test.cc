@@ -2,10 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "client/torch/testing/fake_session.h"
@@ -100,6 +102,66 @@ TEST(ModuleBindingTest, TrainsAsAPlainLoopDoesAndPushesNothingForAnUnusedParamet
     EXPECT_TRUE(torch::equal(item.value(), network.named_buffers()[item.key()])) << item.key();
   }
   EXPECT_EQ(network.norm->num_batches_tracked.item<int64_t>(), 3);
+}
+
+TEST(ModuleBindingTest, WhatIsFrozenHasNoGradientUntilItIsNot) {
+  torch::manual_seed(4);
+  Network network;
+  FakeSession session({Plan(1), Plan(2), Plan(3)}, 0.1);
+  {
+    const auto binding = ModuleBinding::Create(network);
+    ASSERT_TRUE(binding.ok());
+    ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+    const torch::Tensor x = torch::randn({4, 3});
+    const auto step = [&] {
+      ASSERT_TRUE(session.NextStep().has_value());
+      ASSERT_TRUE((*binding)->Backward(network.Forward(x).square().mean()).ok());
+      ASSERT_TRUE((*binding)->Complete(1).ok());
+      ASSERT_TRUE((*binding)->Pull().ok());
+    };
+    const auto pushed = [&](const std::string& name) {
+      const auto names = session.PushedNames();
+      return std::count(names.begin(), names.end(), name);
+    };
+    step();
+    EXPECT_EQ(pushed("frozen"), 0);
+    EXPECT_EQ(pushed("first.weight"), 1);
+    network.frozen.requires_grad_(true);
+    network.first->weight.requires_grad_(false);
+    step();
+    EXPECT_EQ(pushed("frozen"), 1);
+    EXPECT_EQ(pushed("first.weight"), 0);
+    EXPECT_NE(network.frozen.item<float>(), 3);
+    network.frozen.requires_grad_(false);
+  }
+  // The binding has gone, and what was frozen then knows it no more.
+  network.frozen.requires_grad_(true);
+  network.Forward(torch::randn({4, 3})).square().mean().backward();
+  EXPECT_TRUE(network.frozen.grad().defined());
+}
+
+TEST(ModuleBindingTest, WhatNoLastMicrobatchHasSentCompleteSends) {
+  torch::manual_seed(5);
+  Network network;
+  FakeSession session({Plan(1)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  const torch::Tensor x = torch::randn({4, 3});
+  network.eval();  // the normalisation of each half is that of the whole
+  const torch::Tensor loss = network.Forward(x).square().mean();
+  const torch::Tensor expected =
+      network.second->weight - 0.1 * torch::autograd::grad({loss}, {network.second->weight})[0];
+  ASSERT_TRUE(session.NextStep().has_value());
+  for (const int half : {0, 1}) {
+    const torch::Tensor part = network.Forward(x.slice(0, 2 * half, 2 * half + 2));
+    ASSERT_TRUE((*binding)->Backward(part.square().mean() * 0.5, /*last=*/false).ok());
+  }
+  EXPECT_THAT(session.PushedNames(), ElementsAre());
+  ASSERT_TRUE((*binding)->Complete(1).ok());
+  EXPECT_EQ(session.PushedNames().size(), 9);
+  ASSERT_TRUE((*binding)->Pull().ok());
+  EXPECT_TRUE(torch::allclose(network.second->weight, expected, 0, 1e-6));
 }
 
 TEST(ModuleBindingTest, AfterPullAheadForwardWaitsForEachLayerWhenItComesToIt) {
