@@ -149,6 +149,10 @@ void TimesAreRight(FieldCheck& check) {
   check.DurationIsRight(job.liveness(), absl::Seconds(1), absl::Hours(24), "liveness");
   check.DurationIsRight(job.stall_timeout(), absl::Seconds(1), absl::Hours(24 * 365),
                         "stall_timeout");
+  if (job.has_gather_timeout()) {
+    check.DurationIsRight(job.gather_timeout(), absl::Seconds(1), absl::Hours(24 * 365),
+                          "gather_timeout");
+  }
   // A process counts as dead before anybody could see that it gets nowhere.
   absl::Duration liveness;
   absl::Duration stall_timeout;

@@ -90,6 +90,10 @@ std::string JobFingerprint(const JobConfig& job) {
 absl::Duration Liveness(const JobConfig& job) { return DurationOf(job.liveness()); }
 
 absl::Duration StallTimeout(const JobConfig& job) { return DurationOf(job.stall_timeout()); }
+
+absl::Duration GatherTimeout(const JobConfig& job) {
+  return job.has_gather_timeout() ? DurationOf(job.gather_timeout()) : StallTimeout(job);
+}
 absl::Duration CheckpointPeriod(const JobConfig& job) {
   return DurationOf(job.checkpoint().every());
 }

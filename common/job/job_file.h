@@ -23,6 +23,7 @@ std::string JobFingerprint(const JobConfig& job);
 // Fields that are durations, of a job that LoadJob gave.
 absl::Duration Liveness(const JobConfig& job);
 absl::Duration StallTimeout(const JobConfig& job);
+absl::Duration GatherTimeout(const JobConfig& job);
 absl::Duration CheckpointPeriod(const JobConfig& job);  // zero: none by time
 absl::Duration Autonomy(const JobConfig& job);
 absl::Duration PreemptionGrace(const JobConfig& job);  // zero: it ends at once

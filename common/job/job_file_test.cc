@@ -385,6 +385,7 @@ const std::vector<WrongJob>& WrongJobs() {
       {"negative", "\"10s\"", "\"-10s\"", {"textproto:9: liveness: ", "at least 1s"}},
       {"for ever", "\"10s\"", "\"inf\"", {"textproto:9: liveness: ", "at most 24h"}},
       {"stall", "", "stall_timeout: \"\"", {"textproto:11: stall_timeout: "}},
+      {"gather", "", "gather_timeout: \"\"", {"textproto:11: gather_timeout: "}},
   };
   return table;
 }

@@ -60,9 +60,13 @@ class CoordinatorCore {
     std::string fingerprint;  // JobFingerprint(job)
     absl::Duration liveness = absl::Seconds(10);
     absl::Duration stall_timeout = absl::Minutes(10);
+    absl::Duration gather_timeout =
+        absl::Minutes(10);                           // in GATHERING, for those that have not come
     absl::Duration autonomy = absl::ZeroDuration();  // of members without their coordinator
     absl::Duration checkpoint_period = absl::ZeroDuration();  // zero: none by time
     absl::Duration preemption_grace = absl::ZeroDuration();   // zero: it ends the job at once
+    // The longest time that a preempted member may say the job has; at least preemption_grace.
+    absl::Duration warning_grace = absl::ZeroDuration();
     std::string checkpoint_directory;  // absolute; folders step-00000123 go into it
     std::optional<StartPoint> start;   // the checkpoint to start from, as the caller has read it
     // What SetWorkers and Drain had made of cluster.workers in an earlier run; unset: nothing.
@@ -234,6 +238,8 @@ class CoordinatorCore {
 
   // Who takes part (coordinator_view.cc).
   void MakeViewIfAllAreHere(absl::Time now);
+  // Somebody is gone before there is a view: its place is free again, or the job ends with `cause`.
+  void LoseGathering(const Caller& member, FirstCause cause, absl::Time now, Replies& replies);
   // The worker or stage is gone: its lease has ended, or a new process has come at its address. The
   // job goes on without it, waits for another one, or ends with `cause` where it may do neither.
   void LoseContributing(const Caller& member, FirstCause cause, absl::Time now, Replies& replies);
@@ -317,6 +323,8 @@ class CoordinatorCore {
     std::vector<const Caller*> are_awaited;  // the members among them
   };
   Missing WhatIsMissing() const;
+  // How long the job waits for it.
+  absl::Duration TimeoutOf(const Missing& missing) const;
   // Of the view that governs; of the job file until there is one.
   uint64_t ExpectedMembers() const;
 

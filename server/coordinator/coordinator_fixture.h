@@ -44,6 +44,7 @@ class CoordinatorFixture {
     options.job.mutable_checkpoint()->set_at_end(true);
     options.fingerprint = "00000000000000aa";
     options.stall_timeout = absl::Seconds(60);
+    options.gather_timeout = absl::Seconds(60);
     options.checkpoint_directory = "/job/checkpoints";
     return options;
   }

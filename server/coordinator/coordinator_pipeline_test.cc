@@ -87,13 +87,27 @@ TEST(CoordinatorPipelineTest, TheJobGathersUntilEveryStageHasRegistered) {
 }
 
 TEST(CoordinatorPipelineTest, AStageThatIsLostWhileTheyGatherEndsTheJob) {
-  CoordinatorFixture job(Pipelines(1, 2));
+  CoordinatorFixture job(Pipelines(1, 2, /*max_restarts=*/0));
   job.StartAndJoin(SHARD);
   Process& stage = job.StartAndJoin(STAGE);
   Lose(job, stage);
   ASSERT_EQ(job.core.phase(), FAILED);
   EXPECT_TRUE(Says(job.core.cause()->text(), "stage 0 at 127.0.0.1:4101 (pid 101) has not been"))
       << job.core.cause()->text();
+}
+
+TEST(CoordinatorPipelineTest, OrLeavesItsPlaceToAnotherWhereTheJobMaySurviveThat) {
+  CoordinatorFixture job(Pipelines(1, 2, /*max_restarts=*/1));
+  for (int i = 0; i < 2; ++i) job.StartAndJoin(SHARD);
+  Process& stage = job.StartAndJoin(STAGE);
+  ASSERT_TRUE(job.Register(stage).ok());
+  Lose(job, stage);
+  ASSERT_EQ(job.core.phase(), GATHERING);
+  for (const Role role : {STAGE, STAGE, WORKER}) {
+    EXPECT_EQ(job.core.phase(), GATHERING);
+    ASSERT_TRUE(job.Register(job.StartAndJoin(role)).ok());
+  }
+  EXPECT_EQ(job.core.phase(), PREPARING);
 }
 
 TEST(CoordinatorPipelineTest, WhoCutsTheModelOtherwiseIsTold) {

@@ -42,8 +42,10 @@ void CoordinatorCore::PreemptMember(const Member& member, const FailRequest& req
   LoggedPreemption preemption;
   *preemption.mutable_member() = member;
   preemption.set_reason(request.reason());
-  const absl::Duration time =
-      request.micros() > 0 ? absl::Microseconds(request.micros()) : options_.preemption_grace;
+  const absl::Duration longest = std::max(options_.preemption_grace, options_.warning_grace);
+  const absl::Duration time = request.micros() > 0
+                                  ? std::min(absl::Microseconds(request.micros()), longest)
+                                  : options_.preemption_grace;
   Preempt(std::move(preemption), time, now);
 }
 

@@ -19,6 +19,7 @@ class CoordinatorPreemptionTest : public testing::Test {
       : job_([] {
           auto options = CoordinatorFixture::DefaultOptions(2, 2);
           options.preemption_grace = absl::Seconds(25);
+          options.warning_grace = absl::Seconds(85);
           options.autonomy = absl::Seconds(60);
           return options;
         }()) {}
@@ -190,6 +191,15 @@ TEST_F(CoordinatorPreemptionTest, WhoIsWarnedEarlyHasTheTimeThatItSays) {
   Decide(/*mark=*/true);
   Write(2);
   EXPECT_THAT(Cause(), HasSubstr("preempted by SIGUSR1; the job can go on with"));
+}
+
+TEST_F(CoordinatorPreemptionTest, ButNoMoreThanTheJobFileGives) {
+  job_.Train();
+  ASSERT_TRUE(Preempt(*job_.workers[1], "preempted by SIGUSR1", absl::Hours(100000)).ok());
+  job_.Pass(absl::Seconds(84));
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  job_.Pass(absl::Seconds(2));
+  EXPECT_THAT(Cause(), HasSubstr("within 1m25s"));
 }
 
 TEST_F(CoordinatorPreemptionTest, ALaterSigtermLeavesLess) {

@@ -68,7 +68,10 @@ absl::StatusOr<SetWorkersReply> CoordinatorCore::SetWorkers(const SetWorkersRequ
   std::vector<const Caller*> staying = members_.Staying(WORKER);
   std::vector<const Caller*> to_go;
   uint32_t contributing = StayingContributors();
-  while (staying.size() > wanted) {
+  // Contributor 0 gives the initial values. Where it was lost, one place stays free for another.
+  const bool first_is_to_come =
+      life_.phase() == GATHERING && !staying.empty() && staying.front()->member.ordinal() != 0;
+  while (staying.size() > wanted - (first_is_to_come ? 1 : 0)) {
     if (TakesPart(view_, staying.back()->member.id())) --contributing;
     to_go.push_back(staying.back());
     staying.pop_back();

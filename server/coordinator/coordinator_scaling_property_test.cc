@@ -102,7 +102,11 @@ class Scaling {
     for (auto& [ordinal, one] : here_) {
       if (!one.drained) to_go.push_back(&one);
     }
-    to_go.erase(to_go.begin(), to_go.begin() + std::min<size_t>(wanted, to_go.size()));
+    // Where contributor 0 was lost before there was a view, its place stays free.
+    const bool first_is_to_come =
+        job_.core.phase() == GATHERING && !to_go.empty() && to_go.front()->process->ordinal != 0;
+    const size_t room = wanted - (first_is_to_come ? 1 : 0);
+    to_go.erase(to_go.begin(), to_go.begin() + std::min(room, to_go.size()));
     const uint32_t leaving =
         std::count_if(to_go.begin(), to_go.end(), [](const Here* one) { return one->in_view; });
     const bool right = wanted >= least_ && (job_.core.phase() == GATHERING || Trains()) &&
@@ -166,7 +170,9 @@ class Scaling {
     if (one == nullptr) return;
     const bool gathering = job_.core.phase() == GATHERING;
     const uint32_t min = options_.job.cluster().min_workers();
-    failed_ = !one->drained && (gathering || (one->in_view && StayingInView() <= min));
+    const uint32_t workers = options_.job.cluster().workers();
+    failed_ =
+        !one->drained && (gathering ? min >= workers : one->in_view && StayingInView() <= min);
     one->process->alive = false;
     job_.Pass(absl::Seconds(11));
     ++lost_;

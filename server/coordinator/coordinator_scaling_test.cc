@@ -139,6 +139,27 @@ TEST(CoordinatorScalingTest, WhileMembersGatherTheNumberThatIsWaitedForChanges) 
   EXPECT_EQ(job.core.view_epoch(), 1u);
 }
 
+TEST(CoordinatorScalingTest, WhereContributor0WasLostWhileMembersGatherAPlaceIsLeftForIt) {
+  CoordinatorFixture job(Elastic(3, 1, GO_ON));
+  for (int i = 0; i < 3; ++i) {
+    job.workers.push_back(&job.StartAndJoin(WORKER));
+    ASSERT_TRUE(job.Register(*job.workers[i]).ok());
+  }
+  job.shards.push_back(&job.StartAndJoin(SHARD));
+  job.workers[0]->alive = false;
+  job.Pass(absl::Seconds(20));
+  job.shards.push_back(&job.StartAndJoin(SHARD));
+  ASSERT_EQ(job.core.phase(), GATHERING);
+  ASSERT_TRUE(job.SetWorkers(2).ok());
+  EXPECT_EQ(job.core.phase(), GATHERING) << "nobody would give the initial values";
+  EXPECT_TRUE(IsTold(job, *job.workers[2]));
+  ASSERT_TRUE(job.Depart(*job.workers[2]).ok());
+  Process& other = job.StartAndJoin(WORKER);
+  EXPECT_EQ(other.ordinal, 0u);
+  ASSERT_TRUE(job.Register(other).ok());
+  EXPECT_EQ(job.core.phase(), PREPARING);
+}
+
 TEST(CoordinatorScalingTest, OneThatWasToldToGoWhileMembersGatherMayVanish) {
   CoordinatorFixture job(Elastic(3, 1, GO_ON));
   for (int i = 0; i < 2; ++i) job.shards.push_back(&job.StartAndJoin(SHARD));

@@ -109,6 +109,13 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
   return missing;
 }
 
+absl::Duration CoordinatorCore::TimeoutOf(const Missing& missing) const {
+  // Those that are there, and have not registered their models, have no longer than in any phase.
+  const bool some_are_to_come = missing.who.size() > missing.are_awaited.size();
+  return life_.phase() == GATHERING && some_are_to_come ? options_.gather_timeout
+                                                        : options_.stall_timeout;
+}
+
 uint64_t CoordinatorCore::ExpectedMembers() const {
   if (view_.view_epoch() == 0) {
     return members_.places(SHARD) + members_.places(STAGE) + members_.places(WORKER);

@@ -48,8 +48,7 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
 }
 
 bool CoordinatorCore::IsAlone(absl::Time now) {
-  // Before there is a view no member goes on without the coordinator.
-  if (options_.autonomy == absl::ZeroDuration() || view_.view_epoch() == 0) return false;
+  if (options_.autonomy == absl::ZeroDuration()) return false;
   const absl::Duration silence = now - members_.LastHeard();
   // Two heartbeats of everybody are missing; each comes every liveness / 4.
   if (silence > options_.liveness / 2) {
@@ -71,8 +70,8 @@ void CoordinatorCore::EndLeases(absl::Time now, Replies& replies) {
     const Caller* lost = members_.Expired(now);
     if (lost == nullptr) return;
     FirstCause cause = LostMember(lost->member, lost->heard_at, now, progress_.step());
-    if (life_.phase() == GATHERING && !lost->drained) {
-      EndJob(std::move(cause), now);
+    if (life_.phase() == GATHERING) {
+      LoseGathering(*lost, std::move(cause), now, replies);
     } else if (lost->member.role() == SHARD) {
       LoseShard(*lost, std::move(cause), now, replies);
     } else {
@@ -183,9 +182,18 @@ void CoordinatorCore::EndStall(absl::Time now) {
     if (!AllHaveFinished()) return EndDeadlock(now);
   }
   const Missing missing = WhatIsMissing();
+  if (life_.phase() == GATHERING) {
+    // However long the others may take to come.
+    for (const Caller* entry : missing.are_awaited) {
+      const absl::Time got_on = std::max(entry->progressed_at, resumed_at_);
+      if (now - got_on < options_.stall_timeout) continue;
+      EndJob(StalledMember(entry->member, got_on, now, progress_.step()), now);
+      return;
+    }
+  }
   absl::Time moved = std::max(last_event_, resumed_at_);
   for (const Caller* entry : missing.are_awaited) moved = std::max(moved, entry->progressed_at);
-  if (now - moved < options_.stall_timeout) return;
+  if (now - moved < TimeoutOf(missing)) return;
   EndJob(OfCoordinator(address_,
                        absl::StrCat("has waited in vain since ", FormatUtc(moved), " (",
                                     absl::ToInt64Seconds(now - moved),

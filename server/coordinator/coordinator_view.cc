@@ -72,6 +72,23 @@ uint32_t CoordinatorCore::StayingContributors() const {
   });
 }
 
+void CoordinatorCore::LoseGathering(const Caller& member, FirstCause cause, absl::Time now,
+                                    Replies& replies) {
+  // What such a job survives while it trains. It has lost nothing yet, so nothing is counted. But a
+  // shard that was only cut off would not come again: it ends when it hears that it counts as lost.
+  const bool may_do_with_fewer =
+      member.member.role() == WORKER && !joint() && MinWorkers() < options_.job.cluster().workers();
+  const bool may_come_again =
+      member.member.role() != SHARD && (may_do_with_fewer || options_.job.max_restarts() != 0);
+  if (!member.drained && !may_come_again) {
+    EndJob(std::move(cause), now);
+    return;
+  }
+  models_.Forget(member.member.id());
+  last_event_ = now;
+  LoseContributing(member, std::move(cause), now, replies);
+}
+
 void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, absl::Time now,
                                        Replies& replies) {
   const Member& lost = member.member;

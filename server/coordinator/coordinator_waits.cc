@@ -34,7 +34,7 @@ std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
   for (const auto& [place, vacancy] : vacancies_) vacant.push_back(vacancy.since);
   for (size_t i = 0; i < missing.who.size(); ++i) {
     const absl::Time since = i < vacant.size() ? std::max(vacant[i], resumed_at_) : event;
-    Wait& wait = add(missing.who[i], since, since + options_.stall_timeout);
+    Wait& wait = add(missing.who[i], since, since + TimeoutOf(missing));
     if (missing.on[i].role() != ROLE_UNSPECIFIED) *wait.add_on() = missing.on[i];
   }
 

@@ -18,6 +18,7 @@
 #include "proto/coordinator.pb.h"
 #include "server/coordinator/await_rule_or_signal.h"
 #include "server/coordinator/checkpoint_files.h"
+#include "server/coordinator/core_options.h"
 #include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_end.h"
 #include "server/coordinator/job_log.h"
@@ -55,14 +56,7 @@ constexpr absl::Duration kReport = absl::Milliseconds(250);
 // `as_scaled`: with as many workers as an earlier run of the same job wanted at its end.
 CoordinatorCore::Options OptionsOf(const JobConfig& job, JobStart start, const JobLog& log,
                                    bool as_scaled) {
-  CoordinatorCore::Options options;
-  options.job = job;
-  options.fingerprint = JobFingerprint(job);
-  options.liveness = Liveness(job);
-  options.stall_timeout = StallTimeout(job);
-  options.autonomy = Autonomy(job);
-  options.checkpoint_period = CheckpointPeriod(job);
-  options.preemption_grace = PreemptionGrace(job);
+  CoordinatorCore::Options options = CoreOptions(job);
   options.checkpoint_directory = std::move(start.checkpoint_directory);
   options.start = std::move(start.from);
   if (as_scaled && log.last() && log.last()->state().has_wanted_workers() &&

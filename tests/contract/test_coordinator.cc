@@ -7,17 +7,14 @@
 #include "absl/time/clock.h"
 #include "common/clock/steady_now.h"
 #include "common/job/data_division.h"
-#include "common/job/job_file.h"
+#include "server/coordinator/core_options.h"
 
 namespace parley {
 namespace {
 
 std::shared_ptr<LockedCoordinator> MakeCore(const JobConfig& job) {
-  CoordinatorCore::Options options;
-  options.job = job;
-  options.fingerprint = JobFingerprint(job);
-  options.liveness = Liveness(job);
-  options.stall_timeout = StallTimeout(job);
+  CoordinatorCore::Options options = CoreOptions(job);
+  options.autonomy = absl::ZeroDuration();  // these jobs end with their coordinator
   options.checkpoint_directory = "/nowhere/checkpoints";
   return std::make_shared<LockedCoordinator>(std::move(options), [] { return SteadyNow(); });
 }

@@ -9,20 +9,14 @@
 #include "common/job/job_file.h"
 #include "server/coordinator/await_rule.h"
 #include "server/coordinator/checkpoint_files.h"
+#include "server/coordinator/core_options.h"
 #include "server/coordinator/log_writer.h"
 
 namespace parley {
 namespace {
 
-CoordinatorCore::Options CoreOptions(const JobConfig& job) {
-  CoordinatorCore::Options options;
-  options.job = job;
-  options.fingerprint = JobFingerprint(job);
-  options.liveness = Liveness(job);
-  options.stall_timeout = StallTimeout(job);
-  options.autonomy = Autonomy(job);
-  options.checkpoint_period = CheckpointPeriod(job);
-  options.preemption_grace = PreemptionGrace(job);
+CoordinatorCore::Options OptionsOf(const JobConfig& job) {
+  CoordinatorCore::Options options = CoreOptions(job);
   options.checkpoint_directory = "/job/checkpoints";
   return options;
 }
@@ -140,7 +134,7 @@ absl::Status CoordinatorProcess::Rule(JobLog log) {
   const absl::Duration liveness = Liveness(around_.job);
   const std::string& address = process_->address();
   core_ = std::make_shared<LockedCoordinator>(
-      CoreOptions(around_.job), [process = process_.get()] { return process->LocalNow(); });
+      OptionsOf(around_.job), [process = process_.get()] { return process->LocalNow(); });
   if (log.last() && !log.last()->state().over()) {
     if (auto restored = core_->Restore(log.last()->state()); !restored.ok()) return restored;
   }
