@@ -7,15 +7,18 @@
 
 #include <atomic>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/blocking_counter.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/clock/await.h"
 #include "common/clock/steady_now.h"
+#include "common/clock/testing/becomes.h"
 #include "common/direct/direct_server.h"
 #include "common/direct/tcp_socket.h"
 
@@ -80,7 +83,7 @@ class DirectLinkTest : public ::testing::Test {
       return absl::OkStatus();
     };
     methods["Stop"] = [this](const DirectServer::Call&) {
-      go_on_.WaitForNotification();
+      go_on_.WaitForNotificationWithTimeout(absl::Seconds(60));
       return absl::OkStatus();
     };
     methods["Hate"] = [](const DirectServer::Call&) {
@@ -213,25 +216,26 @@ TEST_F(DirectLinkTest, AnErrorComesAsItWas) {
 
 TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
   constexpr size_t kCalls = 200;
-  absl::BlockingCounter answered(kCalls);
+  const auto answered = std::make_shared<std::atomic<size_t>>(0);
   for (size_t i = 0; i < kCalls; ++i) {
-    Done<DirectLink::Reply> done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
+    Done<DirectLink::Reply> done = [answered](const absl::StatusOr<DirectLink::Reply>& reply) {
       EXPECT_TRUE(reply.ok()) << reply.status();
-      answered.DecrementCount();
+      ++*answered;
     };
     const std::string body(i % 7 == 0 ? 300000 : 10, 'b');
     ASSERT_TRUE(link_->Call("Keep", MessageOf(absl::StrCat(i)), {SliceOf(body)}, Soon(), done));
   }
   absl::MutexLock lock(&mu_);
-  mu_.Await(absl::Condition(
-      +[](std::vector<DirectServer::Call>* kept) { return kept->size() == kCalls; }, &kept_));
+  const absl::Condition came(
+      +[](std::vector<DirectServer::Call>* kept) { return kept->size() == kCalls; }, &kept_);
+  ASSERT_TRUE(AwaitFor(mu_, came, absl::Seconds(20))) << kept_.size() << " have come";
   for (size_t i = 0; i < kCalls; ++i) {
     DirectRequest message;
     ASSERT_TRUE(message.ParseFromString(kept_[i].message));
     EXPECT_EQ(message.message(), absl::StrCat(i));
     kept_[i].answer(absl::OkStatus(), DirectRequest(), {});
   }
-  answered.Wait();
+  EXPECT_TRUE(Becomes([&] { return *answered == kCalls; })) << *answered << " are answered";
 }
 
 TEST_F(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {

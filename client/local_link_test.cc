@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -12,24 +11,15 @@
 #include <vector>
 
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "client/testing/scripted_door.h"
 #include "common/clock/steady_now.h"
+#include "common/clock/testing/becomes.h"
 #include "common/shared_memory/memory_segment.h"
 
 namespace parley {
 namespace {
 
 absl::Time Soon() { return SteadyNow() + absl::Seconds(30); }
-
-// Whether it holds before a test gives up.
-bool Comes(const std::function<bool()>& what) {
-  for (const absl::Time deadline = Soon(); SteadyNow() < deadline;) {
-    if (what()) return true;
-    absl::SleepFor(absl::Microseconds(200));
-  }
-  return false;
-}
 
 // A pull, and its end.
 struct Pulled {
@@ -44,7 +34,7 @@ class LocalLinkTest : public ::testing::Test {
     door_.Accept();
     EXPECT_TRUE(door_.Next(Soon()).has_value()) << "a hello";
     EXPECT_TRUE(door_.Say(ReplyTo(1)));
-    EXPECT_TRUE(Comes([this] { return link_->ready(); }));
+    EXPECT_TRUE(Becomes([this] { return link_->ready(); }));
   }
   ~LocalLinkTest() override {
     if (link_ != nullptr) link_->Join();
@@ -93,7 +83,7 @@ class LocalLinkTest : public ::testing::Test {
   }
   // Whether it has ended, and takes no more calls: these go another way.
   bool IsOver() {
-    if (!Comes([this] { return link_->ended(); }) || link_->ready()) return false;
+    if (!Becomes([this] { return link_->ended(); }) || link_->ready()) return false;
     Done<TensorPull> done = [](const absl::StatusOr<TensorPull>&) {};
     return !link_->Pull({}, Soon(), done) && done != nullptr;
   }
@@ -228,7 +218,7 @@ TEST(LocalLinkHelloTest, AShardThatDoesNotLetItInIsNeverReady) {
   refusal.set_call(1);
   refusal.set_code(static_cast<int>(absl::StatusCode::kPermissionDenied));
   ASSERT_TRUE(door.Say(refusal));
-  EXPECT_TRUE(Comes([&] { return link->ended(); }));
+  EXPECT_TRUE(Becomes([&] { return link->ended(); }));
   EXPECT_FALSE(link->ready());
   link->Join();
 }

@@ -5,11 +5,12 @@
 #include <sys/socket.h>
 
 #include <array>
+#include <optional>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
+#include "common/clock/testing/becomes.h"
 #include "common/file_descriptor.h"
 #include "common/metrics/metrics.h"
 
@@ -127,7 +128,7 @@ TEST(ScrapePoller, GivesEachRoundOnce) {
     poller.Ask({metrics.address()});
     poller.Ask({"no address"});  // one is open already
     std::optional<Scrapes> scrapes;
-    while (!(scrapes = poller.Take())) absl::SleepFor(absl::Milliseconds(1));
+    ASSERT_TRUE(Becomes([&] { return (scrapes = poller.Take()).has_value(); }, kPatience));
     EXPECT_EQ(scrapes->size(), 1U);
     EXPECT_TRUE(scrapes->at(metrics.address()).ok());
     EXPECT_FALSE(poller.Take());
