@@ -51,7 +51,7 @@ namespace parley {
 // that does not come is therefore no error here; Missing says which it is.
 //
 // Gradients that GPUs add up among themselves come to the session summed already: GivenSums.
-// tests/contract/reducer_contract_test.cc holds both to this.
+// //tests/contract:reducer_contract_test holds both to this.
 class Reducer {
  public:
   // A range of a tensor's bytes, and who adds it up.
