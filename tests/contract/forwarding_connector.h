@@ -8,7 +8,7 @@
 
 namespace parley {
 
-// A Connector that makes all its connections by another one; who derives changes those to shards.
+// A Connector that makes all its connections by another one; who derives changes what it wants to.
 class ForwardingConnector : public Connector {
  public:
   explicit ForwardingConnector(Connector& to) : to_(to) {}
