@@ -12,6 +12,13 @@
 #include "common/metrics/process_metrics.h"
 
 namespace parley {
+namespace {
+
+// Who connects and says nothing has one of so many threads, for so long.
+constexpr int kThreads = 4;
+constexpr absl::Duration kPatience = absl::Seconds(2);
+
+}  // namespace
 
 // All of the process's families, with the identity's labels on each metric.
 class Metrics::Labelled final : public prometheus::Collectable {
@@ -90,7 +97,9 @@ absl::Status Metrics::Serve(const std::string& listen) {
   const size_t colon = listen.rfind(':');
   if (colon == std::string::npos || colon == 0) return refused("it is no HOST:PORT");
   try {  // the web server inside throws
-    exposer_ = std::make_unique<prometheus::Exposer>(listen, 1);
+    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", listen, "num_threads", absl::StrCat(kThreads), "request_timeout_ms",
+        absl::StrCat(absl::ToInt64Milliseconds(kPatience))});
     const std::vector<int> ports = exposer_->GetListeningPorts();
     if (ports.empty()) return refused("nothing listens");
     address_ = absl::StrCat(listen.substr(0, colon), ":", ports.front());

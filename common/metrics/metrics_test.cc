@@ -1,7 +1,18 @@
 #include "common/metrics/metrics.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "common/clock/steady_now.h"
+#include "common/file_descriptor.h"
 
 namespace parley {
 namespace {
@@ -45,6 +56,44 @@ TEST(Metrics, APortInUseIsAnError) {
   ASSERT_TRUE(first.Serve("127.0.0.1:0").ok());
   EXPECT_EQ(Metrics().Serve(first.address()).code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(Metrics().Serve("nonsense").code(), absl::StatusCode::kUnavailable);
+}
+
+FileDescriptor Connect(const std::string& address) {
+  int port = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
+  return fd;
+}
+
+std::string Scrape(const std::string& address) {
+  const FileDescriptor fd = Connect(address);
+  const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  EXPECT_EQ(::write(fd.get(), request.data(), request.size()),
+            static_cast<ssize_t>(request.size()));
+  std::string text;
+  std::array<char, 4096> part;
+  for (ssize_t got = 0; (got = ::read(fd.get(), part.data(), part.size())) > 0;) {
+    text.append(part.data(), static_cast<size_t>(got));
+  }
+  return text;
+}
+
+TEST(Metrics, WhoConnectsAndSaysNothingDoesNotHoldUpAScrape) {
+  Metrics metrics;
+  metrics.Gauge("parley_step", "Step.").Set(7);
+  ASSERT_TRUE(metrics.Serve("127.0.0.1:0").ok());
+  for (const int silent : {3, 8}) {  // some threads are left; none is
+    std::vector<FileDescriptor> strangers;
+    for (int i = 0; i < silent; ++i) strangers.push_back(Connect(metrics.address()));
+    const absl::Time asked = SteadyNow();
+    EXPECT_THAT(Scrape(metrics.address()), HasSubstr("parley_step 7\n"));
+    EXPECT_LT(SteadyNow() - asked, absl::Seconds(silent == 3 ? 5 : 15));
+  }
 }
 
 }  // namespace
