@@ -110,7 +110,7 @@ void CheckpointPlan::Committed(absl::Time now) {
   ++written_;
 }
 
-std::optional<FileWork> CheckpointPlan::GiveUp(std::string why) {
+std::optional<FileWork> CheckpointPlan::GiveUp(std::string why, GivenUp as) {
   if (!busy()) return std::nullopt;
   FileWork work;
   work.kind = FileWork::Kind::kAbandon;
@@ -120,6 +120,7 @@ std::optional<FileWork> CheckpointPlan::GiveUp(std::string why) {
   }
   End();
   ++failed_;
+  if (as == GivenUp::kForALostShard) ++interrupted_;
   error_ = std::move(why);
   return work;
 }
@@ -138,6 +139,7 @@ void CheckpointPlan::Write(CoordinatorState& state) const {
   *logged.mutable_whole_position() = whole_position_;
   logged.set_ended(ended_);
   logged.set_failed(failed_);
+  logged.set_interrupted(interrupted_);
   logged.set_error(error_);
 }
 
@@ -151,6 +153,7 @@ std::optional<FileWork> CheckpointPlan::Read(const LoggedCheckpoint& logged, uin
   whole_position_ = logged.whole_position();
   ended_ = logged.ended();
   failed_ = logged.failed();
+  interrupted_ = std::min<uint64_t>(logged.interrupted(), failed_);
   error_ = logged.error();
   switch (logged.stage()) {
     case LoggedCheckpoint::FOLDER:

@@ -48,6 +48,8 @@ struct FileWork {
 class CheckpointPlan {
  public:
   enum class Stage { kNone, kFolder, kFiles, kCommit };
+  // A lost shard says nothing of disks.
+  enum class GivenUp { kForAFault, kForALostShard };
 
   // kNone -> kFolder. `manifest`: all of it but files and optimizer steps.
   FileWork Begin(const std::string& checkpoint_directory, uint32_t shards, Manifest manifest,
@@ -63,7 +65,7 @@ class CheckpointPlan {
   void Committed(absl::Time now);
   // -> kNone: somebody could not do his part; nobody tries again. What there is of it goes, so that
   // a full disk is less full the next time; nothing where it was not busy.
-  std::optional<FileWork> GiveUp(std::string why);
+  std::optional<FileWork> GiveUp(std::string why, GivenUp as = GivenUp::kForAFault);
 
   // The job goes back to this version, while none is being written: later ones come again.
   void RollBack(uint64_t version) { ended_ = version; }
@@ -94,6 +96,7 @@ class CheckpointPlan {
   uint64_t written() const { return written_; }          // whole ones since this process began
   absl::Duration duration() const { return duration_; }  // of the last whole one
   uint64_t failed() const { return failed_; }            // given up
+  uint64_t interrupted() const { return interrupted_; }  // of those, for a lost shard
   const std::string& error() const { return error_; }    // of the last of those
 
  private:
@@ -114,6 +117,7 @@ class CheckpointPlan {
   uint64_t written_ = 0;
   absl::Duration duration_;
   uint64_t failed_ = 0;
+  uint64_t interrupted_ = 0;
   std::string error_;
 };
 

@@ -145,9 +145,26 @@ TEST_F(CheckpointPlanTest, TheOneBeforeStaysWhenOneIsGivenUp) {
     EXPECT_EQ(plan.whole_step(), 12u);
     EXPECT_EQ(plan.whole_folder(), "/c/step-00000012");
     EXPECT_EQ(plan.failed(), 1u);
+    EXPECT_EQ(plan.interrupted(), 0u);
     EXPECT_EQ(plan.error(), "no space left");
   }
   EXPECT_EQ(plan_.Add(Shard(1), File(1, 20)).code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(CheckpointPlanTest, OneThatIsGivenUpForALostShardIsCountedApart) {
+  Begin();
+  ASSERT_TRUE(plan_.GiveUp("it is lost", CheckpointPlan::GivenUp::kForALostShard).has_value());
+  for (const CheckpointPlan& plan : {plan_, Restarted(plan_)}) {
+    EXPECT_EQ(plan.failed(), 1u);
+    EXPECT_EQ(plan.interrupted(), 1u);
+    EXPECT_EQ(plan.error(), "it is lost");
+  }
+  CoordinatorState state;
+  plan_.Write(state);
+  state.mutable_checkpoint()->set_interrupted(7);
+  CheckpointPlan strange;
+  (void)strange.Read(state.checkpoint(), 2);
+  EXPECT_EQ(strange.interrupted(), 1u) << "no more than all";
 }
 
 }  // namespace

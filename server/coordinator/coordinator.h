@@ -219,7 +219,8 @@ class CoordinatorCore {
   void FollowMark(const CheckpointMark& mark, absl::Time now);
   void BeginCheckpoint(uint64_t version, const DataPosition& position, absl::Time now);
   // Training goes on; the last one of a job is its end.
-  void GiveUpCheckpoint(FirstCause cause, absl::Time now);
+  void GiveUpCheckpoint(FirstCause cause, absl::Time now,
+                        CheckpointPlan::GivenUp as = CheckpointPlan::GivenUp::kForAFault);
   void AskNow(absl::Time now);
   void AskIfDue(absl::Time now);
   void EndSlowCheckpoint(absl::Time now);

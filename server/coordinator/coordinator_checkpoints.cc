@@ -103,11 +103,12 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
   TellWatchers(replies);
 }
 
-void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now) {
+void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now,
+                                       CheckpointPlan::GivenUp as) {
   const bool was_last = life_.phase() == SAVING && lost_shards_.empty() && !going_back_ &&
                         options_.job.checkpoint().at_end() && checkpoint_.busy() &&
                         checkpoint_.step() == progress_.step();
-  if (auto work = checkpoint_.GiveUp(cause.text())) file_work_.push_back(*std::move(work));
+  if (auto work = checkpoint_.GiveUp(cause.text(), as)) file_work_.push_back(*std::move(work));
   Change();
   ++revision_;
   if (was_last) {

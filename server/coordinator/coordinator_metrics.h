@@ -33,7 +33,7 @@ class CoordinatorMetrics {
     uint64_t shards_lost = 0;
     uint64_t steps_lost = 0;
     uint64_t checkpoints_written = 0;
-    uint64_t checkpoints_failed = 0;
+    uint64_t checkpoints_failed = 0;  // without those that were given up for a lost shard
   };
   static Numbers Read(const CoordinatorCore& core);
 

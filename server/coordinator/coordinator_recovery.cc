@@ -39,7 +39,8 @@ void CoordinatorCore::LoseShard(const Caller& shard, FirstCause cause, absl::Tim
   if (checkpoint_.order() && !checkpoint_.reported(lost.ordinal())) {
     const std::string why = absl::StrCat("the checkpoint of step ", checkpoint_.step(),
                                          " was given up: ", Describe(lost), " was lost");
-    GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now);
+    GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now,
+                     CheckpointPlan::GivenUp::kForALostShard);
   }
   last_event_ = now;
   ++revision_;
@@ -60,7 +61,7 @@ void CoordinatorCore::GoBackIfShardsAreThere(absl::Time now) {
 void CoordinatorCore::GoBack(absl::Time now) {
   going_back_ = false;
   lost_cause_.reset();
-  if (auto work = checkpoint_.GiveUp("a shard was lost")) {
+  if (auto work = checkpoint_.GiveUp("a shard was lost", CheckpointPlan::GivenUp::kForALostShard)) {
     file_work_.push_back(*std::move(work));
   }
   const GoBackPoint to = GoesBackTo();

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "server/coordinator/coordinator_metrics.h"
 #include "server/coordinator/recovery_fixture.h"
 
 namespace parley {
@@ -262,7 +263,9 @@ TEST_F(CoordinatorRecoveryTest, OneThatIsHalfWrittenIsGivenUpAndMayBeWrittenAgai
   job_.Done(TheWork());
   ASSERT_TRUE(job_.ReportFile(FileOf(*job_.shards[0], 5)).ok());
   LoseShard(1);
-  EXPECT_EQ(job_.Status().checkpoints_failed(), 1u);
+  EXPECT_EQ(job_.Status().checkpoints_failed(), 1u) << "`parley checkpoint` waits for it in vain";
+  EXPECT_NE(job_.Status().checkpoint_error().find("was given up: shard 1 at"), std::string::npos);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).checkpoints_failed, 0u) << "no disk is to blame";
   EXPECT_EQ(TheWork().kind, FileWork::Kind::kAbandon);
   Replace(1);
   BecomeReady(2);
@@ -270,6 +273,28 @@ TEST_F(CoordinatorRecoveryTest, OneThatIsHalfWrittenIsGivenUpAndMayBeWrittenAgai
   Decide(/*mark=*/true);
   Write(5);
   EXPECT_EQ(job_.core.view().start_version(), 2u);
+}
+
+TEST_F(CoordinatorRecoveryTest, SoIsOneThatWaitsForItsFolder) {
+  TrainWithACheckpoint();
+  mark_.Clear();
+  Decide(/*mark=*/true);
+  ASSERT_EQ(TheWork().kind, FileWork::Kind::kCreateFolder);
+  LoseShard(1);
+  Replace(1);
+  EXPECT_EQ(job_.core.phase(), PREPARING);
+  EXPECT_EQ(job_.Status().checkpoints_failed(), 1u);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).checkpoints_failed, 0u);
+}
+
+TEST_F(CoordinatorRecoveryTest, WhereItWouldGoBackToIsAMetric) {
+  job_.Train();
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).goes_back_to_step, 0u);
+  Decide();
+  Decide(/*mark=*/true);
+  Write(2);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).goes_back_to_step, 2u);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).expected_members, 4u);
 }
 
 TEST_F(CoordinatorRecoveryTest, WhoHadFinishedTrainsAgain) {

@@ -108,18 +108,25 @@ void Reporter::ReportGoingBack(const LockedCoordinator& coordinator) {
 }
 
 void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
-  const auto [written, failed, folder, step, duration, error] =
+  const auto [written, given_up, interrupted, folder, step, duration, error] =
       coordinator.Read([](const CoordinatorCore& core) {
         const CheckpointPlan& plan = core.checkpoint();
-        return std::tuple(plan.written(), plan.failed(), plan.whole_folder(), plan.whole_step(),
-                          plan.duration(), plan.error());
+        return std::tuple(plan.written(), plan.failed(), plan.interrupted(), plan.whole_folder(),
+                          plan.whole_step(), plan.duration(), plan.error());
       });
   if (failed != checkpoints_failed_) {
     daemon_.log().Error(
         "a checkpoint failed; the one before stays valid, and the next is tried at "
         "its time: free or repair the disk until then",
-        {{"error", error}, {"whole", folder.empty() ? "none" : folder}});
+        {{"error", error}, {"whole", whole}});
   }
+  if (interrupted != checkpoints_interrupted_) {
+    daemon_.log().Warning(
+        "a checkpoint was given up, as a shard was lost; the one before stays valid",
+        {{"why", error}, {"whole", whole}});
+  }
+  const uint64_t failed = given_up - interrupted;
+  const std::string whole = folder.empty() ? "none" : folder;
   if (written != checkpoints_written_) {
     daemon_.log().Info("a checkpoint is whole",
                        {{"folder", folder},
@@ -133,6 +140,7 @@ void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
 void Reporter::ReportPreemption(const LockedCoordinator& coordinator) {
   const auto [who, end] = coordinator.Read([](const CoordinatorCore& core) {
     return std::pair(core.preemption(), core.preemption_end());
+  checkpoints_interrupted_ = interrupted;
   });
   if (!who.empty() && who != preemption_) {
     daemon_.log().Warning("told to end: the job goes on until a checkpoint is whole",

@@ -52,6 +52,7 @@ class Reporter {
   std::set<std::string> damaged_;  // checkpoints
   uint64_t checkpoints_written_ = 0;
   uint64_t checkpoints_failed_ = 0;
+  uint64_t checkpoints_interrupted_ = 0;
   std::string preemption_;
   bool written_ = false;
   bool failed_to_write_ = false;

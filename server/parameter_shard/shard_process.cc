@@ -439,14 +439,17 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
       }
     }
   }
+  bool is_given_up = false;
   {
     absl::MutexLock lock(&mu_);
     writing_ = false;
-    if (order_.has_value() && Same(*order_, order)) order_.reset();
+    is_given_up = !order_.has_value() || !Same(*order_, order);
+    if (!is_given_up) order_.reset();
     mail_.wrote = true;
   }
   const absl::Duration spent = timers_->Now() - begin;
-  metrics_.OnCheckpoint(order.step(), spent, status.ok());
+  // Its folder may have been removed, or the job has gone back: no disk is to blame.
+  if (status.ok() || !is_given_up) metrics_.OnCheckpoint(order.step(), spent, status.ok());
   if (status.ok()) {
     log_->Info("wrote its part of the checkpoint",
                {{"file", absl::StrCat(order.directory(), "/", report.file().name())},
@@ -454,10 +457,15 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
                 {"seconds", absl::StrCat(absl::ToDoubleSeconds(spent))}});
   } else {
     report.set_error(std::string(status.message()));
-    log_->Error(
-        "could not write its part of the checkpoint; the one before stays valid, and the next "
-        "is tried at its time: free or repair the disk until then",
-        {{"folder", order.directory()}, {"error", report.error()}});
+    const LogPairs fields = {{"folder", order.directory()}, {"error", report.error()}};
+    if (is_given_up) {
+      log_->Info("the checkpoint was given up before its part was written", fields);
+    } else {
+      log_->Error(
+          "could not write its part of the checkpoint; the one before stays valid, and the next "
+          "is tried at its time: free or repair the disk until then",
+          fields);
+    }
   }
   caller_.Call<ReportCheckpointFileReply>(
       Retries("reporting a checkpoint file to the coordinator"),

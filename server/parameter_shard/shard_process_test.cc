@@ -434,6 +434,33 @@ TEST_F(ShardProcessTest, ACheckpointThatCannotBeWrittenIsReportedAndTrainingGoes
   EXPECT_FALSE(end_.has_value());
 }
 
+// Where another shard is lost the folder goes, and this one may be about to write into it.
+TEST_F(ShardProcessTest, OnlyACheckpointThatIsStillOrderedCountsAsFailed) {
+  Train();
+  DoStep(1);
+  WatchReply ordered;
+  ordered.set_phase(TRAINING);
+  ordered.mutable_checkpoint()->set_step(1);
+  ordered.mutable_checkpoint()->set_directory("/no/such/folder");
+  ordered.mutable_checkpoint()->set_job_epoch(view_.job_epoch());
+  WatchReply given_up;
+  given_up.set_phase(TRAINING);
+  for (const WatchReply& state : {ordered, given_up}) {
+    place_.listener.on_state(std::make_shared<const WatchReply>(state));
+    EXPECT_FALSE(process_.HandleMail().has_value());
+  }
+  EXPECT_TRUE(coordinator().files.empty()) << "its disk has not come to it";
+  Pass();
+  ASSERT_EQ(coordinator().files.size(), 1u);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("parley_checkpoint_failures_total 0"));
+  coordinator().files.Answer();
+
+  ordered.mutable_checkpoint()->set_directory("/nor/this/folder");
+  Tell(ordered);
+  ASSERT_EQ(coordinator().files.size(), 1u);
+  EXPECT_THAT(metrics_.Text(), HasSubstr("parley_checkpoint_failures_total 1"));
+}
+
 TEST_F(ShardProcessTest, AfterStopNothingIsSentAndNothingStaysParked) {
   Train();
   DoStep(1);
