@@ -170,8 +170,17 @@ class CoordinatorCore {
   uint64_t membership_revision() const { return members_.revision(); }
   std::vector<Member> Members() const { return members_.Present(); }
   // Whether it has gone because it was told to.
+  // So many there are when all are there.
+  uint64_t ExpectedMembers() const;
   bool WasLetGo(uint64_t member) const;
 
+  // Of one that has gone otherwise.
+  struct Loss {
+    std::string address;
+    absl::Time heard_at;
+    std::string why;
+  };
+  Loss LossOf(uint64_t member) const;
   uint64_t shards_lost() const { return shards_lost_; }
   uint64_t steps_lost() const { return steps_lost_; }
   const std::set<std::string>& damaged_checkpoints() const { return damaged_checkpoints_; }
@@ -326,8 +335,8 @@ class CoordinatorCore {
   Missing WhatIsMissing() const;
   // How long the job waits for it.
   absl::Duration TimeoutOf(const Missing& missing) const;
-  // Of the view that governs; of the job file until there is one.
-  uint64_t ExpectedMembers() const;
+  // For people: also whom nothing waits for.
+  std::string MissingText() const;
 
   // A place that nobody has taken again, and that something waits for: a shard's, or a worker's or
   // stage's in the view, for an open step, or for the shards in PREPARING, whose values contributor

@@ -31,8 +31,7 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   }
   if (joined->replaced != nullptr) {
     const Caller& old = *joined->replaced;
-    const std::string why =
-        absl::StrCat("a new process (pid ", request.pid(), ") has come at its address");
+    const std::string why = old.why_fenced;
     watchers_.Refuse(old.member.id(), absl::AbortedError("fenced: a newer process has its address"),
                      replies);
     if (life_.phase() == GATHERING) {
@@ -256,7 +255,9 @@ absl::StatusOr<FailReply> CoordinatorCore::Fail(const FailRequest& request, absl
     // come to it: it ends when it hears that it is no member any more.
     const uint64_t member = (*caller)->member.id();
     members_.Release(**caller);
-    members_.Fence(member);
+    members_.Fence(member, ReportedBy((*caller)->member, request.reason(), request.preempted(),
+                                      progress_.step())
+                               .text());
     watchers_.Refuse(member, absl::AbortedError("the member has gone"), replies);
     Change();
   } else if (request.preempted() && request.checkpoint_first()) {

@@ -310,11 +310,63 @@ TEST(CoordinatorElasticTest, StatusSaysWhereTheJobEndsWithThoseThatAreLeft) {
   Lose(job, *job.workers[0]);
   EXPECT_EQ(job.core.view().total_steps(), 10u) << "schedules of the learning rate do not change";
   EXPECT_EQ(job.Status().total_steps(), 17u);  // 140 samples are left
-  EXPECT_EQ(job.Status().expected_members(), 3u);
   TrainToTheEnd(job);
   EXPECT_EQ(job.core.progress().step(), 17u);
   EXPECT_EQ(job.Status().total_steps(), 17u);
   EXPECT_EQ(job.core.progress().samples(), 200u) << "each sample once in each epoch";
+}
+
+TEST(CoordinatorElasticTest, StatusSaysHowManyAreWantedWhereNothingWaitsForThem) {
+  CoordinatorFixture job(Elastic(4, 1, GO_ON));
+  job.Train();
+  EXPECT_EQ(job.Status().what_is_missing(), "");
+  Lose(job, *job.workers[0]);
+  EXPECT_EQ(job.Status().members_size(), 5);
+  EXPECT_EQ(job.Status().expected_members(), 6u);
+  EXPECT_EQ(job.Status().what_is_missing(), "1 worker is wanted that is not here");
+  Lose(job, *job.workers[1]);
+  EXPECT_EQ(job.Status().what_is_missing(), "2 workers are wanted that are not here");
+  // It is for people alone.
+  EXPECT_TRUE(job.core.Waits(job.now).empty());
+  job.Pass(absl::Minutes(5));
+  EXPECT_EQ(job.core.phase(), TRAINING);
+
+  Process& replacement = job.StartAndJoin(WORKER);
+  ASSERT_TRUE(job.Register(replacement).ok());
+  EXPECT_EQ(job.Status().what_is_missing(), "1 worker is wanted that is not here");
+  ASSERT_TRUE(job.SetWorkers(3).ok());
+  EXPECT_EQ(job.Status().what_is_missing(), "");
+  EXPECT_EQ(job.Status().expected_members(), 5u);
+}
+
+TEST(CoordinatorElasticTest, WhoIsLostIsToldWithItsAddressSinceWhenAndWhy) {
+  CoordinatorFixture job(Elastic(4, 1, GO_ON));
+  job.Train();
+  job.Pass(absl::Milliseconds(2500));
+  const absl::Time heard = job.now;
+  Lose(job, *job.workers[1]);
+  const CoordinatorCore::Loss silent = job.core.LossOf(Id(job.workers[1]));
+  EXPECT_EQ(silent.address, job.workers[1]->address);
+  EXPECT_EQ(silent.heard_at, heard);
+  EXPECT_NE(silent.why.find("has not been heard of since " + FormatUtc(heard)), std::string::npos)
+      << silent.why;
+
+  Process& again = job.Start(WORKER);
+  again.address = job.workers[2]->address;
+  ASSERT_TRUE(job.Join(again).ok());
+  const CoordinatorCore::Loss replaced = job.core.LossOf(Id(job.workers[2]));
+  EXPECT_EQ(replaced.address, again.address);
+  EXPECT_NE(replaced.why.find("a new process (pid " + std::to_string(again.pid) + ") has come"),
+            std::string::npos)
+      << replaced.why;
+
+  // One that has come and takes no part yet.
+  Process& apart = job.StartAndJoin(WORKER);
+  ASSERT_TRUE(job.Fail(apart, "no memory").ok());
+  EXPECT_NE(job.core.LossOf(Id(&apart)).why.find("no memory"), std::string::npos);
+  Process& leaves = job.StartAndJoin(WORKER);
+  ASSERT_TRUE(job.Leave(leaves).ok());
+  EXPECT_EQ(job.core.LossOf(Id(&leaves)).why, "it said that it leaves");
 }
 
 TEST(CoordinatorElasticTest, AGapInTheVerdictsIsAcceptedWhereTheLeaderSaysWhereTheJobIs) {

@@ -29,7 +29,7 @@ void CoordinatorCore::LoseShard(const Caller& shard, FirstCause cause, absl::Tim
     return;
   }
   ++shards_lost_;
-  if (!shard.fenced) members_.Fence(lost.id());
+  if (!shard.fenced) members_.Fence(lost.id(), cause.text());
   watchers_.Refuse(lost.id(),
                    absl::AbortedError(absl::StrCat("fenced: ", Describe(lost),
                                                    " counts as lost; join as a new incarnation")),

@@ -34,7 +34,7 @@ TEST(CoordinatorScalingTest, WorkersThatAreAddedTakePartFromTheNextView) {
   EXPECT_EQ(reply->here(), 2u);
   EXPECT_EQ(job.Status().wanted_workers(), 4u);
   EXPECT_EQ(job.core.view_epoch(), 1u) << "nobody has come yet, and nobody is waited for";
-  EXPECT_EQ(job.Status().what_is_missing(), "");
+  EXPECT_EQ(job.Status().what_is_missing(), "2 workers are wanted that are not here");
 
   Process& third = job.StartAndJoin(WORKER);
   Process& fourth = job.StartAndJoin(WORKER);

@@ -116,16 +116,35 @@ absl::Duration CoordinatorCore::TimeoutOf(const Missing& missing) const {
                                                         : options_.stall_timeout;
 }
 
-uint64_t CoordinatorCore::ExpectedMembers() const {
-  if (view_.view_epoch() == 0) {
-    return members_.places(SHARD) + members_.places(STAGE) + members_.places(WORKER);
+std::string CoordinatorCore::MissingText() const {
+  std::vector<std::string> who = WhatIsMissing().who;
+  // Nothing is left for one that comes when the steps are done.
+  if (InPhase({PREPARING, TRAINING}).ok() && !finished_.begun()) {
+    uint32_t here = members_.Count(WORKER);
+    for (const auto& [place, vacancy] : vacancies_) {
+      const bool is_named =
+          place.first == WORKER && members_.Holder(WORKER, place.second) == nullptr;
+      if (is_named) ++here;
+    }
+    if (here + 1 == wanted_workers()) {
+      who.push_back("1 worker is wanted that is not here");
+    } else if (here < wanted_workers()) {
+      who.push_back(absl::StrCat(wanted_workers() - here, " workers are wanted that are not here"));
+    }
   }
+  return absl::StrJoin(who, "; ");
+}
+
+uint64_t CoordinatorCore::ExpectedMembers() const {
+  const uint64_t wanted = members_.places(SHARD) + members_.places(STAGE) + members_.places(WORKER);
+  if (view_.view_epoch() == 0) return wanted;
   uint64_t expected = members_.Holders().size();
   for (const auto& [place, vacancy] : vacancies_) {
     if (members_.Holder(place.first, place.second) == nullptr) ++expected;
   }
   expected += lost_shards_.size();
-  return expected;
+  // Nothing waits for a lost worker where the others go on; it is wanted all the same.
+  return std::max(expected, wanted);
 }
 
 std::optional<uint64_t> CoordinatorCore::StalenessOf(const Caller& caller) const {
@@ -195,7 +214,7 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_generation(generation_);
   reply.set_preemption(preemption());
   reply.set_wanted_workers(wanted_workers());
-  reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
+  reply.set_what_is_missing(MissingText());
   return reply;
 }
 

@@ -97,7 +97,7 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
     EndJob(std::move(cause), now);
     return;
   }
-  members_.Fence(lost.id());
+  members_.Fence(lost.id(), cause.text());
   Change();
   watchers_.Refuse(lost.id(),
                    absl::AbortedError(absl::StrCat("fenced: ", Describe(lost),
@@ -122,6 +122,13 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
   }
   ChangeView(WithoutMember(view_, lost.id(), waits, progress_.step() + 1), now);
   SaveIfAllHaveFinished(now);
+}
+
+CoordinatorCore::Loss CoordinatorCore::LossOf(uint64_t member) const {
+  const Caller* const found = members_.Find(member);
+  if (found == nullptr) return {};
+  return {found->member.address(), found->heard_at,
+          found->fenced ? found->why_fenced : "it said that it leaves"};
 }
 
 void CoordinatorCore::TakeIn(const Caller& caller, absl::Time now) {

@@ -85,6 +85,8 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
     if (request.address().empty() || entry.member.address() != request.address()) continue;
     // One address is one process: the old one is gone.
     entry.fenced = true;
+    entry.why_fenced =
+        absl::StrCat("a new process (pid ", request.pid(), ") has come at its address");
     result.replaced = &entry;
     ordinal = entry.member.ordinal();
     break;
@@ -214,10 +216,11 @@ void MemberTable::Leave(Entry& entry) {
   ++revision_;
 }
 
-void MemberTable::Fence(uint64_t member) {
+void MemberTable::Fence(uint64_t member, std::string why) {
   const auto found = entries_.find(member);
   if (found == entries_.end()) return;
   found->second.fenced = true;
+  found->second.why_fenced = std::move(why);
   FreePlaceOf(found->second);
 }
 

@@ -39,6 +39,7 @@ class MemberTable {
     std::optional<uint64_t> parameters;
     // For good: a newer process came at its address, or its place was taken from it.
     bool fenced = false;
+    std::string why_fenced;
     bool left = false;
     // Was told to go: it holds its place until then, but none of those that its role has.
     bool drained = false;
@@ -76,7 +77,7 @@ class MemberTable {
   void Heartbeat(Entry& entry, const HeartbeatRequest& request, absl::Time now);
   void Leave(Entry& entry);
   // The member counts no more: its calls are ABORTED from now on, and its place is free.
-  void Fence(uint64_t member);
+  void Fence(uint64_t member, std::string why);
   // It has left, and its place is free: nobody depends on it.
   void Release(Entry& entry);
   // It is told to go: it counts as none of its role's members any more.

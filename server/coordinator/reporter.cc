@@ -43,7 +43,13 @@ void Reporter::Report(const LockedCoordinator& coordinator) {
     } else if (phase == FINISHED || phase == FAILED) {
       daemon_.log().Info("left", {{"member", name}});
     } else {
-      daemon_.log().Warning("lost", {{"member", name}, {"id", absl::StrCat(id)}});
+      const CoordinatorCore::Loss loss =
+          coordinator.Read([id = id](const auto& core) { return core.LossOf(id); });
+      daemon_.log().Warning("lost", {{"member", name},
+                                     {"id", absl::StrCat(id)},
+                                     {"address", loss.address},
+                                     {"heard_of", FormatUtc(loss.heard_at + WallAheadOfSteady())},
+                                     {"why", loss.why}});
     }
   }
   if (present != known_ || !written_) WriteTargets(members);
