@@ -169,11 +169,10 @@ class CoordinatorCore {
   // Rises when the set of members changes: targets.json is to be written anew.
   uint64_t membership_revision() const { return members_.revision(); }
   std::vector<Member> Members() const { return members_.Present(); }
-  // Whether it has gone because it was told to.
   // So many there are when all are there.
   uint64_t ExpectedMembers() const;
+  // Whether it has gone because it was told to.
   bool WasLetGo(uint64_t member) const;
-
   // Of one that has gone otherwise.
   struct Loss {
     std::string address;
@@ -181,8 +180,11 @@ class CoordinatorCore {
     std::string why;
   };
   Loss LossOf(uint64_t member) const;
+
   uint64_t shards_lost() const { return shards_lost_; }
   uint64_t steps_lost() const { return steps_lost_; }
+  // Where training would begin anew if a shard was lost now; 0 also where the job would end.
+  uint64_t goes_back_to_step() const { return GoesBackTo().version; }
   const std::set<std::string>& damaged_checkpoints() const { return damaged_checkpoints_; }
   uint64_t generation() const { return generation_; }
   uint64_t job_epoch() const { return job_epoch_; }

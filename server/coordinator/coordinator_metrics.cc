@@ -14,6 +14,8 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
     : generation_(metrics.Gauge("parley_coordinator_generation",
                                 "How many coordinators the job has had; rises with each restart.")),
       members_(metrics.Gauge("parley_members", "Members that have joined and not left.")),
+      expected_members_(
+          metrics.Gauge("parley_expected_members", "Members that the job has when all are there.")),
       wanted_workers_(
           metrics.Gauge("parley_wanted_workers", "Workers that the job has when all are there.")),
       view_epoch_(metrics.Gauge("parley_view_epoch", "Epoch of the cluster view; 0: none yet.")),
@@ -29,6 +31,8 @@ CoordinatorMetrics::CoordinatorMetrics(Metrics& metrics)
                                              DurationBounds())),
       checkpoint_last_step_(
           metrics.Gauge("parley_checkpoint_last_step", "Step of the last whole checkpoint.")),
+      goes_back_to_step_(metrics.Gauge("parley_goes_back_to_step",
+                                       "Where training would begin anew if a shard was lost.")),
       checkpoint_failures_(metrics.Counter("parley_checkpoint_failures_total",
                                            "Checkpoints that could not be written.")),
       shards_lost_(metrics.Counter("parley_shards_lost_total",
@@ -40,6 +44,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
   Numbers numbers;
   numbers.generation = core.generation();
   numbers.members = core.Members().size();
+  numbers.expected_members = core.ExpectedMembers();
   numbers.wanted_workers = core.wanted_workers();
   numbers.view_epoch = core.view_epoch();
   numbers.job_epoch = core.job_epoch();
@@ -50,6 +55,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
   numbers.skipped = core.progress().skipped();
   numbers.retried = core.progress().retried();
   numbers.checkpoint_step = core.checkpoint().whole_step();
+  numbers.goes_back_to_step = core.goes_back_to_step();
   numbers.checkpoint_duration = core.checkpoint().duration();
   numbers.shards_lost = core.shards_lost();
   numbers.steps_lost = core.steps_lost();
@@ -61,6 +67,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
 void CoordinatorMetrics::Update(const Numbers& numbers) {
   generation_.Set(numbers.generation);
   members_.Set(numbers.members);
+  expected_members_.Set(numbers.expected_members);
   wanted_workers_.Set(numbers.wanted_workers);
   view_epoch_.Set(numbers.view_epoch);
   job_epoch_.Set(numbers.job_epoch);
@@ -77,6 +84,7 @@ void CoordinatorMetrics::Update(const Numbers& numbers) {
     checkpoint_duration_.Observe(absl::ToDoubleSeconds(numbers.checkpoint_duration));
   }
   checkpoint_last_step_.Set(numbers.checkpoint_step);
+  goes_back_to_step_.Set(numbers.goes_back_to_step);
   last_ = numbers;
 }
 

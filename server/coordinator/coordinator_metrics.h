@@ -19,6 +19,7 @@ class CoordinatorMetrics {
   struct Numbers {
     uint64_t generation = 0;
     uint64_t members = 0;
+    uint64_t expected_members = 0;
     uint64_t wanted_workers = 0;
     uint64_t view_epoch = 0;
     uint64_t job_epoch = 0;
@@ -29,6 +30,7 @@ class CoordinatorMetrics {
     uint64_t skipped = 0;
     uint64_t retried = 0;
     uint64_t checkpoint_step = 0;
+    uint64_t goes_back_to_step = 0;
     absl::Duration checkpoint_duration;
     uint64_t shards_lost = 0;
     uint64_t steps_lost = 0;
@@ -42,6 +44,7 @@ class CoordinatorMetrics {
  private:
   prometheus::Gauge& generation_;
   prometheus::Gauge& members_;
+  prometheus::Gauge& expected_members_;
   prometheus::Gauge& wanted_workers_;
   prometheus::Gauge& view_epoch_;
   prometheus::Gauge& job_epoch_;
@@ -53,6 +56,7 @@ class CoordinatorMetrics {
   prometheus::Counter& retried_;
   prometheus::Histogram& checkpoint_duration_;
   prometheus::Gauge& checkpoint_last_step_;
+  prometheus::Gauge& goes_back_to_step_;
   prometheus::Counter& checkpoint_failures_;
   prometheus::Counter& shards_lost_;
   prometheus::Counter& steps_lost_;

@@ -350,6 +350,14 @@ TEST_F(FromACheckpointOfItsOwn, ThatOneStaysWhereverTheJobGoesBackTo) {
                                                 "/job/checkpoints/step-00000003"}));
 }
 
+TEST_F(FromACheckpointOfItsOwn, ItWouldGoBackToThatOneUntilThereIsAnother) {
+  job_.Train(1);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).checkpoint_step, 0u);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).goes_back_to_step, 1u);
+  (void)KeptWith(2);
+  EXPECT_EQ(CoordinatorMetrics::Read(job_.core).goes_back_to_step, 2u);
+}
+
 // An earlier release did not log what the job has started from.
 TEST_F(FromACheckpointOfItsOwn, ThatOneStaysAfterAnUpgradeToo) {
   job_.Train(1);
