@@ -48,6 +48,11 @@ absl::StatusOr<std::string> JobDirectory::ReadAddress() const {
   return std::string(absl::StripAsciiWhitespace(*content));
 }
 
+std::string JobDirectory::name() const {
+  const std::filesystem::path path = std::filesystem::path(path_).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).filename().string();
+}
+
 std::string JobDirectory::Resolved(const std::string& path) const {
   return (std::filesystem::path(path_) / path).lexically_normal().string();
 }

@@ -34,6 +34,8 @@ class JobDirectory {
   // The content of the address file; empty if there is none.
   absl::StatusOr<std::string> ReadAddress() const;
 
+  // The last part of its path: the folder's own name.
+  std::string name() const;
   std::string address_file() const { return path_ + "/coordinator.address"; }
   std::string stopped_file() const { return path_ + "/stopped"; }
   // Where JobLog keeps its records.

@@ -35,6 +35,12 @@ TEST_F(JobDirectoryTest, TheAddressFileGoesWithItsOwner) {
   EXPECT_FALSE(std::filesystem::exists(path_ + "/coordinator.address"));
 }
 
+TEST_F(JobDirectoryTest, ItsNameIsTheLastPartOfItsPath) {
+  for (const char* path : {"/runs/mine", "/runs/mine/", "/runs/./other/../mine", "/runs/mine/."}) {
+    EXPECT_EQ(JobDirectory(*files_, path).name(), "mine") << path;
+  }
+}
+
 TEST_F(JobDirectoryTest, PathsOfTheJobFileAreRelativeToIt) {
   EXPECT_EQ(Directory().Resolved("board"), path_ + "/board");
   EXPECT_EQ(Directory().Resolved("./a/../board"), path_ + "/board");

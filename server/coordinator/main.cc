@@ -165,7 +165,8 @@ int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
   const auto cause = coordinator.Read([](const CoordinatorCore& core) { return core.cause(); });
   // Prometheus follows it no more, and calls nobody. One that has failed stays: its processes are
   // missed.
-  if (!cause || cause->preempted()) directory.WriteTargets(TargetsJson("", "", {})).IgnoreError();
+  if (!cause || cause->preempted())
+    directory.WriteTargets(TargetsJson("", "", "", {})).IgnoreError();
   writer.reset();
   daemon.server().Shutdown(absl::Seconds(1));
   directory.RemoveAddress(daemon.address());

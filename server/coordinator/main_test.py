@@ -172,7 +172,7 @@ class MainTest(unittest.TestCase):
             process = self.start()
             address = self.await_address()
             targets = json.loads(self.read(os.path.join(self.out, "targets.json")))
-            self.assertEqual(targets[0]["labels"], {"job": "digits"})
+            self.assertEqual(targets[0]["labels"], {"job": "digits", "run": "out"})
             process.send_signal(number)
             _, errors = process.communicate(timeout=30)
             self.assertEqual(process.returncode, 75, errors)

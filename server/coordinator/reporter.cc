@@ -120,6 +120,8 @@ void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
         return std::tuple(plan.written(), plan.failed(), plan.interrupted(), plan.whole_folder(),
                           plan.whole_step(), plan.duration(), plan.error());
       });
+  const uint64_t failed = given_up - interrupted;
+  const std::string whole = folder.empty() ? "none" : folder;
   if (failed != checkpoints_failed_) {
     daemon_.log().Error(
         "a checkpoint failed; the one before stays valid, and the next is tried at "
@@ -131,8 +133,6 @@ void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
         "a checkpoint was given up, as a shard was lost; the one before stays valid",
         {{"why", error}, {"whole", whole}});
   }
-  const uint64_t failed = given_up - interrupted;
-  const std::string whole = folder.empty() ? "none" : folder;
   if (written != checkpoints_written_) {
     daemon_.log().Info("a checkpoint is whole",
                        {{"folder", folder},
@@ -140,13 +140,13 @@ void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
                         {"seconds", absl::StrCat(absl::ToDoubleSeconds(duration))}});
   }
   checkpoints_failed_ = failed;
+  checkpoints_interrupted_ = interrupted;
   checkpoints_written_ = written;
 }
 
 void Reporter::ReportPreemption(const LockedCoordinator& coordinator) {
   const auto [who, end] = coordinator.Read([](const CoordinatorCore& core) {
     return std::pair(core.preemption(), core.preemption_end());
-  checkpoints_interrupted_ = interrupted;
   });
   if (!who.empty() && who != preemption_) {
     daemon_.log().Warning("told to end: the job goes on until a checkpoint is whole",
@@ -157,7 +157,7 @@ void Reporter::ReportPreemption(const LockedCoordinator& coordinator) {
 
 void Reporter::WriteTargets(const std::vector<Member>& members) {
   const absl::Status written = directory_.WriteTargets(
-      TargetsJson(daemon_.job().name(), daemon_.metrics().address(), members));
+      TargetsJson(daemon_.job().name(), directory_.name(), daemon_.metrics().address(), members));
   if (!written.ok() && !failed_to_write_) {
     daemon_.log().Warning("targets.json could not be written; Prometheus will not find all",
                           {{"error", std::string(written.message())}});

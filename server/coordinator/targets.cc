@@ -5,12 +5,14 @@
 
 namespace parley {
 
-std::string TargetsJson(const std::string& job, const std::string& coordinator_metrics,
+std::string TargetsJson(const std::string& job, const std::string& run,
+                        const std::string& coordinator_metrics,
                         const std::vector<Member>& members) {
   nlohmann::json groups = nlohmann::json::array();
   const auto add = [&](const std::string& target, nlohmann::json labels) {
     if (target.empty()) return;
     labels["job"] = job;
+    labels["run"] = run;
     groups.push_back({{"targets", nlohmann::json::array({target})}, {"labels", std::move(labels)}});
   };
   add(coordinator_metrics, nlohmann::json::object());

@@ -45,7 +45,7 @@ APPLIED = 'parley_verdicts_total{outcome="apply"'
 # While a job trains; a series is the beginning of its line. Calls through shared memory rise since all that has parameters takes it by
 # itself where the shards are on its machine: nothing here asks for it.
 RISES = {
-    "coordinator": ["parley_samples_total", APPLIED, *CHECKPOINTS, *calls("ReportVerdicts")],
+    "coordinator": ["parley_samples_total", "parley_goes_back_to_step", APPLIED, *CHECKPOINTS, *calls("ReportVerdicts")],
     "shard": ['parley_pushes_total{outcome="added"', "parley_local_calls_total", *BYTES, *CHECKPOINTS, *calls("Push"), *phases("reduce")],
     "stage": ["parley_samples_total", *BYTES, *calls("WhatFor"), *calls("Call"), *phases("forward", "backward", "push", "wait", "pull", "evaluate")],
     "worker": ["parley_samples_total", *calls("WhatFor"), *phases("data", "push", "wait", "pull", "evaluate")],
@@ -107,7 +107,7 @@ def operate(run, *arguments):
 def endpoints(run):
     """By member, of all that the job's file for Prometheus lists."""
     groups = json.loads((run.out / "targets.json").read_text())
-    assert all(group["labels"]["job"] == "small" for group in groups), groups
+    assert all((group["labels"]["job"], group["labels"]["run"]) == ("small", run.out.name) for group in groups), groups
     targets = [target for group in groups for target in group["targets"]]
     found = {re.search(r'^parley_build_info{.*member="([^"]+)"', scrape(target), re.M).group(1): target for target in targets}
     assert len(found) == len(targets), targets
@@ -176,7 +176,7 @@ def those_of_a_synchronous_job_move(where, runs):
     run = start(where, runs, "workers: 2 min_workers: 1 shards: 2", "max_restarts: 1\n")
     targets, first = all_move(run, {"shard": APPLIES, "worker": COMPUTES})
     coordinator = first["coordinator"]
-    assert [value(coordinator, f"parley_{name}") for name in ("coordinator_generation", "members", "wanted_workers")] == [1, 4, 2], coordinator
+    assert [value(coordinator, f"parley_{name}") for name in ("coordinator_generation", "members", "expected_members", "wanted_workers")] == [1, 4, 4, 2], coordinator
     assert value(first["shard-0"], "parley_staleness_steps_count") == 0
 
     # What moves only when members come and go.
@@ -191,6 +191,8 @@ def those_of_a_synchronous_job_move(where, runs):
     assert wanted == 1, f"parley_wanted_workers is {wanted}"
     os.kill(run.pids()["shard-1"], signal.SIGKILL)
     wait_until_all({"worker-1", "shard-1"}, "parley_job_epoch")
+    told = re.search(r" lost member=shard-1 id=\d+ address=\S+ heard_of=\S+Z why=.*shard 1 at .*", run.logs()["coordinator"])
+    assert told, run.logs()["coordinator"][-3000:]
     lost = value(scrape(targets["coordinator"]), "parley_shards_lost_total")
     assert lost == 1, f"parley_shards_lost_total is {lost}"
 
