@@ -4,7 +4,8 @@
   deploy/observability/make_dashboard.py            writes it
   deploy/observability/make_dashboard.py --print    prints it; //tests/observability:dashboard_test compares
 
-Every query names $job, so that a Prometheus that also follows other things shows nothing of them.
+Every query names $job and $run, so that a Prometheus that also follows other things shows nothing of them, and two runs of one job
+file are two.
 """
 
 import json
@@ -13,7 +14,7 @@ import sys
 
 FILE = pathlib.Path(__file__).resolve().parent / "grafana_dashboard.json"
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
-JOB = 'job=~"$job"'
+JOB = 'job=~"$job",run=~"$run"'
 WIDTH, HEIGHT, COLUMNS = 8, 8, 3
 LINE = 140
 
@@ -29,50 +30,51 @@ def now(metric, *labels):
 def quantiles(metric, by):
     """Median and 99th percentile of a histogram, as queries with their legends."""
     legend = " ".join(f"{{{{{label}}}}}" for label in by)
-    buckets = f"sum by ({', '.join(('job', *by, 'le'))}) ({rate(metric + '_bucket')})"
-    return [(f"histogram_quantile({q}, {buckets})", f"{{{{job}}}} {legend} {name}".replace("  ", " ")) for q, name in ((0.5, "p50"), (0.99, "p99"))]
+    buckets = f"sum by ({', '.join(('job', 'run', *by, 'le'))}) ({rate(metric + '_bucket')})"
+    return [(f"histogram_quantile({q}, {buckets})", f"{{{{job}}}} {{{{run}}}} {legend} {name}".replace("  ", " ")) for q, name in ((0.5, "p50"), (0.99, "p99"))]
 
 
 def mean_phases(role):
     """Seconds of each phase in a step of the mean process of a role. Evaluations are no part of a step."""
     of = (f'role="{role}"', 'phase!="evaluate"')
     total, count = (rate(f"parley_step_phase_duration_seconds_{part}", *of) for part in ("sum", "count"))
-    return [(f"sum by (job, phase) ({total}) / sum by (job, phase) ({count})", "{{job}} {{phase}}")]
+    return [(f"sum by (job, run, phase) ({total}) / sum by (job, run, phase) ({count})", "{{job}} {{run}} {{phase}}")]
 
 
 COORDINATOR, SHARD, WORKER, STAGE = (f'role="{role}"' for role in ("coordinator", "shard", "worker", "stage"))
 WAIT = 'phase="wait"'
-MEMBER = "{{job}} {{member}}"
+MEMBER = "{{job}} {{run}} {{member}}"
 
 # Row: (title, unit of Grafana, what an operator reads from it, [(query, legend)], options).
 ROWS = {
     "Progress": [
         ("Last decided step", "none", "Stands still when the job does: then ask `parley why-stuck`.",
-         [(f"max by (job) ({now('parley_step', COORDINATOR)})", "{{job}}")]),
+         [(f"max by (job, run) ({now('parley_step', COORDINATOR)})", "{{job}} {{run}}")]),
         ("Throughput (samples/s)", "short", "Samples of the training set that decided steps have used.",
-         [(f"sum by (job) ({rate('parley_samples_total', COORDINATOR)})", "{{job}}")]),
+         [(f"sum by (job, run) ({rate('parley_samples_total', COORDINATOR)})", "{{job}} {{run}}")]),
         ("Steps (1/s)", "short", "Decided steps; below zero where the job went back to a checkpoint.",
-         [(f"max by (job) (deriv({now('parley_step', COORDINATOR)}[$__rate_interval]))", "{{job}}")]),
+         [(f"max by (job, run) (deriv({now('parley_step', COORDINATOR)}[$__rate_interval]))", "{{job}} {{run}}")]),
         ("Loss", "none", "Mean over the samples of the last decided step. Noisy where steps are small.",
-         [(f"max by (job) ({now('parley_loss', COORDINATOR)})", "{{job}}")]),
+         [(f"max by (job, run) ({now('parley_loss', COORDINATOR)})", "{{job}} {{run}}")]),
         ("Throughput of each worker (samples/s)", "short", "One below the others holds a synchronous job up; in async only itself.",
-         [(f"sum by (job, member) ({rate('parley_samples_total', WORKER)})", MEMBER)]),
+         [(f"sum by (job, run, member) ({rate('parley_samples_total', WORKER)})", MEMBER)]),
         ("Alerts firing", "none", "By name; docs/alerts.md says of each what to do. Empty is good.",
-         [('count by (job, alertname) (ALERTS{alertname=~"Parley.*",alertstate="firing",job=~"$job"})', "{{job}} {{alertname}}")]),
+         [('count by (job, run, alertname) (ALERTS{alertname=~"Parley.*",alertstate="firing",job=~"$job",run=~"$run"})', "{{job}} {{run}} {{alertname}}")]),
     ],
     "Members and epochs": [
-        ("Members", "none", "That have joined and not left, by the coordinator; and processes that Prometheus reaches, by role.",
-         [(f"max by (job) ({now('parley_members', COORDINATOR)})", "{{job}} joined"),
-          ('count by (job, role) (up{job=~"$job",role=~"coordinator|shard|worker|stage"} == 1)', "{{job}} {{role}} reached")]),
+        ("Members", "none", "That have joined and not left, by the coordinator, and how many are wanted; and processes that Prometheus reaches, by role.",
+         [(f"max by (job, run) ({now('parley_members', COORDINATOR)})", "{{job}} {{run}} joined"),
+          (f"max by (job, run) ({now('parley_expected_members', COORDINATOR)})", "{{job}} {{run}} wanted"),
+          ('count by (job, run, role) (up{job=~"$job",run=~"$run",role=~"coordinator|shard|worker|stage"} == 1)', "{{job}} {{run}} {{role}} reached")]),
         ("Epochs", "none",
          "The view's rises with each change of membership, the job's with each return to a checkpoint, the generation with each coordinator. "
          "A member whose epoch stays behind has not heard of a change.",
-         [(f"max by (job) ({now('parley_view_epoch', COORDINATOR)})", "{{job}} view"),
-          (f"max by (job) ({now('parley_job_epoch', COORDINATOR)})", "{{job}} job"),
-          (f"max by (job) ({now('parley_coordinator_generation')})", "{{job}} coordinator"),
-          (f"min by (job, role) ({now('parley_view_epoch')} > 0)", "{{job}} oldest view of a {{role}}")]),
+         [(f"max by (job, run) ({now('parley_view_epoch', COORDINATOR)})", "{{job}} {{run}} view"),
+          (f"max by (job, run) ({now('parley_job_epoch', COORDINATOR)})", "{{job}} {{run}} job"),
+          (f"max by (job, run) ({now('parley_coordinator_generation')})", "{{job}} {{run}} coordinator"),
+          (f"min by (job, run, role) ({now('parley_view_epoch')} > 0)", "{{job}} {{run}} oldest view of a {{role}}")]),
         ("Shards lost, steps done again", "none", "Since the coordinator's start. Each lost shard takes all back to the last checkpoint.",
-         [(f"max by (job) ({now('parley_shards_lost_total')})", "{{job}} shards"), (f"max by (job) ({now('parley_steps_lost_total')})", "{{job}} steps")]),
+         [(f"max by (job, run) ({now('parley_shards_lost_total')})", "{{job}} {{run}} shards"), (f"max by (job, run) ({now('parley_steps_lost_total')})", "{{job}} {{run}} steps")]),
     ],
     "Where a step's time goes": [
         ("A worker's step (s)", "s",
@@ -83,77 +85,79 @@ ROWS = {
         ("A shard's time (share)", "percentunit",
          "Mean over the shards: adding pushes (reduce), verdicts (apply), and verdicts before which what a checkpoint still held was copied. "
          "Near 100 %: more shards.",
-         [(f"avg by (job, phase) ({rate('parley_step_phase_duration_seconds_sum', SHARD)})", "{{job}} {{phase}}")], "stack"),
+         [(f"avg by (job, run, phase) ({rate('parley_step_phase_duration_seconds_sum', SHARD)})", "{{job}} {{run}} {{phase}}")], "stack"),
         ("Waiting, by worker (share of its time)", "percentunit", "In `sync` the one that waits least is the one that the others wait for.",
-         [(f"sum by (job, member) ({rate('parley_step_phase_duration_seconds_sum', WORKER, WAIT)})", MEMBER)]),
+         [(f"sum by (job, run, member) ({rate('parley_step_phase_duration_seconds_sum', WORKER, WAIT)})", MEMBER)]),
     ],
     "Bytes": [
         ("Gradients into the shards (bytes/s)", "Bps", "By shard; they should be alike, as each has as much of the model.",
-         [(f"sum by (job, member) ({rate('parley_push_bytes_total', SHARD)})", MEMBER)]),
-        ("Parameters out of the shards (bytes/s)", "Bps", "By shard. About as much as goes in: each worker pulls what it has pushed to.", [(f"sum by (job, member) ({rate('parley_pull_bytes_total', SHARD)})", MEMBER)]),
+         [(f"sum by (job, run, member) ({rate('parley_push_bytes_total', SHARD)})", MEMBER)]),
+        ("Parameters out of the shards (bytes/s)", "Bps", "By shard. About as much as goes in: each worker pulls what it has pushed to.", [(f"sum by (job, run, member) ({rate('parley_pull_bytes_total', SHARD)})", MEMBER)]),
         ("Sent and received, by worker (bytes/s)", "Bps", "A node group sends once for all its workers.",
-         [(f"sum by (job, member) ({rate('parley_push_bytes_total', WORKER)})", MEMBER + " sent"),
-          (f"sum by (job, member) ({rate('parley_pull_bytes_total', WORKER)})", MEMBER + " received")]),
+         [(f"sum by (job, run, member) ({rate('parley_push_bytes_total', WORKER)})", MEMBER + " sent"),
+          (f"sum by (job, run, member) ({rate('parley_pull_bytes_total', WORKER)})", MEMBER + " received")]),
         ("Copied for checkpoints and pulls (bytes/s)", "Bps", "Values that an update had to copy first, since a checkpoint or a pull on its way held them.",
-         [(f"sum by (job) ({rate('parley_copied_bytes_total')})", "{{job}}")]),
+         [(f"sum by (job, run) ({rate('parley_copied_bytes_total')})", "{{job}} {{run}}")]),
         ("Calls through shared memory (1/s)", "short",
          "By shard. 0 with workers on its machine: their containers may have network namespaces of their own.",
-         [(f"sum by (job, member) ({rate('parley_local_calls_total')})", MEMBER)]),
+         [(f"sum by (job, run, member) ({rate('parley_local_calls_total')})", MEMBER)]),
         ("Calls over direct connections (1/s)", "short",
-         "By process. 0 on a job over several machines: a firewall lets gRPC through and not these; half the speed.",
-         [(f"sum by (job, member) ({rate('parley_direct_calls_total')})", MEMBER)]),
+         "By process. Always 0 with TLS, the default beyond one machine: gRPC is used then. 0 without TLS on a job over several machines: a "
+         "firewall lets gRPC through and not these; half the speed.",
+         [(f"sum by (job, run, member) ({rate('parley_direct_calls_total')})", MEMBER)]),
     ],
     "Calls": [
         ("Duration by method (s)", "s", "As the answering process has it. Watch, Complete and Pull wait for others by design.",
          quantiles("parley_rpc_duration_seconds", ["method"])),
         ("Calls by method (1/s)", "short", "Answered, by all processes.",
-         [(f"sum by (job, method) ({rate('parley_rpc_duration_seconds_count')})", "{{job}} {{method}}")]),
+         [(f"sum by (job, run, method) ({rate('parley_rpc_duration_seconds_count')})", "{{job}} {{run}} {{method}}")]),
         ("Calls by status (1/s)", "short",
          "ABORTED: a fenced process or a return to a checkpoint. FAILED_PRECONDITION: an old view. RESOURCE_EXHAUSTED: back-pressure.",
-         [(f"sum by (job, code) ({rate('parley_rpc_duration_seconds_count')})", "{{job}} {{code}}")]),
+         [(f"sum by (job, run, code) ({rate('parley_rpc_duration_seconds_count')})", "{{job}} {{run}} {{code}}")]),
         ("Strangers refused (1/s)", "short", "Who sends garbage, has connected and says nothing, or has no credentials or those of another run.",
-         [(f"sum by (job, why) ({rate('parley_refused_total')})", "{{job}} {{why}}")]),
+         [(f"sum by (job, run, why) ({rate('parley_refused_total')})", "{{job}} {{run}} {{why}}")]),
     ],
     "Pushes, verdicts, staleness": [
         ("Pushed slices by outcome (1/s)", "short", "duplicate: sent again after a fault, not applied twice. stale: too late for its step. fenced: of a former incarnation.",
-         [(f"sum by (job, outcome) ({rate('parley_pushes_total')})", "{{job}} {{outcome}}")]),
+         [(f"sum by (job, run, outcome) ({rate('parley_pushes_total')})", "{{job}} {{run}} {{outcome}}")]),
         ("Verdicts by outcome (1/s)", "short", "skip: gradients were not finite. retry: a contributor was lost half-way, the others send again.",
-         [(f"sum by (job, outcome) ({rate('parley_verdicts_total', COORDINATOR)})", "{{job}} {{outcome}}")]),
+         [(f"sum by (job, run, outcome) ({rate('parley_verdicts_total', COORDINATOR)})", "{{job}} {{run}} {{outcome}}")]),
         ("Staleness (updates)", "none", "In `bounded` and `async`: updates of a slice between what a worker pulled and its push.",
          quantiles("parley_staleness_steps", [])),
         ("Contributions refused, ranges cut (1/s)", "short", "In `bounded` and `async`: too stale; and samples handed out again of which a push may have counted.",
-         [(f"sum by (job) ({rate('parley_contributions_refused_total')})", "{{job}} refused"), (f"sum by (job) ({rate('parley_ranges_cut_total')})", "{{job}} cut")]),
+         [(f"sum by (job, run) ({rate('parley_contributions_refused_total')})", "{{job}} {{run}} refused"), (f"sum by (job, run) ({rate('parley_ranges_cut_total')})", "{{job}} {{run}} cut")]),
     ],
     "Checkpoints": [
         ("Duration, mean of the last hour (s)", "s", "coordinator: from the order to the commit. shard: to write and sync its file.",
-         [(f"sum by (job, role) (increase({now('parley_checkpoint_duration_seconds_sum')}[1h]))"
-           f" / sum by (job, role) (increase({now('parley_checkpoint_duration_seconds_count')}[1h]))", "{{job}} {{role}}")]),
-        ("Age (steps)", "none", "Steps since the last whole checkpoint: what a lost shard would cost. All of the job's, where there is none.",
-         [(f"max by (job) ({now('parley_step', COORDINATOR)}) - max by (job) ({now('parley_checkpoint_last_step', COORDINATOR)})", "{{job}}")]),
+         [(f"sum by (job, run, role) (increase({now('parley_checkpoint_duration_seconds_sum')}[1h]))"
+           f" / sum by (job, run, role) (increase({now('parley_checkpoint_duration_seconds_count')}[1h]))", "{{job}} {{run}} {{role}}")]),
+        ("Age (steps)", "none", "Steps since the last whole checkpoint, or the one that the job has started from: what a lost shard would cost. All of the job's, "
+         "where there is none.",
+         [(f"max by (job, run) ({now('parley_step', COORDINATOR)}) - max by (job, run) ({now('parley_goes_back_to_step', COORDINATOR)})", "{{job}} {{run}}")]),
         ("Age (s)", "s", "The time that these steps take at the speed of the last five minutes. +Inf: the job stands still.",
-         [(f"(max by (job) ({now('parley_step', COORDINATOR)}) - max by (job) ({now('parley_checkpoint_last_step', COORDINATOR)}))"
-           f" / clamp_min(max by (job) (deriv({now('parley_step', COORDINATOR)}[5m])), 0)", "{{job}}")]),
+         [(f"(max by (job, run) ({now('parley_step', COORDINATOR)}) - max by (job, run) ({now('parley_goes_back_to_step', COORDINATOR)}))"
+           f" / clamp_min(max by (job, run) (deriv({now('parley_step', COORDINATOR)}[5m])), 0)", "{{job}} {{run}}")]),
         ("Failures", "none", "Checkpoints that could not be written, by process; its log says why. The previous one stays valid.",
-         [(f"sum by (job, member) ({now('parley_checkpoint_failures_total')})", MEMBER)]),
+         [(f"sum by (job, run, member) ({now('parley_checkpoint_failures_total')})", MEMBER)]),
         ("Barriers (share of time)", "percentunit", "In `bounded` and `async`: time in which no samples were handed out, as a checkpoint waited for those on their way.",
-         [(f"sum by (job) ({rate('parley_checkpoint_barrier_wait_seconds_total')})", "{{job}}")]),
+         [(f"sum by (job, run) ({rate('parley_checkpoint_barrier_wait_seconds_total')})", "{{job}} {{run}}")]),
     ],
     "Pipelines": [
         ("Bubble (share)", "percentunit", "Time of the last step in which a stage has not computed, by pipeline. `parley plan` says what to expect.",
-         [(f"max by (job, member) ({now('parley_pipeline_bubble_ratio')})", MEMBER)]),
+         [(f"max by (job, run, member) ({now('parley_pipeline_bubble_ratio')})", MEMBER)]),
         ("Remote references", "none", "Values on one process that another one holds. They must not grow from step to step.",
-         [(f"max by (job, member) ({now('parley_remote_references')})", MEMBER)]),
+         [(f"max by (job, run, member) ({now('parley_remote_references')})", MEMBER)]),
         ("Activations kept for their backward (bytes)", "bytes", "By stage; the first ones of a pipeline keep the most.",
-         [(f"max by (job, member) ({now('parley_stage_activation_bytes')})", MEMBER)]),
+         [(f"max by (job, run, member) ({now('parley_stage_activation_bytes')})", MEMBER)]),
     ],
     "Processes": [
         ("Memory (bytes)", "bytes", "Resident. A shard has values, optimizer state, and what is pushed; it must not grow for long.",
-         [(f"max by (job, member) ({now('process_resident_memory_bytes')})", MEMBER)]),
-        ("Processor time (cores)", "short", "Cores that each process keeps busy.", [(f"sum by (job, member) ({rate('process_cpu_seconds_total')})", MEMBER)]),
-        ("Open files", "none", "Sockets too. One that grows without end comes up against `ulimit -n`.", [(f"max by (job, member) ({now('process_open_fds')})", MEMBER)]),
-        ("Threads", "none", "Of each process; they do not grow once all have joined.", [(f"max by (job, member) ({now('process_threads')})", MEMBER)]),
+         [(f"max by (job, run, member) ({now('process_resident_memory_bytes')})", MEMBER)]),
+        ("Processor time (cores)", "short", "Cores that each process keeps busy.", [(f"sum by (job, run, member) ({rate('process_cpu_seconds_total')})", MEMBER)]),
+        ("Open files", "none", "Sockets too. One that grows without end comes up against `ulimit -n`.", [(f"max by (job, run, member) ({now('process_open_fds')})", MEMBER)]),
+        ("Threads", "none", "Of each process; they do not grow once all have joined.", [(f"max by (job, run, member) ({now('process_threads')})", MEMBER)]),
         ("Programs by version", "none", "More than one of a job: a member was started from another build.",
-         [(f"count by (job, version, role) ({now('parley_build_info')})", "{{job}} {{role}} {{version}}")]),
+         [(f"count by (job, run, version, role) ({now('parley_build_info')})", "{{job}} {{run}} {{role}} {{version}}")]),
     ],
 }
 
@@ -192,6 +196,22 @@ def panels():
     return made
 
 
+def variable(name, label, query):
+    """What is chosen at the top: as many of a label's values as one likes."""
+    return {
+        "name": name,
+        "label": label,
+        "type": "query",
+        "datasource": SOURCE,
+        "query": {"query": query, "refId": name},
+        "definition": query,
+        "refresh": 2,
+        "sort": 1,
+        "multi": True,
+        "includeAll": True,
+    }
+
+
 def dashboard():
     return {
         "uid": "parley",
@@ -207,18 +227,8 @@ def dashboard():
         "templating": {
             "list": [
                 {"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus"},
-                {
-                    "name": "job",
-                    "label": "Job",
-                    "type": "query",
-                    "datasource": SOURCE,
-                    "query": {"query": "label_values(parley_build_info, job)", "refId": "job"},
-                    "definition": "label_values(parley_build_info, job)",
-                    "refresh": 2,
-                    "sort": 1,
-                    "multi": True,
-                    "includeAll": True,
-                },
+                variable("job", "Job", "label_values(parley_build_info, job)"),
+                variable("run", "Run", 'label_values(parley_build_info{job=~"$job"}, run)'),
             ]
         },
         "annotations": {"list": []},

@@ -16,7 +16,7 @@ def same_as_made():
 
 def importable(dashboard):
     variables = {one["name"]: one["type"] for one in dashboard["templating"]["list"]}
-    assert variables == {"datasource": "datasource", "job": "query"}, variables
+    assert variables == {"datasource": "datasource", "job": "query", "run": "query"}, variables
     ids = [panel["id"] for panel in dashboard["panels"]]
     assert len(set(ids)) == len(ids), ids
     taken = {}
@@ -44,16 +44,30 @@ def panels_tell_what_they_are(dashboard):
         for target in panel["targets"]:
             query = target["expr"]
             assert target["legendFormat"] and target["datasource"]["uid"] == "${datasource}", query
-            # Each series that it selects is of the chosen jobs.
+            # Each series that it selects is of the chosen jobs, and their runs are told apart.
             selectors = re.findall(r"\{[^}]*\}", query)
-            assert selectors and all('job=~"$job"' in selector for selector in selectors), query
+            assert selectors and all('job=~"$job",run=~"$run"' in selector for selector in selectors), query
+            groups = re.findall(r"\bby \(([^)]*)\)", query)
+            assert groups and all(group.startswith("job, run") for group in groups), query
+            assert target["legendFormat"].startswith("{{job}} {{run}}"), target["legendFormat"]
             for metric in re.findall(r"\b(parley_\w+)", query):
                 assert re.sub(r"_(bucket|sum|count)$", "", metric) in documented, f"{metric} is not in docs/operating.md"
     assert rows >= 8
+
+
+def panels_are_right_where_they_are_zero_or_large(dashboard):
+    panels = {panel["title"]: panel for panel in dashboard["panels"]}
+    # A job that is resumed at step 100000 has no checkpoint of its own yet, and would lose nothing.
+    for title in ("Age (steps)", "Age (s)"):
+        query = panels[title]["targets"][0]["expr"]
+        assert "parley_goes_back_to_step" in query and "parley_checkpoint_last_step" not in query, query
+    direct = panels["Calls over direct connections (1/s)"]["description"]
+    assert "Always 0 with TLS" in direct, direct
 
 
 same_as_made()
 shown = json.loads((FOLDER / "grafana_dashboard.json").read_text())
 importable(shown)
 panels_tell_what_they_are(shown)
+panels_are_right_where_they_are_zero_or_large(shown)
 print(f"{len(shown['panels'])} panels")
