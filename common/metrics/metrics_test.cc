@@ -70,8 +70,11 @@ FileDescriptor Connect(const std::string& address) {
   return fd;
 }
 
+// What has come after 20 s, if it has not ended before.
 std::string Scrape(const std::string& address) {
   const FileDescriptor fd = Connect(address);
+  const timeval patience = {20, 0};
+  EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
   EXPECT_EQ(::write(fd.get(), request.data(), request.size()),
             static_cast<ssize_t>(request.size()));
