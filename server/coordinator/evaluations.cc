@@ -1,5 +1,6 @@
 #include "server/coordinator/evaluations.h"
 
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
@@ -40,9 +41,12 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
                                                    part.samples(), " samples, and ", part.correct(),
                                                    " and ", part.correct_top5(), " are right"));
   }
+  if (whole_.count(part.version()) != 0 || given_up_.count(part.version()) != 0) {
+    return absl::OkStatus();
+  }
   // Only what fits becomes part of the state.
-  const auto found = versions_.find(part.version());
-  Parts parts = found == versions_.end() ? Parts{} : found->second;
+  const auto found = open_.find(part.version());
+  Parts parts = found == open_.end() ? Parts{} : found->second;
   const auto [mine, added] = parts.by_ordinal.emplace(worker.ordinal(), Part{worker.id(), part});
   if (!added) {
     // What another worker reported from this place counts.
@@ -65,9 +69,37 @@ absl::Status Evaluations::Add(const Member& worker, const Evaluation& part) {
                                                    " of ", workers_, " workers have ", samples,
                                                    " samples, the test set ", test_samples_));
   }
-  versions_[part.version()] = std::move(parts);
   ++parts_;
+  ++open_parts_;
+  CloseIfWhole(open_.insert_or_assign(part.version(), std::move(parts)).first);
+  GiveUpOld();
   return absl::OkStatus();
+}
+
+void Evaluations::CloseIfWhole(std::map<uint64_t, Parts>::iterator found) {
+  if (found->second.sum.samples() != test_samples_) return;
+  whole_[found->first] = std::move(found->second.sum);
+  open_parts_ -= found->second.by_ordinal.size();
+  open_.erase(found);
+}
+
+void Evaluations::GiveUpOld() {
+  // All before this one have as many later ones that are whole.
+  const uint64_t first =
+      whole_.size() < kLaterWhole ? 0 : std::prev(whole_.end(), kLaterWhole)->first;
+  while (!open_.empty() && (open_.begin()->first < first || open_parts_ > kMostParts)) {
+    given_up_.insert(open_.begin()->first);
+    open_parts_ -= open_.begin()->second.by_ordinal.size();
+    open_.erase(open_.begin());
+  }
+}
+
+void Evaluations::RollBack(uint64_t version) {
+  open_.erase(open_.upper_bound(version), open_.end());
+  open_parts_ = 0;
+  for (const auto& [open, parts] : open_) open_parts_ += parts.by_ordinal.size();
+  whole_.erase(whole_.upper_bound(version), whole_.end());
+  given_up_.erase(given_up_.upper_bound(version), given_up_.end());
 }
 
 void Evaluations::AddUp(Parts& parts) {
@@ -78,7 +110,9 @@ void Evaluations::AddUp(Parts& parts) {
 }
 
 void Evaluations::Write(CoordinatorState& state) const {
-  for (const auto& [version, parts] : versions_) {
+  for (const auto& [version, sum] : whole_) *state.add_evaluations() = sum;
+  state.mutable_evaluations_given_up()->Assign(given_up_.begin(), given_up_.end());
+  for (const auto& [version, parts] : open_) {
     for (const auto& [ordinal, part] : parts.by_ordinal) {
       EvaluationPart* logged = state.add_evaluation_parts();
       logged->set_worker(ordinal);
@@ -89,27 +123,34 @@ void Evaluations::Write(CoordinatorState& state) const {
 }
 
 void Evaluations::Read(const CoordinatorState& state) {
+  for (const Evaluation& sum : state.evaluations()) whole_[sum.version()] = sum;
+  given_up_ = {state.evaluations_given_up().begin(), state.evaluations_given_up().end()};
   for (const EvaluationPart& logged : state.evaluation_parts()) {
-    versions_[logged.part().version()].by_ordinal[logged.worker()] = {logged.member(),
-                                                                      logged.part()};
+    const bool added =
+        open_[logged.part().version()]
+            .by_ordinal.insert_or_assign(logged.worker(), Part{logged.member(), logged.part()})
+            .second;
+    if (added) ++open_parts_;
     ++parts_;
   }
-  for (auto& [version, parts] : versions_) AddUp(parts);
+  for (auto it = open_.begin(); it != open_.end();) {
+    const auto found = it++;
+    AddUp(found->second);
+    CloseIfWhole(found);
+  }
+  GiveUpOld();
 }
 
 std::vector<Evaluation> Evaluations::Whole() const {
   std::vector<Evaluation> whole;
-  for (const auto& [version, parts] : versions_) {
-    if (parts.sum.samples() == test_samples_) whole.push_back(parts.sum);
-  }
+  for (const auto& [version, sum] : whole_) whole.push_back(sum);
   return whole;
 }
 
 std::vector<uint64_t> Evaluations::Incomplete() const {
-  std::vector<uint64_t> versions;
-  for (const auto& [version, parts] : versions_) {
-    if (parts.sum.samples() != test_samples_) versions.push_back(version);
-  }
+  std::vector<uint64_t> versions = {given_up_.begin(), given_up_.end()};
+  for (const auto& [version, parts] : open_) versions.push_back(version);
+  std::sort(versions.begin(), versions.end());
   return versions;
 }
 

@@ -118,6 +118,11 @@ void TestCoordinator::GoBack(const std::string& folder, uint64_t version,
     if (part.part().version() <= version) kept.push_back(part);
   }
   state.mutable_evaluation_parts()->Assign(kept.begin(), kept.end());
+  std::vector<Evaluation> whole;
+  for (const Evaluation& evaluation : state.evaluations()) {
+    if (evaluation.version() <= version) whole.push_back(evaluation);
+  }
+  state.mutable_evaluations()->Assign(whole.begin(), whole.end());
   state.clear_finished();
   state.clear_finish_begun();
   state.clear_phase_seconds();
