@@ -248,6 +248,9 @@ class CoordinatorCore {
   // The last whole checkpoint that there is, for people.
   std::string LastWhole() const;
 
+  // So that what is kept of members does not grow with each that comes and goes.
+  void ForgetThoseLongGone();
+
   // Who takes part (coordinator_view.cc).
   void MakeViewIfAllAreHere(absl::Time now);
   // Somebody is gone before there is a view: its place is free again, or the job ends with `cause`.

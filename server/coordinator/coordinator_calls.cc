@@ -1,5 +1,6 @@
 // The calls of members, one method each.
 #include <algorithm>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -52,12 +53,21 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   // The last shard may come after all others have registered.
   MakeViewIfAllAreHere(now);
   GoBackIfShardsAreThere(now);
+  if (!joined->repeated) ForgetThoseLongGone();
   TellWatchers(replies);
   JoinReply reply;
   reply.set_member(joined->entry->member.id());
   reply.set_ordinal(joined->entry->member.ordinal());
   reply.set_generation(generation_);
   return reply;
+}
+
+void CoordinatorCore::ForgetThoseLongGone() {
+  std::set<uint64_t> but = {models_.first()};  // messages name it
+  for (const Member& member : view_.members()) but.insert(member.id());
+  for (const auto& [place, vacancy] : vacancies_) but.insert(vacancy.lost.id());
+  for (const auto& [ordinal, vacancy] : lost_shards_) but.insert(vacancy.lost.id());
+  for (const uint64_t id : members_.ForgetGone(but)) models_.Forget(id);
 }
 
 absl::StatusOr<HeartbeatReply> CoordinatorCore::Heartbeat(const HeartbeatRequest& request,

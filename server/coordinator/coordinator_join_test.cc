@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -160,6 +162,101 @@ TEST(CoordinatorTest, TheListOfEndpointsFollowsTheMembers) {
   ASSERT_TRUE(job.Heartbeat(shard).ok());
   ASSERT_TRUE(job.Join(shard).ok());
   EXPECT_EQ(job.core.membership_revision(), joined);
+}
+
+TEST(CoordinatorTest, WhatAMemberSaysOfItselfIsShortAndPrintable) {
+  CoordinatorFixture job(1, 1);
+  auto& worker = job.Start(WORKER);
+  const auto join = [&](void (*say)(JoinRequest&, const std::string&), const std::string& what) {
+    JoinRequest request = job.JoinOf(worker);
+    say(request, what);
+    Replies replies;
+    return job.core.Join(request, job.now, replies).status();
+  };
+  using Say = void (*)(JoinRequest&, const std::string&);
+  const Say address = [](JoinRequest& request, const std::string& said) {
+    request.set_address(said);
+  };
+  const Say metrics = [](JoinRequest& request, const std::string& said) {
+    request.set_metrics_address(said);
+  };
+  const Say host = [](JoinRequest& request, const std::string& said) { request.set_host(said); };
+  for (const Say say : {address, metrics, host}) {
+    for (const std::string& what : {std::string(1025, 'a'), std::string("node\n7"),
+                                    std::string("node\0", 5), std::string("\x1b[2J")}) {
+      EXPECT_EQ(join(say, what).code(), StatusCode::kInvalidArgument) << what;
+    }
+  }
+  EXPECT_EQ(job.core.DurableState().members_size(), 0);
+  for (const Say say : {address, metrics}) EXPECT_TRUE(join(say, "").ok());
+  EXPECT_TRUE(join(host, std::string(1024, 'a')).ok());
+}
+
+TEST(CoordinatorTest, MembersThatHaveGoneAreForgottenInTime) {
+  for (const bool training : {false, true}) {
+    auto options = CoordinatorFixture::DefaultOptions(1, 2);
+    options.job.mutable_cluster()->set_min_workers(1);
+    CoordinatorFixture job(options);
+    CallHeader first;
+    if (training) {
+      job.Train();
+      first = job.workers[1]->header;
+    } else {
+      job.StartAndJoin(SHARD);
+      first = job.StartAndJoin(WORKER).header;
+    }
+    auto& process = *job.processes.back();  // and its successors at its address
+    CallHeader before = first;
+    CallHeader lately = first;
+    size_t bytes = 0;
+    for (int i = 1; i <= 10'000; ++i) {
+      before = process.header;
+      if (i == 9'900) lately = process.header;
+      process.header.set_incarnation(1'000'000 + static_cast<uint64_t>(i));
+      ASSERT_TRUE(job.Join(process).ok());
+      ASSERT_TRUE(job.Register(process).ok());
+      if (i == 1000) bytes = job.core.DurableState().ByteSizeLong();
+    }
+    // Numbers have got longer.
+    EXPECT_LT(job.core.DurableState().ByteSizeLong(), bytes + bytes / 20);
+    EXPECT_LT(bytes, 50'000u);
+    EXPECT_TRUE(job.Heartbeat(process).ok());
+    for (const CallHeader& gone : {first, before}) {
+      auto& old = job.Start(WORKER);
+      old.header = gone;
+      EXPECT_EQ(job.Heartbeat(old).code(), StatusCode::kAborted);
+    }
+    for (const CallHeader& gone : {lately, before}) {
+      auto& again = job.Start(WORKER);
+      again.header = gone;
+      EXPECT_EQ(job.Join(again).code(), StatusCode::kAborted) << "it may be under way twice";
+    }
+    CoordinatorCore next(options);
+    EXPECT_TRUE(next.Restore(job.core.DurableState()).ok());
+    if (training) {
+      EXPECT_TRUE(job.Report(*job.shards[0], {job.NextVerdict()}).ok());
+    } else {
+      ASSERT_TRUE(job.Register(job.StartAndJoin(WORKER)).ok());
+      EXPECT_EQ(job.core.phase(), PREPARING);
+    }
+  }
+}
+
+TEST(CoordinatorTest, TheLastOneOfAPlaceIsNotForgotten) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 3);
+  options.job.mutable_cluster()->set_min_workers(1);
+  CoordinatorFixture job(options);
+  job.Train();
+  auto& early = *job.workers[2];
+  early.alive = false;
+  job.Pass(absl::Seconds(11));
+  auto& process = *job.workers[1];
+  for (int i = 1; i <= 1000; ++i) {
+    process.header.set_incarnation(1'000'000 + static_cast<uint64_t>(i));
+    ASSERT_TRUE(job.Join(process).ok());
+  }
+  EXPECT_EQ(job.Join(early).code(), StatusCode::kAborted);
+  EXPECT_EQ(job.StartAndJoin(WORKER).ordinal, 2u);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 
 namespace parley {
@@ -14,6 +15,18 @@ constexpr size_t kMostWaitsFor = 500;
 absl::Status AnotherJob(const std::string& asked, const std::string& here) {
   return absl::NotFoundError(
       absl::StrCat("this is the coordinator of job '", here, "', not of '", asked, "'"));
+}
+
+// What a member says of itself: others print it, and the coordinator keeps it.
+absl::Status CheckSaid(const char* what, const std::string& said) {
+  if (said.size() > MemberTable::kMostSaid) {
+    return absl::InvalidArgumentError(absl::StrCat("the ", what, " has ", said.size(),
+                                                   " bytes; it may have ", MemberTable::kMostSaid));
+  }
+  if (std::any_of(said.begin(), said.end(), absl::ascii_iscntrl)) {
+    return absl::InvalidArgumentError(absl::StrCat("the ", what, " has control characters"));
+  }
+  return absl::OkStatus();
 }
 
 // Of host:port.
@@ -38,6 +51,11 @@ absl::Status MemberTable::Check(const JoinRequest& request) const {
   if (places_.count(request.role()) == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("role ", static_cast<int>(request.role()), " does not join a job"));
+  }
+  for (const auto& [what, said] : {std::pair("address", &request.address()),
+                                   std::pair("metrics_address", &request.metrics_address()),
+                                   std::pair("host", &request.host())}) {
+    if (absl::Status status = CheckSaid(what, *said); !status.ok()) return status;
   }
   // Its host is known by it, and the others find it by it.
   if (request.role() == WORKER && group_ > 1 && request.address().empty()) {
@@ -106,6 +124,7 @@ absl::StatusOr<MemberTable::JoinResult> MemberTable::Join(const JoinRequest& req
   entry.member.set_metrics_address(request.metrics_address());
   entry.member.set_pid(request.pid());
   entry.member.set_host(request.host());
+  entry.joined_at = now;
   entry.heard_at = entry.lease_from = entry.progressed_at = entry.moved_at = now;
   holders_[{role, ordinal}] = last_id_;
   result.entry = &(entries_[last_id_] = std::move(entry));
@@ -234,6 +253,27 @@ void MemberTable::Drain(uint64_t member, absl::Time now) {
   if (found == entries_.end() || found->second.drained) return;
   found->second.drained = true;
   found->second.drained_at = now;
+}
+
+std::set<uint64_t> MemberTable::ForgetGone(const std::set<uint64_t>& but) {
+  std::map<std::pair<Role, uint32_t>, uint64_t> last;  // that has gone, by place
+  std::vector<uint64_t> gone;
+  for (const auto& [id, entry] : entries_) {
+    const Member& member = entry.member;
+    if (!entry.fenced && !entry.left) continue;
+    last[{member.role(), member.ordinal()}] = id;
+    if (Holder(member.role(), member.ordinal()) != &entry) gone.push_back(id);
+  }
+  if (gone.size() <= kMostGone) return {};
+  gone.resize(gone.size() - kMostGone);
+  std::set<uint64_t> forgotten;
+  for (const uint64_t id : gone) {
+    const Member& member = entries_.at(id).member;
+    if (last.at({member.role(), member.ordinal()}) == id || but.count(id) != 0) continue;
+    entries_.erase(id);
+    forgotten.insert(id);
+  }
+  return forgotten;
 }
 
 void MemberTable::SetPlaces(Role role, uint32_t places) { places_[role] = places; }

@@ -1,6 +1,7 @@
 #ifndef PARLEY_SERVER_COORDINATOR_MEMBERSHIP_H_
 #define PARLEY_SERVER_COORDINATOR_MEMBERSHIP_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -21,9 +22,16 @@ namespace parley {
 // CoordinatorCore, under its lock.
 class MemberTable {
  public:
+  // Bytes of what a member says of itself. All of it is in each record of the coordinator's log.
+  static constexpr size_t kMostSaid = 1024;
+  // A process that has been replaced may still be there, or a repetition of its Join under way,
+  // which must not be taken for another process. Not after so many others.
+  static constexpr size_t kMostGone = 256;
+
   struct Entry {
     Member member;
-    absl::Time heard_at;  // of the last accepted call
+    absl::Time joined_at = absl::InfinitePast();  // not known of those from before a takeover
+    absl::Time heard_at;                          // of the last accepted call
     absl::Time
         lease_from;  // the lease ends `liveness` after it; heard_at, or when it was granted anew
     uint64_t progress = 0;     // of the last heartbeat
@@ -66,7 +74,8 @@ class MemberTable {
   // host, and an id that nobody had before. A new incarnation at the address of a member of the
   // same role takes its ordinal and fences it.
   // NOT_FOUND: the job is another one. INVALID_ARGUMENT: no such role, incarnation 0, another job
-  // file (both fingerprints), or a worker of a node group without an address. RESOURCE_EXHAUSTED:
+  // file (both fingerprints), a worker of a node group without an address, or an address or host
+  // that is none (longer than kMostSaid, or with control characters). RESOURCE_EXHAUSTED:
   // the role has all its members, or for a worker of its host there is no place. ABORTED: this
   // incarnation has been fenced.
   absl::StatusOr<JoinResult> Join(const JoinRequest& request, absl::Time now);
@@ -82,6 +91,10 @@ class MemberTable {
   void Release(Entry& entry);
   // It is told to go: it counts as none of its role's members any more.
   void Drain(uint64_t member, absl::Time now);
+  // Of those that have gone and hold no place only the last kMostGone are remembered, and the last
+  // one of each place, and these. Returns those that are forgotten now: their calls are ABORTED as
+  // before.
+  std::set<uint64_t> ForgetGone(const std::set<uint64_t>& but);
   // The role has so many members from now on.
   void SetPlaces(Role role, uint32_t places);
 

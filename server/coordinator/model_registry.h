@@ -33,6 +33,7 @@ class ModelRegistry {
 
   bool registered(uint64_t member) const { return by_.count(member) != 0; }
   size_t count() const { return by_.size(); }
+  uint64_t first() const { return first_.id(); }  // who registered it; 0: nobody yet
   // Valid once somebody has registered.
   const RegisterModelRequest& model() const { return model_; }
   std::vector<TensorSpec> tensors() const;
