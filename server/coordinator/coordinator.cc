@@ -43,6 +43,7 @@ void CoordinatorCore::Open(uint64_t generation, const std::string& address, absl
   checkpoint_.Resume(now);
   if (life_.phase() == TRAINING) training_since_ = now;
   if (life_.ended()) ended_at_ = now;
+  if (life_.phase() == GATHERING) CountGathered(now);
 }
 
 void CoordinatorCore::Close(Replies& replies) {
@@ -105,7 +106,7 @@ bool CoordinatorCore::Enter(Phase phase, absl::Time now) {
   if (!life_.Enter(phase)) return false;
   ++revision_;
   Change();
-  last_event_ = now;
+  GotOn(now);
   if (phase == TRAINING) {
     training_since_ = now;
     progress_.StartClock(now);

@@ -325,6 +325,15 @@ class CoordinatorCore {
   void EndStall(absl::Time now);
   // Where all do nothing but wait.
   void EndDeadlock(absl::Time now);
+  // A step is decided, or the job is in another phase: what was waited for before that is over.
+  void GotOn(absl::Time now);
+  // While members gather: one has joined or registered. Only more of them than ever before are what
+  // the job waits for; who takes the place of one that has gone counts as one that comes.
+  void CountGathered(absl::Time now);
+  // It takes part no more; what it has done still counts.
+  void SeeOff(const Caller& gone);
+  // Whether what it did until `when` is no more than that it has come.
+  bool HasJustCome(const Caller& entry, absl::Time when) const;
 
   // Answers parked calls if the revision is newer than the one they were told.
   void TellWatchers(Replies& replies);
@@ -342,6 +351,11 @@ class CoordinatorCore {
   absl::Duration TimeoutOf(const Missing& missing) const;
   // For people: also whom nothing waits for.
   std::string MissingText() const;
+  // When something of it last came.
+  absl::Time LastEvent(const Missing& missing) const;
+
+  // Something waits for another one in the place of `lost`.
+  void Vacate(const std::pair<Role, uint32_t>& place, const Caller& lost, absl::Time now);
 
   // A place that nobody has taken again, and that something waits for: a shard's, or a worker's or
   // stage's in the view, for an open step, or for the shards in PREPARING, whose values contributor
@@ -363,16 +377,21 @@ class CoordinatorCore {
   ModelRegistry models_;
   ClusterView view_;
   std::map<std::pair<Role, uint32_t>, Vacancy> vacancies_;  // of workers and stages, by ordinal
-  std::map<uint32_t, Vacancy> lost_shards_;                 // by ordinal
-  std::optional<FirstCause> lost_cause_;  // of the last of them: why the job ends if none comes
-  bool going_back_ = false;               // as soon as all shards are there
+  // Since when places have been vacant first, in the step that is open: of those too that somebody
+  // has had since.
+  std::map<std::pair<Role, uint32_t>, absl::Time> first_vacant_;
+  std::map<uint32_t, Vacancy> lost_shards_;  // by ordinal
+  std::optional<FirstCause> lost_cause_;     // of the last of them: why the job ends if none comes
+  bool going_back_ = false;                  // as soon as all shards are there
   uint64_t shards_lost_ = 0;
   uint64_t steps_lost_ = 0;           // that were done again
   std::optional<FirstCause> damage_;  // of the view's start_from; an earlier one is looked for
   std::set<std::string> damaged_checkpoints_;  // folders
   std::string started_from_;  // the first view's start_from, or what was in its place
-  absl::Time view_changed_at_ =
-      absl::InfinitePast();  // workers may have waited for others until then
+  // Somebody has come or gone: others may have waited for that until then.
+  absl::Time view_changed_at_ = absl::InfinitePast();
+  absl::Time gone_moved_at_ = absl::InfinitePast();  // when one that has gone since last got on
+  std::pair<size_t, size_t> most_gathered_;  // at once: members, and those that had registered
   std::vector<bool> ready_shards_;
   TrainingProgress progress_;
   Evaluations evaluations_;

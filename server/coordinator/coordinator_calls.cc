@@ -28,7 +28,7 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
   if (!joined.ok()) return joined.status();
   if (!joined->repeated) {
     Change();
-    if (life_.phase() == GATHERING) last_event_ = now;
+    if (life_.phase() == GATHERING) CountGathered(now);
   }
   if (joined->replaced != nullptr) {
     const Caller& old = *joined->replaced;
@@ -36,6 +36,7 @@ absl::StatusOr<JoinReply> CoordinatorCore::Join(const JoinRequest& request, absl
     watchers_.Refuse(old.member.id(), absl::AbortedError("fenced: a newer process has its address"),
                      replies);
     if (life_.phase() == GATHERING) {
+      SeeOff(old);
       models_.Forget(old.member.id());
     } else if (old.member.role() == SHARD) {
       LoseShard(old, ReportedBy(old.member, why, /*preempted=*/false, progress_.step()), now,
@@ -119,7 +120,7 @@ absl::StatusOr<RegisterModelReply> CoordinatorCore::RegisterModel(
   if (absl::Status status = models_.Register(member, request); !status.ok()) return status;
   if (is_new) Change();
   if (life_.phase() == GATHERING) {
-    last_event_ = now;
+    CountGathered(now);
     MakeViewIfAllAreHere(now);
   } else {
     TakeIn(**caller, now);
@@ -145,9 +146,11 @@ absl::StatusOr<ReportReadyReply> CoordinatorCore::ReportReady(const ReportReadyR
     TellWatchers(replies);
     return ReportReadyReply();
   }
-  if (!ready_shards_[(*caller)->member.ordinal()]) Change();
-  ready_shards_[(*caller)->member.ordinal()] = true;
-  last_event_ = now;
+  if (!ready_shards_[(*caller)->member.ordinal()]) {
+    ready_shards_[(*caller)->member.ordinal()] = true;
+    last_event_ = now;
+    Change();
+  }
   TrainIfShardsAreReady(now);
   TellWatchers(replies);
   return ReportReadyReply();
@@ -193,18 +196,19 @@ absl::StatusOr<ReportVerdictsReply> CoordinatorCore::ReportVerdicts(
     }
     return progress_.Add(verdict, now);
   };
+  const uint64_t decided = progress_.step();
   absl::Status status;
   if (request.has_progress() && life_.phase() != SAVING &&
       progress_.IsBehind(request.progress(), request.verdicts())) {
     // Those between were told to an earlier coordinator, or to nobody.
     status = progress_.CatchUp(request.progress(), request.verdicts(), now);
-    if (status.ok()) last_event_ = now;
   } else {
     for (const Verdict& verdict : request.verdicts()) {
       if (status = add(verdict); !status.ok()) break;
-      last_event_ = now;
     }
   }
+  // A step that is repeated is no further: each that comes or goes may be a reason for that.
+  if (progress_.step() > decided) GotOn(now);
   if (status.ok()) {
     for (const Verdict& verdict : request.verdicts()) {
       FollowClocks(verdict);

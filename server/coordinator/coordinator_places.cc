@@ -48,8 +48,19 @@ void CoordinatorCore::FillPlace(const std::pair<Role, uint32_t>& at, absl::Time 
   }
   const Caller* const lost = members_.LastLost(at.first, at.second);
   if (lost == nullptr || vacancies_.count(at) != 0) return;
-  vacancies_[at] = {lost->member, lost->heard_at, now};
+  Vacate(at, *lost, now);
   Change();
+}
+
+void CoordinatorCore::Vacate(const std::pair<Role, uint32_t>& place, const Caller& lost,
+                             absl::Time now) {
+  // The open step has waited for this place before. If the one that came was lost before it was of
+  // use, that is still the same wait; after a pause or a takeover all waits begin anew.
+  const auto [first, is_first] = first_vacant_.emplace(place, now);
+  if (!is_first && (first->second < resumed_at_ || !HasJustCome(lost, lost.moved_at))) {
+    first->second = now;
+  }
+  vacancies_[place] = {lost.member, lost.heard_at, first->second};
 }
 
 }  // namespace parley

@@ -87,7 +87,7 @@ absl::StatusOr<SetWorkersReply> CoordinatorCore::SetWorkers(const SetWorkersRequ
   if (wanted != wanted_workers()) {
     has_scaled_ = true;
     members_.SetPlaces(WORKER, wanted);
-    last_event_ = now;
+    (life_.phase() == GATHERING ? last_event_ : view_changed_at_) = now;
     ++revision_;
     Change();
   }
@@ -152,6 +152,7 @@ absl::Status CoordinatorCore::LetGo(Caller& worker, absl::Time now) {
     members_.Leave(worker);
     return absl::OkStatus();
   }
+  SeeOff(worker);
   members_.Release(worker);
   if (!TakesPart(view_, id)) return absl::OkStatus();
   finished_.Forget(id);

@@ -18,7 +18,48 @@ constexpr absl::Duration kAfterGrace = absl::Milliseconds(500);
 // A cause is a line that everybody prints.
 constexpr size_t kMostNamed = 8;
 
+// `moved`: when the job, or a member, last got on by itself. `came`: when somebody came or went,
+// for whom that one may have waited. It counts too, but not for ever: else one that is admitted and
+// lost again and again would hide for ever that others stand still.
+absl::Time CountingThoseThatCome(absl::Time moved, absl::Time came, absl::Duration timeout) {
+  return std::max(moved, std::min(came, moved + 2 * timeout));
+}
+
 }  // namespace
+
+void CoordinatorCore::GotOn(absl::Time now) {
+  last_event_ = now;
+  first_vacant_.clear();
+}
+
+void CoordinatorCore::CountGathered(absl::Time now) {
+  const std::pair<size_t, size_t> gathered = {members_.Holders().size(), models_.count()};
+  const bool more =
+      gathered.first > most_gathered_.first || gathered.second > most_gathered_.second;
+  (more ? last_event_ : view_changed_at_) = now;
+  most_gathered_ = {std::max(gathered.first, most_gathered_.first),
+                    std::max(gathered.second, most_gathered_.second)};
+}
+
+bool CoordinatorCore::HasJustCome(const Caller& entry, absl::Time when) const {
+  // Whoever was there when the job last got on, or has been for so long, has done more than to load.
+  return entry.joined_at > std::max(last_event_, resumed_at_) &&
+         when - entry.joined_at < options_.stall_timeout;
+}
+
+void CoordinatorCore::SeeOff(const Caller& gone) {
+  if (!HasJustCome(gone, gone.moved_at)) gone_moved_at_ = std::max(gone_moved_at_, gone.moved_at);
+}
+
+absl::Time CoordinatorCore::LastEvent(const Missing& missing) const {
+  absl::Time moved = std::max({last_event_, gone_moved_at_, resumed_at_});
+  absl::Time came = view_changed_at_;
+  for (const Caller* entry : missing.are_awaited) {
+    absl::Time& counts = HasJustCome(*entry, entry->progressed_at) ? came : moved;
+    counts = std::max(counts, entry->progressed_at);
+  }
+  return CountingThoseThatCome(moved, came, TimeoutOf(missing));
+}
 
 void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
   if (now - last_tick_ > options_.liveness / 2) {
@@ -119,14 +160,20 @@ void CoordinatorCore::EndDeadlock(absl::Time now) {
   // EndWait and EndPreempted see to these. Where all are about to go back, which waits for a
   // manifest, the shard that has come has not been there for longer than that.
   if (!vacancies_.empty() || preemption_) return;
-  absl::Time moved = std::max({last_event_, training_since_, view_changed_at_, resumed_at_});
+  absl::Time moved = std::max({last_event_, training_since_, gone_moved_at_, resumed_at_});
+  absl::Time came = view_changed_at_;
   for (const Caller* entry : members_.Holders()) {
     const bool takes_part = TakesPart(view_, entry->member.id());
-    if (takes_part || entry->member.role() == SHARD) moved = std::max(moved, entry->moved_at);
+    if (takes_part || entry->member.role() == SHARD) {
+      absl::Time& counts = HasJustCome(*entry, entry->moved_at) ? came : moved;
+      counts = std::max(counts, entry->moved_at);
+    }
     // EndDrains lets it go, if it does not by itself, and the others may only wait for it.
-    if (takes_part && entry->drained) moved = std::max(moved, entry->drained_at);
+    if (takes_part && entry->drained) came = std::max(came, entry->drained_at);
   }
-  if (now - moved < options_.stall_timeout) return;
+  if (now - CountingThoseThatCome(moved, came, options_.stall_timeout) < options_.stall_timeout) {
+    return;
+  }
   std::vector<std::string> known;  // of whom it is known what they wait for
   if (going_back_) {
     known.push_back(absl::StrCat("the coordinator: writes the manifest of ", checkpoint_.folder()));
@@ -165,18 +212,21 @@ void CoordinatorCore::EndStall(absl::Time now) {
     // The one that has stood still for longest; the others may only wait for it.
     const Caller* stalled = nullptr;
     absl::Time since = now - options_.stall_timeout;
+    absl::Time stands_still_since;
     for (const Caller* entry : members_.Holders()) {
       if (!TakesPart(view_, entry->member.id()) || HasFinished(entry->member)) continue;
       if (entry->drained) continue;  // EndDrains sees to it
       // Until the view changed they may have waited for whoever was lost.
+      const absl::Time by_itself = std::max({entry->progressed_at, training_since_, resumed_at_});
       const absl::Time moved =
-          std::max({entry->progressed_at, training_since_, view_changed_at_, resumed_at_});
+          CountingThoseThatCome(by_itself, view_changed_at_, options_.stall_timeout);
       if (moved > since || (stalled != nullptr && moved >= since)) continue;
       stalled = entry;
       since = moved;
+      stands_still_since = by_itself;
     }
     if (stalled != nullptr) {
-      EndJob(StalledMember(stalled->member, since, now, progress_.step()), now);
+      EndJob(StalledMember(stalled->member, stands_still_since, now, progress_.step()), now);
       return;
     }
     if (!AllHaveFinished()) return EndDeadlock(now);
@@ -191,8 +241,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
       return;
     }
   }
-  absl::Time moved = std::max(last_event_, resumed_at_);
-  for (const Caller* entry : missing.are_awaited) moved = std::max(moved, entry->progressed_at);
+  const absl::Time moved = LastEvent(missing);
   if (now - moved < TimeoutOf(missing)) return;
   EndJob(OfCoordinator(address_,
                        absl::StrCat("has waited in vain since ", FormatUtc(moved), " (",

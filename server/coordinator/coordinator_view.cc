@@ -39,7 +39,7 @@ void CoordinatorCore::MakeViewIfAllAreHere(absl::Time now) {
 void CoordinatorCore::ChangeView(ClusterView next, absl::Time now) {
   view_ = std::move(next);
   evaluations_.WorkersChanged();
-  last_event_ = view_changed_at_ = now;
+  view_changed_at_ = now;
   ++revision_;
   Change();
 }
@@ -85,7 +85,7 @@ void CoordinatorCore::LoseGathering(const Caller& member, FirstCause cause, absl
     return;
   }
   models_.Forget(member.member.id());
-  last_event_ = now;
+  view_changed_at_ = now;
   LoseContributing(member, std::move(cause), now, replies);
 }
 
@@ -97,6 +97,7 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
     EndJob(std::move(cause), now);
     return;
   }
+  SeeOff(member);
   members_.Fence(lost.id(), cause.text());
   Change();
   watchers_.Refuse(lost.id(),
@@ -118,7 +119,7 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
       life_.phase() == PREPARING && !is_over && view_.start_from().empty() && lost.ordinal() == 0;
   finished_.Forget(lost.id());
   if ((waits && !is_over) || was_to_initialize) {
-    vacancies_[{WORKER, lost.ordinal()}] = {lost, member.heard_at, now};
+    Vacate({WORKER, lost.ordinal()}, member, now);
   }
   ChangeView(WithoutMember(view_, lost.id(), waits, progress_.step() + 1), now);
   SaveIfAllHaveFinished(now);

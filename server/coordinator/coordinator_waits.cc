@@ -28,7 +28,7 @@ std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
   };
 
   const Missing missing = WhatIsMissing();
-  const absl::Time event = std::max(last_event_, resumed_at_);
+  const absl::Time event = LastEvent(missing);
   std::vector<absl::Time> vacant;  // they come first, in this order
   for (const auto& [ordinal, vacancy] : lost_shards_) vacant.push_back(vacancy.since);
   for (const auto& [place, vacancy] : vacancies_) vacant.push_back(vacancy.since);
