@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -89,10 +90,12 @@ class DirectLinkTest : public ::testing::Test {
     methods["Hate"] = [](const DirectServer::Call&) {
       return absl::InvalidArgumentError("no such thing");
     };
-    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods), [this](auto why) {
-      absl::MutexLock lock(&mu_);
-      refused_.insert(std::string(why));
-    });
+    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods),
+                                      [this](absl::string_view why, const std::string& peer) {
+                                        absl::MutexLock lock(&mu_);
+                                        refused_.insert(std::string(why));
+                                        peers_.insert(peer);
+                                      });
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
   }
@@ -185,6 +188,7 @@ class DirectLinkTest : public ::testing::Test {
   absl::Mutex mu_;
   std::vector<DirectServer::Call> kept_ ABSL_GUARDED_BY(mu_);
   std::multiset<std::string> refused_ ABSL_GUARDED_BY(mu_);
+  std::set<std::string> peers_ ABSL_GUARDED_BY(mu_);  // that were
   std::atomic<int> finds_ = 0;
   std::unique_ptr<DirectServer> server_;
   std::unique_ptr<DirectLoop> loop_;
@@ -351,9 +355,14 @@ TEST_F(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
 TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
   DirectFrame frame;
   frame.mutable_request()->set_method("Keep");
-  EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame))));
+  const FileDescriptor stranger = Stranger(BytesOf(frame));
+  sockaddr_in own{};
+  socklen_t size = sizeof(own);
+  ASSERT_EQ(::getsockname(stranger.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+  EXPECT_TRUE(IsEnded(stranger));
   EXPECT_THAT(Refused(1), testing::ElementsAre("garbage"));
   absl::MutexLock lock(&mu_);
+  EXPECT_THAT(peers_, testing::ElementsAre(absl::StrCat("127.0.0.1:", ntohs(own.sin_port))));
   EXPECT_TRUE(kept_.empty());
 }
 

@@ -97,7 +97,7 @@ prometheus::Counter& Daemon::RefusedCounter(absl::string_view why) {
                           {{"why", std::string(why)}});
 }
 
-void Daemon::Refused(absl::string_view why) {
+void Daemon::Refused(absl::string_view why, const std::string& peer) {
   RefusedCounter(why).Increment();
   {
     absl::MutexLock lock(&mu_);
@@ -106,7 +106,7 @@ void Daemon::Refused(absl::string_view why) {
     refused_at_ = now;
   }
   log_.Warning("a stranger was refused; parley_refused_total counts all of them",
-               {{"why", std::string(why)}});
+               {{"why", std::string(why)}, {"from", peer.empty() ? "unknown" : peer}});
 }
 
 absl::Status Daemon::Serve(const std::vector<grpc::Service*>& services) {

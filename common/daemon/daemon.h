@@ -79,7 +79,11 @@ class Daemon {
   }
   // Counts a stranger who does not come by gRPC, and logs one now and then.
   Refusals::Told refused() {
-    return [this](absl::string_view why) { Refused(why); };
+    return [this](absl::string_view why, const std::string& peer) { Refused(why, peer); };
+  }
+  // Logs what a membership or session tells of its way to the coordinator.
+  std::function<void(const std::string& news)> coordinator_news() {
+    return [this](const std::string& news) { log_.Warning(news); };
   }
   RpcServer& server() { return *server_; }
   // host:port at which others reach the server. After Serve.
@@ -98,7 +102,7 @@ class Daemon {
 
  private:
   void HandleSignal(int signal);
-  void Refused(absl::string_view why);
+  void Refused(absl::string_view why, const std::string& peer);
   prometheus::Counter& RefusedCounter(absl::string_view why);
 
   const Role role_;

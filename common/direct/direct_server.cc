@@ -28,7 +28,8 @@ constexpr size_t kKeptBytes = 256 << 20;
 // The server's end of a connection.
 class DirectServer::Guest final : public DirectConnection::Reader {
  public:
-  Guest(DirectServer& server, absl::Time came) : server_(server), came_(came) {}
+  Guest(DirectServer& server, std::string peer, absl::Time came)
+      : server_(server), peer_(std::move(peer)), came_(came) {}
 
   absl::Status OnFrame(DirectConnection& connection, ReceivedFrame frame) override {
     if (!welcome_) {
@@ -69,9 +70,9 @@ class DirectServer::Guest final : public DirectConnection::Reader {
   void OnEnd(DirectConnection& /*connection*/, const absl::Status& why) override {
     if (welcome_ || !server_.refused_) return;
     // Who goes by himself was not refused.
-    if (absl::IsInvalidArgument(why)) server_.refused_(kGarbage);
-    if (absl::IsUnauthenticated(why)) server_.refused_(kWrongToken);
-    if (absl::IsDeadlineExceeded(why)) server_.refused_(kIdle);
+    if (absl::IsInvalidArgument(why)) server_.refused_(kGarbage, peer_);
+    if (absl::IsUnauthenticated(why)) server_.refused_(kWrongToken, peer_);
+    if (absl::IsDeadlineExceeded(why)) server_.refused_(kIdle, peer_);
   }
 
   // Any thread.
@@ -96,6 +97,7 @@ class DirectServer::Guest final : public DirectConnection::Reader {
   }
 
   DirectServer& server_;
+  const std::string peer_;
   const absl::Time came_;
   std::atomic<bool> welcome_ = false;  // set by the loop
 };
@@ -121,7 +123,7 @@ class DirectServer::Door final : public DirectLoop::Watched {
       }
       if (!fd.ok()) continue;
       MakeRoom(kMostWaiting - 1);
-      const auto guest = std::make_shared<Guest>(server_, SteadyNow());
+      const auto guest = std::make_shared<Guest>(server_, PeerOf(*fd), SteadyNow());
       const auto connection = DirectConnection::Start(*loops_[next_++ % loops_.size()],
                                                       *std::move(fd), server_.buffers_, guest);
       if (connection != nullptr) waiting_.push_back({guest, connection});

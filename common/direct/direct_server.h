@@ -47,7 +47,8 @@ class DirectServer {
 
   // host: on which it listens, at a free port. Methods are called on so many threads; those of one
   // connection in the order in which they come. refused: told, on one of these threads, why a
-  // stranger was (kWhyRefused); must not wait; may be empty. Unavailable where it cannot listen.
+  // stranger was (kWhyRefused), and his address; must not wait; may be empty. Unavailable where it
+  // cannot listen.
   static absl::StatusOr<std::unique_ptr<DirectServer>> Start(const std::string& host,
                                                              size_t threads, Methods methods,
                                                              Refusals::Told refused);

@@ -117,6 +117,23 @@ absl::StatusOr<FileDescriptor> AcceptTcp(const FileDescriptor& listener) {
   return fd;
 }
 
+std::string PeerOf(const FileDescriptor& connection) {
+  sockaddr_storage peer{};
+  socklen_t size = sizeof(peer);
+  auto* const address = reinterpret_cast<sockaddr*>(&peer);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  if (::getpeername(connection.get(), address, &size) != 0 ||
+      ::getnameinfo(address, size, host, sizeof(host), port, sizeof(port),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "";
+  }
+  // Of IPv4, where all addresses of either kind are listened at.
+  const absl::string_view plain = absl::StripPrefix(host, "::ffff:");
+  return absl::StrContains(plain, ':') ? absl::StrCat("[", plain, "]:", port)
+                                       : absl::StrCat(plain, ":", port);
+}
+
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& peer, uint16_t port) {
   const std::string plain = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}, {"%25", "%"}});
   const bool six = absl::StartsWith(plain, "ipv6:");

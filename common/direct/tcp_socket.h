@@ -25,6 +25,10 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& host, uint16_t port = 0
 // open. Else a code that says that one is lost.
 absl::StatusOr<FileDescriptor> AcceptTcp(const FileDescriptor& listener);
 
+// Who is at the other end, while the connection stands: "10.0.0.1:7000", "[::1]:7000"; empty where
+// the system does not say.
+std::string PeerOf(const FileDescriptor& connection);
+
 // Begins to connect to `port` on the host of `peer`, an address as gRPC writes it
 // ("ipv4:10.0.0.1:7000", "ipv6:[::1]:7000"). InvalidArgument: it is none.
 absl::StatusOr<FileDescriptor> ConnectTcp(const std::string& peer, uint16_t port);

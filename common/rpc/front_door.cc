@@ -8,7 +8,6 @@
 
 #include "common/clock/steady_now.h"
 #include "common/direct/tcp_socket.h"
-#include "common/rpc/refusals.h"
 
 namespace parley {
 namespace {
@@ -33,7 +32,11 @@ void SetLowWater(int fd, int bytes) {
 class FrontDoor::Visitor final : public DirectLoop::Watched {
  public:
   Visitor(const FrontDoor& door, FileDescriptor connection, absl::Time came)
-      : door_(door), fd_(connection.get()), connection_(std::move(connection)), came_(came) {
+      : door_(door),
+        fd_(connection.get()),
+        peer_(PeerOf(connection)),
+        connection_(std::move(connection)),
+        came_(came) {
     SetLowWater(fd_, kFirstBytes);
   }
 
@@ -47,16 +50,16 @@ class FrontDoor::Visitor final : public DirectLoop::Watched {
     if (size < static_cast<ssize_t>(kFirstBytes)) {
       // He has gone, or had to; who has said nothing at all may only have looked whether the port
       // answers.
-      if (refused_) door_.Refuse(kIdle);
-      if (!refused_ && size > 0) door_.Refuse(kGarbage);
+      if (refused_) door_.Refuse(kIdle, peer_);
+      if (!refused_ && size > 0) door_.Refuse(kGarbage, peer_);
       return false;
     }
     if (!IsAClient(first, door_.options_.tls)) {
-      door_.Refuse(kGarbage);
+      door_.Refuse(kGarbage, peer_);
       return false;
     }
     SetLowWater(fd_, 1);
-    door_.admit_(std::move(connection_));
+    door_.admit_(std::move(connection_), peer_);
     return false;
   }
   void OnTick(absl::Time now) override {
@@ -75,6 +78,7 @@ class FrontDoor::Visitor final : public DirectLoop::Watched {
  private:
   const FrontDoor& door_;
   const int fd_;
+  const std::string peer_;  // asked for at once: of one who has gone the system says it no more
   FileDescriptor connection_;
   const absl::Time came_;
   bool refused_ = false;

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/direct/direct_loop.h"
 #include "common/file_descriptor.h"
+#include "common/rpc/refusals.h"
 
 namespace parley {
 
@@ -30,11 +31,12 @@ class FrontDoor {
     // Connections that have not begun; the one that came first makes room for another one.
     size_t most_waiting = 256;
     absl::Duration patience = absl::Seconds(10);
-    // Why one was turned away: kGarbage, kIdle. On the door's thread; may be empty.
-    std::function<void(absl::string_view why)> refused;
+    // Why one was turned away, kGarbage or kIdle, and his address. On the door's thread; may be
+    // empty.
+    Refusals::Told refused;
   };
-  // Takes over the connection. On the door's thread; must not wait.
-  using Admit = std::function<void(FileDescriptor connection)>;
+  // Takes over the connection from `peer`. On the door's thread; must not wait.
+  using Admit = std::function<void(FileDescriptor connection, const std::string& peer)>;
 
   // Listens; nobody is let in. Unavailable where it cannot, with the system's reason.
   static absl::StatusOr<std::unique_ptr<FrontDoor>> Listen(Options options);
@@ -53,8 +55,8 @@ class FrontDoor {
   FrontDoor(Options options, FileDescriptor listener, uint16_t port)
       : options_(std::move(options)), listener_(std::move(listener)), port_(port) {}
 
-  void Refuse(absl::string_view why) const {
-    if (options_.refused) options_.refused(why);
+  void Refuse(absl::string_view why, const std::string& peer) const {
+    if (options_.refused) options_.refused(why, peer);
   }
 
   const Options options_;

@@ -2,6 +2,7 @@
 #define PARLEY_COMMON_RPC_REFUSALS_H_
 
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -24,13 +25,14 @@ inline constexpr absl::string_view kWhyRefused[] = {kGarbage,          kIdle,   
 // connections, which hold this, may live on for a while after their server. Thread-safe.
 class Refusals {
  public:
-  // `told` must not wait. May be empty.
-  using Told = std::function<void(absl::string_view why)>;
+  // `told` must not wait. May be empty. peer: who it was, as far as it is known ("10.0.0.1:7000",
+  // "one of ..."); empty: it is not.
+  using Told = std::function<void(absl::string_view why, const std::string& peer)>;
   explicit Refusals(Told told) : told_(std::move(told)) {}
 
-  void Tell(absl::string_view why) {
+  void Tell(absl::string_view why, const std::string& peer) {
     absl::MutexLock lock(&mu_);
-    if (told_) told_(why);
+    if (told_) told_(why, peer);
   }
   // When it returns `told` does not run any more.
   void Stop() {

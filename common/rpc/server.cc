@@ -13,6 +13,7 @@
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
 #include "common/rpc/observing_interceptor.h"
+#include "common/rpc/recent_visitors.h"
 #include "common/rpc/server_credentials.h"
 
 namespace parley {
@@ -47,12 +48,15 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
         absl::StrCat("'", listen, "' is no HOST:PORT to listen on (port 0 takes a free one)"));
   }
   const auto refusals = std::make_shared<Refusals>(entry.refused);
+  const auto visitors = std::make_shared<RecentVisitors>(kHandshake);
   const bool tls = entry.credentials != nullptr && entry.credentials->tls();
   absl::StatusOr<std::unique_ptr<FrontDoor>> door =
       FrontDoor::Listen({.host = host,
                          .port = PortOf(listen),
                          .tls = tls,
-                         .refused = [refusals](absl::string_view why) { refusals->Tell(why); }});
+                         .refused = [refusals](absl::string_view why, const std::string& peer) {
+                           refusals->Tell(why, peer);
+                         }});
   if (!door.ok()) {
     return absl::UnavailableError(
         absl::StrCat("cannot listen on ", listen, ": ", door.status().message(),
@@ -71,7 +75,7 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 1'000);
   Acceptor acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      ServerCredentialsFor(entry.credentials, refusals));
+      ServerCredentialsFor(entry.credentials, refusals, visitors));
   for (grpc::Service* service : services) builder.RegisterService(service);
   if (observer) {
     std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> factories;
@@ -86,7 +90,9 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(
                                                   absl::StrCat(host, ":", (*door)->port())));
   server->door_ = *std::move(door);
   const absl::Status open =
-      server->door_->Open([acceptor = server->acceptor_.get()](FileDescriptor connection) {
+      server->door_->Open([acceptor = server->acceptor_.get(), visitors](FileDescriptor connection,
+                                                                         const std::string& peer) {
+        visitors->Came(peer, SteadyNow());
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters parameters;
         parameters.listener_fd = -1;
         parameters.fd = connection.Release();

@@ -29,7 +29,9 @@ std::string HostOf(const std::string& address);
 // outlive it.
 class RpcServer {
  public:
-  // Whom it lets in, and who is to be told why somebody was not: one of kWhyRefused.
+  // Whom it lets in, and who is to be told why somebody was not (one of kWhyRefused), and who that
+  // is, as far as it is known: gRPC does not say who had another certificate or no token, so these
+  // are those who have come of late.
   struct Entry {
     SharedCredentials credentials;
     Refusals::Told refused;  // on threads of the server; must not wait

@@ -10,7 +10,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/clock/steady_now.h"
 #include "common/rpc/channel.h"
 
 namespace parley {
@@ -33,9 +35,10 @@ absl::string_view Text(const grpc_slice& slice) {
 // Lets calls in that say the token. gRPC's C++ has that for TLS only, but its core for all kinds.
 class TokenCredentials final : public grpc::ServerCredentials {
  public:
-  TokenCredentials(std::string token, std::shared_ptr<Refusals> refusals)
+  TokenCredentials(std::string token, std::shared_ptr<Refusals> refusals,
+                   std::shared_ptr<const RecentVisitors> visitors)
       : core_(grpc_insecure_server_credentials_create()) {
-    auto* const asked = new Asked{std::move(token), std::move(refusals)};
+    auto* const asked = new Asked{std::move(token), std::move(refusals), std::move(visitors)};
     grpc_server_credentials_set_auth_metadata_processor(
         core_, {&Process, [](void* state) { delete static_cast<Asked*>(state); }, asked});
   }
@@ -49,6 +52,7 @@ class TokenCredentials final : public grpc::ServerCredentials {
   struct Asked {
     const std::string token;
     const std::shared_ptr<Refusals> refusals;
+    const std::shared_ptr<const RecentVisitors> visitors;
   };
 
   int AddPortToServer(const std::string& address, grpc_server* server) override {
@@ -66,7 +70,10 @@ class TokenCredentials final : public grpc::ServerCredentials {
       right = AreEqual(Text(metadata[i].value), asked.token);
     }
     if (right) return done(user_data, nullptr, 0, nullptr, 0, GRPC_STATUS_OK, nullptr);
-    asked.refusals->Tell(said ? kWrongToken : kNoToken);
+    // He may also have come long ago, and call again.
+    const std::string who = asked.visitors->Who(SteadyNow());
+    asked.refusals->Tell(said ? kWrongToken : kNoToken,
+                         who.empty() ? "" : absl::StrCat("perhaps ", who));
     done(user_data, nullptr, 0, nullptr, 0, GRPC_STATUS_UNAUTHENTICATED,
          said ? "the call says another token than this job's: its credentials are those of another "
                 "job, or of an earlier one in the same directory"
@@ -80,8 +87,11 @@ class TokenCredentials final : public grpc::ServerCredentials {
 // Takes exactly the job's own certificate. That the client has its key the handshake has shown.
 class OwnCertificate final : public grpc::experimental::ExternalCertificateVerifier {
  public:
-  OwnCertificate(std::string certificate, std::shared_ptr<Refusals> refusals)
-      : certificate_(std::move(certificate)), refusals_(std::move(refusals)) {}
+  OwnCertificate(std::string certificate, std::shared_ptr<Refusals> refusals,
+                 std::shared_ptr<const RecentVisitors> visitors)
+      : certificate_(std::move(certificate)),
+        refusals_(std::move(refusals)),
+        visitors_(std::move(visitors)) {}
 
   bool Verify(grpc::experimental::TlsCustomVerificationCheckRequest* request,
               std::function<void(grpc::Status)> /*callback*/, grpc::Status* status) override {
@@ -89,7 +99,8 @@ class OwnCertificate final : public grpc::experimental::ExternalCertificateVerif
     if (shown.data() != nullptr && shown == certificate_) {
       *status = grpc::Status::OK;
     } else {
-      refusals_->Tell(shown.empty() ? kNoCertificate : kWrongCertificate);
+      refusals_->Tell(shown.empty() ? kNoCertificate : kWrongCertificate,
+                      visitors_->Who(SteadyNow()));
       *status = {grpc::StatusCode::UNAUTHENTICATED, "not the certificate of this job"};
     }
     return true;  // at once
@@ -99,10 +110,12 @@ class OwnCertificate final : public grpc::experimental::ExternalCertificateVerif
  private:
   const std::string certificate_;
   const std::shared_ptr<Refusals> refusals_;
+  const std::shared_ptr<const RecentVisitors> visitors_;
 };
 
-std::shared_ptr<grpc::ServerCredentials> TlsCredentials(const Credentials& credentials,
-                                                        std::shared_ptr<Refusals> refusals) {
+std::shared_ptr<grpc::ServerCredentials> TlsCredentials(
+    const Credentials& credentials, std::shared_ptr<Refusals> refusals,
+    std::shared_ptr<const RecentVisitors> visitors) {
   using grpc::experimental::ExternalCertificateVerifier;
   using grpc::experimental::IdentityKeyCertPair;
   grpc::experimental::TlsServerCredentialsOptions options(
@@ -114,18 +127,22 @@ std::shared_ptr<grpc::ServerCredentials> TlsCredentials(const Credentials& crede
   // The verifier is stricter than a check by the authority, and hears of all who come.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   options.set_certificate_verifier(ExternalCertificateVerifier::Create<OwnCertificate>(
-      credentials.certificate, std::move(refusals)));
+      credentials.certificate, std::move(refusals), std::move(visitors)));
   options.set_check_call_host(false);
   return grpc::experimental::TlsServerCredentials(options);
 }
 
 }  // namespace
 
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(const SharedCredentials& credentials,
-                                                              std::shared_ptr<Refusals> refusals) {
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
+    const SharedCredentials& credentials, std::shared_ptr<Refusals> refusals,
+    std::shared_ptr<const RecentVisitors> visitors) {
   if (credentials == nullptr) return grpc::InsecureServerCredentials();
-  if (credentials->tls()) return TlsCredentials(*credentials, std::move(refusals));
-  return std::make_shared<TokenCredentials>(credentials->token, std::move(refusals));
+  if (credentials->tls()) {
+    return TlsCredentials(*credentials, std::move(refusals), std::move(visitors));
+  }
+  return std::make_shared<TokenCredentials>(credentials->token, std::move(refusals),
+                                            std::move(visitors));
 }
 
 }  // namespace parley

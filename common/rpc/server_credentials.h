@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include "common/rpc/recent_visitors.h"
 #include "common/rpc/refusals.h"
 #include "common/security/credentials.h"
 
@@ -15,8 +16,10 @@ namespace parley {
 //   with TLS    who has the job's own certificate; others, for whatever their certificate is worth
 //               elsewhere, do not get through the handshake
 //   without     calls that say the job's token; others end with UNAUTHENTICATED, unread
-std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(const SharedCredentials& credentials,
-                                                              std::shared_ptr<Refusals> refusals);
+// visitors: among whom those that are refused are looked for.
+std::shared_ptr<grpc::ServerCredentials> ServerCredentialsFor(
+    const SharedCredentials& credentials, std::shared_ptr<Refusals> refusals,
+    std::shared_ptr<const RecentVisitors> visitors);
 
 }  // namespace parley
 

@@ -1,5 +1,6 @@
 // What strangers can do to a server: be refused, be counted, and cost it a bounded amount.
 #include <arpa/inet.h>
+#include <gmock/gmock.h>
 #include <grpcpp/client_context.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock/steady_now.h"
 #include "common/file_descriptor.h"
@@ -24,6 +26,11 @@
 
 namespace parley {
 namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
 constexpr absl::Duration kLongest = absl::Minutes(1);
 
@@ -51,6 +58,14 @@ class Counting final : public Coordinator::CallbackService {
   int calls_ ABSL_GUARDED_BY(mu_) = 0;
 };
 
+// This end of a connection, as the other one sees it.
+std::string AddressOf(const FileDescriptor& fd) {
+  sockaddr_in own{};
+  socklen_t size = sizeof(own);
+  EXPECT_EQ(::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+  return absl::StrCat("127.0.0.1:", ntohs(own.sin_port));
+}
+
 SharedCredentials Make(bool tls) {
   auto made = NewCredentials(tls);
   EXPECT_TRUE(made.ok()) << made.status();
@@ -61,11 +76,12 @@ class StrangerTest : public testing::Test {
  protected:
   void Serve(SharedCredentials credentials) {
     job_ = std::move(credentials);
-    auto server =
-        RpcServer::Start("127.0.0.1:0", {&service_}, nullptr, {job_, [this](absl::string_view why) {
-                                                                 absl::MutexLock lock(&mu_);
-                                                                 ++refused_[std::string(why)];
-                                                               }});
+    auto server = RpcServer::Start("127.0.0.1:0", {&service_}, nullptr,
+                                   {job_, [this](absl::string_view why, const std::string& peer) {
+                                      absl::MutexLock lock(&mu_);
+                                      ++refused_[std::string(why)];
+                                      peers_[std::string(why)].push_back(peer);
+                                    }});
     ASSERT_TRUE(server.ok()) << server.status();
     server_ = *std::move(server);
   }
@@ -102,6 +118,11 @@ class StrangerTest : public testing::Test {
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return refused_[why] >= count; };
     return mu_.AwaitWithTimeout(absl::Condition(&there), kLongest);
   }
+  // Of those who were refused for that.
+  std::vector<std::string> peers(const std::string& why) {
+    absl::MutexLock lock(&mu_);
+    return peers_[why];
+  }
   int refused() {
     absl::MutexLock lock(&mu_);
     int sum = 0;
@@ -113,6 +134,7 @@ class StrangerTest : public testing::Test {
   SharedCredentials job_;
   absl::Mutex mu_;
   std::map<std::string, int> refused_ ABSL_GUARDED_BY(mu_);
+  std::map<std::string, std::vector<std::string>> peers_ ABSL_GUARDED_BY(mu_);
   std::unique_ptr<RpcServer> server_;  // last: it tells the rest
 };
 
@@ -145,6 +167,7 @@ TEST_F(StrangerTest, WithoutTlsOnlyTheJobsTokenGetsThrough) {
   EXPECT_TRUE(AwaitRefused("no token", 1));
   EXPECT_TRUE(absl::IsUnauthenticated(Call(Make(false))));
   EXPECT_TRUE(AwaitRefused("wrong token", 1));
+  EXPECT_THAT(peers("wrong token")[0], StartsWith("perhaps ")) << "gRPC does not say";
   Credentials longer = *job_;
   longer.token += "0";
   EXPECT_TRUE(absl::IsUnauthenticated(Call(std::make_shared<const Credentials>(longer))));
@@ -167,6 +190,7 @@ TEST_F(StrangerTest, GarbageIsRefusedBeforeGrpcSeesIt) {
       (void)!::send(open.back().get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
     EXPECT_TRUE(AwaitRefused("garbage", tls ? 3 : 6)) << refused();
+    for (const FileDescriptor& fd : open) EXPECT_THAT(peers("garbage"), Contains(AddressOf(fd)));
     EXPECT_EQ(Call(job_), absl::OkStatus());
   }
 }
@@ -177,7 +201,21 @@ TEST_F(StrangerTest, WhoSaysNothingMakesRoomForOthers) {
   std::vector<FileDescriptor> idle;
   for (int i = 0; i < 600; ++i) idle.push_back(Connect());
   EXPECT_TRUE(AwaitRefused("idle", 300));
+  EXPECT_EQ(peers("idle")[0], AddressOf(idle[0])) << "who came first goes first";
   EXPECT_EQ(Call(job_), absl::OkStatus());
+}
+
+TEST_F(StrangerTest, WhoHasAnotherCertificateIsLookedForAmongThoseWhoCameOfLate) {
+  Serve(Make(true));
+  EXPECT_TRUE(absl::IsUnavailable(Call(nullptr)));
+  EXPECT_TRUE(AwaitRefused("garbage", 1));
+  Credentials posing = *Make(true);
+  posing.authority = job_->authority;
+  EXPECT_TRUE(absl::IsUnavailable(Call(std::make_shared<const Credentials>(posing))));
+  EXPECT_TRUE(AwaitRefused("wrong certificate", 1));
+  const std::string who = peers("wrong certificate")[0];
+  EXPECT_THAT(who, HasSubstr("127.0.0.1:"));
+  EXPECT_THAT(who + ",", Not(HasSubstr(peers("garbage")[0] + ","))) << "gRPC has never seen him";
 }
 
 TEST_F(StrangerTest, WhoOnlyLooksWhetherThePortAnswersIsNoStranger) {
