@@ -106,6 +106,7 @@ class MemberState {
   bool expelled() const { return expelled_; }
   // Whether the coordinator is what was lost: no use in calling it.
   bool coordinator_lost() const { return lost_; }
+  absl::Time last_contact() const { return last_contact_; }
   // Whether it answered the last heartbeat, to a member that it knows.
   bool hears_coordinator() const {
     return missed_heartbeats_ == 0 && !lost_ && !fenced() && !over() && !ended_;

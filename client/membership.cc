@@ -4,13 +4,16 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "client/coordinator_address.h"
+#include "client/join_reasons.h"
 #include "client/membership_driver.h"
 #include "client/retry.h"
 #include "common/daemon/version.h"
 #include "common/file_system.h"
+#include "common/utc_text.h"
 
 namespace parley {
 namespace {
@@ -117,6 +120,7 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   policy.first = absl::Milliseconds(50);
   Backoff backoff(policy, joined.incarnation);
   absl::Status last;
+  JoinReasons reasons;
   while (true) {
     if (options.gives_up && options.gives_up()) {
       return absl::CancelledError("this process is not to join any more");
@@ -148,6 +152,12 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
     const bool again = lost_place || action == RetryAction::kRetry ||
                        (action == RetryAction::kWait && options.wait_for_place);
     if (!again) return last;
+    if (options.coordinator_news && reasons.IsNews(last.message(), runtime.Now())) {
+      options.coordinator_news(absl::StrCat(
+          "has not been taken in by ",
+          joined.coordinator_address.empty() ? options.coordinator : joined.coordinator_address,
+          " since ", FormatSince(started, runtime.Now()), ": ", last.message()));
+    }
     const absl::Duration wait = backoff.Next();
     if (runtime.Now() + wait >= deadline) {
       return absl::DeadlineExceededError(absl::StrFormat(

@@ -37,6 +37,11 @@ class Membership {
     // has ended.
     bool wait_for_place = false;
     bool again = false;  // this process had a place in this run of the job before
+    // Told what who looks after this process should know of its way to the coordinator, a line of
+    // its log each time: that it is not taken in, and why (first, when the reason is another one,
+    // and every ten minutes); that the coordinator is lost; that it answers again. On the thread
+    // that joins, then on the listener's. Empty: nobody is told.
+    std::function<void(const std::string& news)> coordinator_news;
     // Asked before each attempt to join: whether to make none any more. Empty: no.
     std::function<bool()> gives_up;
     std::shared_ptr<Runtime> runtime = RealRuntime();

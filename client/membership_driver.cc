@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/describe_member.h"
+#include "common/utc_text.h"
 
 namespace parley {
 namespace {
@@ -137,6 +138,7 @@ void MembershipDriver::Pump() {
     if (stopped_) return;
     const absl::Time now = timers_->Now();
     state_.Tick(now);
+    TellOfCoordinator(now);
     CheckFailure();
     if (!heartbeat_open_ && state_.wants_heartbeat(now)) {
       heartbeat = heartbeat_open_ = true;
@@ -268,6 +270,30 @@ void MembershipDriver::AskStatus() {
                             }
                             self->Pump();
                           });
+}
+
+void MembershipDriver::TellOfCoordinator(absl::Time now) {
+  if (!options_.coordinator_news) return;
+  std::string news;
+  if (told_lost_.has_value() && state_.hears_coordinator()) {
+    news = absl::StrCat("the coordinator at ", coordinator_address_,
+                        " answers again; it had not since ", FormatSince(*told_lost_, now));
+    told_lost_.reset();
+  } else if (!told_lost_.has_value() && state_.coordinator_lost() &&
+             !state_.failure().has_value()) {
+    // Else the failure says so.
+    told_lost_ = state_.last_contact();
+    news = absl::StrCat("the coordinator at ", coordinator_address_, " has not answered since ",
+                        FormatSince(*told_lost_, now));
+    if (options_.autonomy > absl::ZeroDuration()) {
+      absl::StrAppend(&news, "; this process goes on without it for ",
+                      absl::FormatDuration(options_.autonomy), " at most");
+    }
+  }
+  if (news.empty()) return;
+  listener_thread_->RunAt(absl::InfinitePast(), [self = shared_from_this(), news] {
+    self->options_.coordinator_news(news);
+  });
 }
 
 void MembershipDriver::CheckFailure() {

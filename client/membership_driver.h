@@ -67,6 +67,8 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void AskLeader(const std::string& address, absl::Time deadline);
   void AskStatus();
   void ScheduleTick();
+  // Tells of a coordinator that is lost, or answers again.
+  void TellOfCoordinator(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Tells the listener of the failure, or that it is expelled, once.
   void CheckFailure() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
@@ -89,6 +91,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   uint64_t disk_bytes_ ABSL_GUARDED_BY(mu_) = 0;
   bool stopped_ ABSL_GUARDED_BY(mu_) = false;
   bool told_end_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<absl::Time> told_lost_ ABSL_GUARDED_BY(mu_);  // since when it had not answered
   // Which calls are open.
   bool heartbeat_open_ ABSL_GUARDED_BY(mu_) = false;
   bool watch_open_ ABSL_GUARDED_BY(mu_) = false;

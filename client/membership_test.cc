@@ -1,8 +1,10 @@
 #include "client/membership.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -29,6 +31,10 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
   void set_down(bool down) {
     absl::MutexLock lock(&mu_);
     down_ = down;
+  }
+  void set_join(absl::Status status) {
+    absl::MutexLock lock(&mu_);
+    join_ = std::move(status);
   }
   void set_heartbeat(absl::Status status) {
     absl::MutexLock lock(&mu_);
@@ -120,10 +126,13 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
 
   void Join(const JoinRequest& request, absl::Time, Done<JoinReply> done) override {
     if (Down()) return done(absl::UnavailableError("nobody there"));
+    absl::Status refused;
     {
       absl::MutexLock lock(&mu_);
       joined_ = request;
+      refused = join_;
     }
+    if (!refused.ok()) return done(refused);
     JoinReply reply;
     reply.set_member(7);
     reply.set_ordinal(1);
@@ -203,6 +212,7 @@ class FakeService final : public Connector, public RefusingCoordinator, public R
 
   mutable absl::Mutex mu_;
   bool down_ ABSL_GUARDED_BY(mu_) = false;
+  absl::Status join_ ABSL_GUARDED_BY(mu_);
   absl::Status heartbeat_ ABSL_GUARDED_BY(mu_);
   std::string leader_cause_ ABSL_GUARDED_BY(mu_);
   uint64_t revision_ ABSL_GUARDED_BY(mu_) = 0;
@@ -243,7 +253,16 @@ class MembershipTest : public testing::Test {
     options.coordinator = coordinator;
     options.address = address;
     options.liveness = liveness;
-    options.join_timeout = absl::Milliseconds(500);
+    options.autonomy = autonomy_;
+    options.join_timeout = join_timeout_;
+    options.wait_for_place = true;
+    options.coordinator_news = [this](const std::string& news) {
+      {
+        absl::MutexLock lock(&mu_);
+        news_.push_back(news);
+      }
+      if (on_news_) on_news_();
+    };
     Membership::Listener listener;
     listener.on_state = [this](const SharedJobState& state) {
       absl::MutexLock lock(&mu_);
@@ -271,7 +290,18 @@ class MembershipTest : public testing::Test {
     mu_.Await(absl::Condition(&enough));
   }
 
+  std::vector<std::string> AwaitNews(size_t count) {
+    absl::MutexLock lock(&mu_);
+    auto enough = [this, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return news_.size() >= count; };
+    mu_.Await(absl::Condition(&enough));
+    return news_;
+  }
+
+  absl::Duration autonomy_;
+  absl::Duration join_timeout_ = absl::Milliseconds(500);
+  std::function<void()> on_news_;
   absl::Mutex mu_;
+  std::vector<std::string> news_ ABSL_GUARDED_BY(mu_);
   std::vector<Phase> states_ ABSL_GUARDED_BY(mu_);
   bool failed_ ABSL_GUARDED_BY(mu_) = false;
   std::string cause_ ABSL_GUARDED_BY(mu_);
@@ -332,6 +362,40 @@ TEST_F(MembershipTest, ACoordinatorThatIsNotThereIsNamedAfterTheJoinTimeout) {
   const std::string message(membership.status().message());
   EXPECT_NE(message.find("h:1 "), std::string::npos) << message;
   EXPECT_NE(message.find("nobody there"), std::string::npos) << message;
+}
+
+TEST_F(MembershipTest, WhoIsNotTakenInSaysWhyAndWhenThatIsAnotherReason) {
+  join_timeout_ = absl::Minutes(1);
+  service_.set_join(absl::ResourceExhaustedError("all places are taken"));
+  int tries = 0;
+  on_news_ = [&] {
+    service_.set_join(++tries == 1 ? absl::UnavailableError("it has gone") : absl::OkStatus());
+  };
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  const std::vector<std::string> news = AwaitNews(2);
+  ASSERT_EQ(news.size(), 2u);
+  EXPECT_THAT(news[0], testing::StartsWith("has not been taken in by h:1 since "));
+  EXPECT_THAT(news[0], testing::EndsWith(": all places are taken"));
+  EXPECT_THAT(news[1], testing::EndsWith(": it has gone"));
+}
+
+TEST_F(MembershipTest, TheSameReasonIsToldOnce) {
+  service_.set_down(true);
+  EXPECT_FALSE(Join().ok());  // it has tried for half a second
+  EXPECT_EQ(AwaitNews(1).size(), 1u);
+}
+
+TEST_F(MembershipTest, ThatTheCoordinatorIsLostAndAnswersAgainIsTold) {
+  autonomy_ = absl::Minutes(10);
+  auto membership = Join(absl::Milliseconds(100));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_down(true);
+  const std::string lost = AwaitNews(1)[0];
+  EXPECT_THAT(lost, testing::StartsWith("the coordinator at h:1 has not answered since "));
+  EXPECT_THAT(lost, testing::HasSubstr("goes on without it for 10m at most"));
+  service_.set_down(false);
+  EXPECT_THAT(AwaitNews(2)[1], testing::StartsWith("the coordinator at h:1 answers again"));
 }
 
 TEST_F(MembershipTest, AnAddressFileThatComesLaterIsFound) {

@@ -95,6 +95,10 @@ class Session {
     // In a node group, for who adds up its gradients in another way: gets the session's own
     // reducer, and gives the one that is used; the new one is the session's.
     std::function<std::unique_ptr<Reducer>(std::unique_ptr<Reducer>)> reduce_by;
+    // Told what who looks after this process should know of its way to the coordinator, a line of
+    // its log each time: that it has not been taken in, and why; that the coordinator is lost, or
+    // answers again. On a thread of the session's; must not wait. Empty: nobody is told.
+    std::function<void(const std::string& news)> coordinator_news;
     // Where the coordinator is now: host:port. Empty: `coordinator` says it.
     std::function<absl::StatusOr<std::string>()> resolve;
   };
@@ -112,6 +116,9 @@ class Session {
 
   // Which contributor this worker is, or this stage or rank of a node group is of.
   virtual uint32_t ordinal() const = 0;
+  // How often it has joined: another time where the job went on without it, since its lease had
+  // ended. The training thread.
+  virtual uint64_t memberships() const { return 1; }
   // Among the members of its role.
   virtual uint32_t member_ordinal() const { return ordinal(); }
   // After Register: how many of the job's processes of this one's role take part on this machine

@@ -149,6 +149,7 @@ absl::Status WorkerSession::JoinJob() {
   if (again) member.gives_up = [this] { return OwnEnd().has_value(); };
   member.runtime = runtime_;
   member.resolve = options_.resolve;
+  member.coordinator_news = options_.coordinator_news;
   Membership::Listener listener;
   newest_ = std::make_shared<NewestState>();
   // Only the newest state counts: those that come during a long step do not pile up.
@@ -196,6 +197,7 @@ absl::Status WorkerSession::JoinJob() {
     return absl::AbortedError(end.has_value() ? end->text() : told_to_end);
   }
   former.reset();  // waits for its threads: not under the lock
+  ++memberships_;
   MakeCalls();
   return absl::OkStatus();
 }

@@ -56,6 +56,7 @@ class WorkerSession final : public Session {
   uint32_t ordinal() const override {
     return PartPlaceOf(options_.role, member_ordinal(), shape()).contributor;
   }
+  uint64_t memberships() const override { return memberships_; }
   uint32_t member_ordinal() const override { return membership()->ordinal(); }
   size_t processes_here() const override { return ProcessesHere().size(); }
   size_t local_ordinal() const override;
@@ -272,6 +273,7 @@ class WorkerSession final : public Session {
   uint64_t gradient_memory_ = 0;  // how often it was left to readers
 
   // The training thread's.
+  uint64_t memberships_ = 0;
   uint64_t job_epoch_ = 0;  // of what follows; calls_ may be of a later one for a moment
   std::optional<DataPlan> data_;
   std::optional<LeasePlan> leases_;  // in bounded and async: instead of data_

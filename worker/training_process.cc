@@ -51,6 +51,7 @@ int Run(const TrainingProcess& process) {
   if (!process.trace_file.empty()) options.trace = std::make_shared<Trace>();
   const std::shared_ptr<Trace> trace = options.trace;
   options.join_timeout = daemon.flags().join_timeout;
+  options.coordinator_news = daemon.coordinator_news();
   auto session = Session::Join(std::move(options), *connector);
   if (!prepared.ok()) {
     // The others learn why nothing will come of the job, if there is somebody to tell.

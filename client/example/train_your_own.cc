@@ -84,6 +84,7 @@ int main(int argc, char** argv) {
   options.job = *job;
   options.coordinator = flags.coordinator;
   options.join_timeout = flags.join_timeout;
+  options.coordinator_news = [](const auto& news) { std::fprintf(stderr, "%s\n", news.c_str()); };
   const auto session = parley::Session::Join(options, *connector);
   if (!session.ok()) return Fail(session.status());
   joined = session->get();

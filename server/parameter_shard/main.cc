@@ -57,6 +57,7 @@ Membership::Options MembershipOptions(Daemon& daemon) {
   options.liveness = Liveness(daemon.job());
   options.autonomy = Autonomy(daemon.job());
   options.join_timeout = daemon.flags().join_timeout;
+  options.coordinator_news = daemon.coordinator_news();
   // It may have come for one whose lease is not over yet.
   options.wait_for_place = daemon.job().max_restarts() != 0;
   return options;

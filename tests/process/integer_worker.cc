@@ -171,6 +171,7 @@ int Main(int argc, char** argv) {
   options.address = daemon.address();
   options.metrics_address = daemon.metrics().address();
   options.join_timeout = flags.join_timeout;
+  options.coordinator_news = daemon.coordinator_news();
   if (!absl::ParseDuration(pause, &workload.pause)) {
     return daemon.Exit(kWrongUsage, "--pause is a duration such as 20ms");
   }

@@ -18,6 +18,7 @@ sys.path.insert(0, "tests/process")
 import grpc
 from support.brake import Brake
 from support.jobs import Run, exported, main, scrape, small_job
+from support.programs import program
 
 EXTRA = "consistency {{ sync {{ deterministic: true }} }}\ntls: {tls}\n"
 MIB = 1 << 20
@@ -183,6 +184,12 @@ def strangers_with_tls(where, runs):
     assert code_of(lambda: server.Push(large, timeout=60)) in (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
     replayed = shard.PushRequest(header=header, step=status.step + 1, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(400))])
     assert code_of(lambda: server.Push(replayed, timeout=60)) not in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+    # Who has another job's credentials says why it does not come in.
+    command = [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator={addresses['coordinator']}"]
+    foreign = subprocess.run([*command, f"--credentials={undisturbed.out}/credentials", "--join_timeout=3s"], capture_output=True, text=True, timeout=60)
+    said = re.findall(r"has not been taken in by (\S+) since \S+Z \(\d", foreign.stderr)
+    assert foreign.returncode == 1 and 1 <= len(said) <= 3 and set(said) == {addresses["coordinator"]}, foreign
 
     seen = {}
     metrics = run.addresses("metrics")
