@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/clock/steady_now.h"
 #include "common/usable_cores.h"
 #include "worker/threads.h"
 
@@ -35,6 +36,7 @@ absl::Status Trainer::Train() {
   at::set_num_threads(threads);
   job_epoch_ = parts_.session.epochs().job;
   parts_.metrics.SetEpochs(parts_.session.epochs());
+  parts_.metrics.LateSteps();  // from the beginning, so that the first one is seen as a rise
   parts_.log.Info("training", {{"from_step", absl::StrCat(parts_.session.version() + 1)},
                                {"threads", absl::StrCat(threads)}});
   while (true) {
@@ -65,18 +67,33 @@ bool Trainer::HasGoneBack() {
 }
 
 absl::Status Trainer::Step(const StepPlan& plan) {
+  memberships_ = parts_.session.memberships();
   const absl::StatusOr<Verdict> verdict = parts_.compute.Step(plan);
   if (!verdict.ok()) return verdict.status();
   if (absl::Status status = parts_.compute.Pull(/*ahead=*/true); !status.ok()) return status;
   if (HasGoneBack()) return absl::OkStatus();
   if (verdict->outcome() == Verdict::STALE) {
-    parts_.log.Warning(
-        "the job went on without this step of this worker, which was late or cut off",
-        {{"step", absl::StrCat(plan.step)}, {"version", absl::StrCat(parts_.session.version())}});
+    NoteMissed(plan);
     return absl::OkStatus();
   }
   parts_.metrics.StepDone(*verdict, plan.samples.size(), parts_.session.traffic());
   return absl::OkStatus();
+}
+
+void Trainer::NoteMissed(const StepPlan& plan) {
+  parts_.metrics.LateSteps().Increment();
+  LogPairs pairs = {{"step", absl::StrCat(plan.step)},
+                    {"version", absl::StrCat(parts_.session.version())}};
+  if (parts_.session.memberships() != memberships_) {
+    parts_.log.Warning(
+        "the job went on without this step of this worker, which was cut off and has joined anew",
+        pairs);
+    return;
+  }
+  const uint64_t times = late_.OneMore(SteadyNow());
+  if (times == 0) return;
+  pairs.emplace_back("times", absl::StrCat(times));
+  parts_.log.Warning("the job went on without this step of this worker, which was late", pairs);
 }
 
 absl::Status Trainer::EvaluateWhatIsDue() {

@@ -10,6 +10,7 @@
 #include "common/log.h"
 #include "proto/job.pb.h"
 #include "worker/compute.h"
+#include "worker/late_steps.h"
 #include "worker/training_metrics.h"
 
 namespace parley {
@@ -39,6 +40,8 @@ class Trainer {
   absl::Status Train();
   // Until the parameters that its verdict makes have come, or newer ones.
   absl::Status Step(const StepPlan& plan);
+  // The job has gone on without that one.
+  void NoteMissed(const StepPlan& plan);
   // Says so in log and metrics where it has, since the last time.
   bool HasGoneBack();
   // Every evaluation that waits for this worker's part.
@@ -47,6 +50,8 @@ class Trainer {
 
   const Parts parts_;
   uint64_t job_epoch_ = 0;
+  uint64_t memberships_ = 0;  // as the session had them before the step
+  LateSteps late_;
 };
 
 }  // namespace parley

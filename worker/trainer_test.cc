@@ -16,12 +16,14 @@
 
 #include "client/torch/testing/fake_session.h"
 #include "worker/data/in_memory_source.h"
+#include "worker/late_steps.h"
 #include "worker/local_compute.h"
 #include "worker/threads.h"
 
 namespace parley {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // A linear layer, with dropout before it where asked.
@@ -113,16 +115,19 @@ struct Outcome {
   absl::Status status;
   std::vector<at::Tensor> values;
   std::string metrics;
+  std::vector<std::string> log;
 };
 
 Outcome Train(const JobConfig& job, Network& network, const Datasets& data, FakeSession& session,
               std::function<std::string()> preemption = {}) {
   Metrics metrics;
   TrainingMetrics training_metrics(metrics);
-  Log log(LogFormat::kText, "test");
+  std::vector<std::string> lines;
+  Log log(LogFormat::kText, "test", [&](const std::string& line) { lines.push_back(line); });
   LocalCompute compute({job, network, data, session, training_metrics});
   Trainer trainer({job, compute, session, training_metrics, log, std::move(preemption)});
-  Outcome outcome{trainer.Run(), {}, ""};
+  Outcome outcome{trainer.Run(), {}, "", {}};
+  outcome.log = std::move(lines);
   outcome.metrics = metrics.Text();
   for (const NamedTensor& named : network.Tensors())
     outcome.values.push_back(named.tensor.detach());
@@ -160,6 +165,50 @@ TEST(TrainerTest, OneThatIsLateEvaluatesAsTheOthersDo) {
   ASSERT_EQ(session.evaluations().size(), 2);
   EXPECT_EQ(session.evaluations()[0].version(), 10);
   EXPECT_EQ(session.evaluations()[1].version(), 20);
+}
+
+// Lines of the log that have this.
+std::vector<std::string> LinesWith(const Outcome& outcome, const std::string& text) {
+  std::vector<std::string> lines;
+  for (const std::string& line : outcome.log) {
+    if (line.find(text) != std::string::npos) lines.push_back(line);
+  }
+  return lines;
+}
+
+TEST(TrainerTest, OneThatIsLateAgainAndAgainCountsThatAndDoesNotFillItsLog) {
+  LinearNetwork network(2, 2, 0);
+  FakeSession session(Plans(2, 100, 10), 0.5);
+  session.late = {3, 4, 5, 11};
+  const Outcome outcome = Train(Job(10), network, {Clouds(100), nullptr}, session);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.metrics, ContainsRegex("parley_late_steps_total\\{[^}]*\\} 4\n"));
+  const std::vector<std::string> lines = LinesWith(outcome, "went on without this step");
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_THAT(lines[0], HasSubstr("which was late step=3 version=3 times=1"));
+}
+
+TEST(TrainerTest, EachStepThatWasLostWithTheLeaseIsInItsLog) {
+  LinearNetwork network(2, 2, 0);
+  FakeSession session(Plans(2, 100, 10), 0.5);
+  session.late = {3, 4, 5, 11};
+  session.on_complete = [&](uint64_t step) { session.joined += step == 4 || step == 5 ? 1 : 0; };
+  const Outcome outcome = Train(Job(10), network, {Clouds(100), nullptr}, session);
+  ASSERT_TRUE(outcome.status.ok()) << outcome.status;
+  EXPECT_THAT(outcome.metrics, ContainsRegex("parley_late_steps_total\\{[^}]*\\} 4\n"));
+  EXPECT_EQ(LinesWith(outcome, "which was cut off and has joined anew").size(), 2u);
+  EXPECT_EQ(LinesWith(outcome, "went on without this step").size(), 3u);
+}
+
+TEST(LateStepsTest, ALineSpeaksForThoseThatHadNone) {
+  LateSteps late;
+  const absl::Time start = absl::UnixEpoch();
+  EXPECT_EQ(late.OneMore(start), 1u);
+  for (int second = 1; second < 10; ++second) {
+    EXPECT_EQ(late.OneMore(start + absl::Seconds(second)), 0u);
+  }
+  EXPECT_EQ(late.OneMore(start + absl::Seconds(10)), 10u);
+  EXPECT_EQ(late.OneMore(start + absl::Hours(1)), 1u);
 }
 
 TEST(TrainerTest, AnEvaluationThatIsMadeAnewCountsOnce) {

@@ -81,6 +81,11 @@ void TrainingMetrics::SetLossScale(double scale) {
   loss_scale_->Set(scale);
 }
 
+prometheus::Counter& TrainingMetrics::LateSteps() {
+  return metrics_.Counter("parley_late_steps_total",
+                          "Steps of this worker that the job went on without.");
+}
+
 void TrainingMetrics::SetEpochs(const Session::Epochs& epochs) {
   job_epoch_.Set(static_cast<double>(epochs.job));
   view_epoch_.Set(static_cast<double>(epochs.view));

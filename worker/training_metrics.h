@@ -41,6 +41,9 @@ class TrainingMetrics {
   // than 1 makes the metric.
   void SetLossScale(double scale);
 
+  // Steps that the job went on without. The first call makes the metric: a stage has none.
+  prometheus::Counter& LateSteps();
+
   // Those of the session, when they may have changed.
   void SetEpochs(const Session::Epochs& epochs);
 

@@ -67,7 +67,7 @@ ZERO = {
               'parley_verdicts_total{outcome="skip"', 'parley_verdicts_total{outcome="retry"', "parley_checkpoint_failures_total",
               "parley_ranges_cut_total", *STRANGERS],
     "stage": STRANGERS,
-    "worker": STRANGERS,
+    "worker": ["parley_late_steps_total", *STRANGERS],
 }
 
 

@@ -258,6 +258,7 @@ absl::StatusOr<Verdict> FakeSession::Complete(double loss_sum) {
   verdict.set_step(plan.step);
   if (late.count(plan.step) != 0) {
     verdict.set_outcome(Verdict::STALE);
+    if (on_complete) on_complete(plan.step);
     return verdict;
   }
   verdict.set_outcome(Verdict::APPLY);

@@ -59,6 +59,7 @@ class FakeSession final : public Session {
   // The version to which the job goes back while this worker finishes for the first time.
   std::optional<uint64_t> goes_back_to;
   bool sent_away = false;                    // as drained
+  uint64_t joined = 1;                       // as memberships
   uint64_t renew_gradients = 0;              // as gradient_memory
   bool shows = false;                        // parameters
   bool moves = false;                        // they are in another place in the next version
@@ -67,6 +68,7 @@ class FakeSession final : public Session {
 
   uint32_t ordinal() const override { return 0; }
   bool drained() const override { return sent_away; }
+  uint64_t memberships() const override { return joined; }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
   absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> /*model*/,
