@@ -55,16 +55,19 @@ void Children::Signal(int signal, const std::function<bool(const std::string& na
   }
 }
 
-void Children::End(absl::Duration grace, SignalInbox& signals) {
+bool Children::End(absl::Duration grace, SignalInbox& signals) {
+  bool killed = false;
   for (Child& child : children_) child.process.Signal(SIGINT);
   absl::Time kill_at = SteadyNow() + grace;
   while (Reap(), !AllEnded()) {
     if (SteadyNow() >= kill_at) {
       for (Child& child : children_) child.process.Signal(SIGKILL);
+      killed = true;
       kill_at = absl::InfiniteFuture();
     }
     if (signals.Wait(std::min(kLook, kill_at - SteadyNow())) != 0) kill_at = absl::InfinitePast();
   }
+  return killed;
 }
 
 bool Children::AllEnded() const {

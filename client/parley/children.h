@@ -41,8 +41,9 @@ class Children {
   void Signal(int signal, const std::function<bool(const std::string& name)>& whom);
 
   // SIGINT, which our programs end at once by, to all that run, and SIGKILL to those that still do
-  // after `grace`. Returns when all are gone. A signal that comes meanwhile ends the grace.
-  void End(absl::Duration grace, SignalInbox& signals);
+  // after `grace`. Returns when all are gone: whether one had to be killed. A signal that comes
+  // meanwhile ends the grace.
+  bool End(absl::Duration grace, SignalInbox& signals);
 
   bool AllEnded() const;
   const std::vector<Child>& all() const { return children_; }

@@ -144,11 +144,20 @@ TEST_F(ChildrenTest, WhoIgnoresItIsKilledAfterTheGrace) {
   ASSERT_NE(pipe.ReadLine(), "");
   ASSERT_NE(pipe.ReadLine(), "");
   const absl::Time began = SteadyNow();
-  children.End(absl::Seconds(1), Signals());
+  EXPECT_TRUE(children.End(absl::Seconds(1), Signals())) << "one was killed";
   EXPECT_GE(SteadyNow() - began, absl::Milliseconds(900));
   ASSERT_TRUE(children.AllEnded());
   EXPECT_EQ(children.all()[0].exit->signal, SIGKILL);
   EXPECT_EQ(children.all()[1].exit->code, 75);
+}
+
+TEST_F(ChildrenTest, WhereAllGoByThemselvesNobodyIsKilled) {
+  Children children;
+  NamedPipe pipe(folder_ + "/pipe");
+  Start(children, "polite", "trap 'exit 75' INT; " + pipe.Hold() + "while :; do sleep 0.1; done");
+  ASSERT_NE(pipe.ReadLine(), "");
+  EXPECT_FALSE(children.End(absl::Seconds(10), Signals()));
+  EXPECT_EQ(children.all()[0].exit->code, 75);
 }
 
 TEST_F(ChildrenTest, TheGoingObjectTakesAllWithIt) {

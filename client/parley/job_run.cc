@@ -51,13 +51,14 @@ JobRun::Result JobRun::Run() {
   auto started = Start("coordinator", programs_.coordinator);
   if (!started.ok()) supervision_.Failed(kFailed, std::string(started.message()));
 
+  bool killed = false;
   while (true) {
     const absl::Time now = SteadyNow();
     if (auto status = poller_.Take()) See(*status, now);
     for (const size_t i : children_.Reap()) Ended(i, now);
     if (children_.AllEnded()) break;
     if (supervision_.MustEnd(Running(), now)) {
-      children_.End(kGrace, signals_);
+      killed = children_.End(kGrace, signals_);
       break;
     }
     poller_.Ask(now);
@@ -67,7 +68,7 @@ JobRun::Result JobRun::Run() {
   }
   if (auto status = poller_.Take()) See(*status, SteadyNow());
   display_.End();
-  return {supervision_.Result(), status_};
+  return {supervision_.Result(), status_, killed};
 }
 
 void JobRun::Ended(size_t child, absl::Time now) {

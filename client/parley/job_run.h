@@ -38,6 +38,8 @@ class JobRun {
   struct Result {
     Supervision::Outcome outcome;
     GetStatusReply status;  // the last one that was seen
+    // Some were killed, the coordinator perhaps before it had recorded how the job ended.
+    bool killed = false;
   };
 
   // All references must outlive the object.

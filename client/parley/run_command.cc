@@ -23,7 +23,9 @@
 #include "common/file_system.h"
 #include "common/security/credential_file.h"
 #include "common/security/protection.h"
+#include "server/coordinator/job_directory.h"
 #include "server/coordinator/job_start.h"
+#include "server/coordinator/targets.h"
 
 namespace parley {
 namespace {
@@ -104,6 +106,23 @@ absl::Status WriteJob(FileSystem& files, const std::string& out, const JobArgume
                                           ": all defaults are filled in.\n", JobText(job)));
 }
 
+// After processes of the job were killed, of which none is left: the directory says that its run is
+// over, where the coordinator had no time for that. Not where another one answers: somebody has
+// started it by hand, and it records the end itself.
+void RecordEnd(FileSystem& files, Connector& connector, const JobConfig& job,
+               const std::string& out, ProgressDisplay& display) {
+  const std::string address = absl::StrCat("file:", out, "/coordinator.address");
+  if (QueryStatus(connector, files, address, absl::Seconds(2)).ok()) return;
+  absl::Status over = EndEarlierRun(files, job, out, absl::Now());
+  if (over.ok()) {
+    over = JobDirectory(files, out).WriteTargets(TargetsJson(job.name(), "", {}));
+  }
+  if (over.ok()) return;
+  display.Say(absl::StrCat(
+      "all processes are gone, but ", out,
+      " could not be told so (the next run there needs --anew): ", std::string(over.message())));
+}
+
 // Of the last whole checkpoint; empty if there is none.
 std::string CheckpointFolder(FileSystem& files, const std::string& folder, const JobConfig& job,
                              const GetStatusReply& status) {
@@ -180,6 +199,7 @@ int Run(const Options& options) {
              {.out = out, .resume = options.resume, .one_sigterm = options.one_sigterm}, *files,
              *connector, signals, display);
   const JobRun::Result result = run.Run();
+  if (result.killed) RecordEnd(*files, *connector, job, out, display);
   if (result.outcome.code != kFinished) {
     SayHowToGoOn(display, out, own_worker, result.status);
     return Exit(result.outcome.code, result.outcome.last_line);
