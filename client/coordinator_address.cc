@@ -31,8 +31,13 @@ absl::StatusOr<std::string> ResolveCoordinator(FileSystem& files, const std::str
   const std::string path = option.substr(kFilePrefix.size());
   absl::StatusOr<std::string> content = ReadWholeFile(files, path, /*limit=*/4096);
   if (!content.ok()) {
+    const std::string folder = path.substr(0, path.find_last_of('/') + 1);
     return absl::UnavailableError(absl::StrCat(
-        "the coordinator's address file cannot be read (so far): ", content.status().message()));
+        "the coordinator's address file cannot be read (so far): ", content.status().message(),
+        absl::IsNotFound(content.status())
+            ? absl::StrCat("; the job has not begun, or is over: the last line of ", folder,
+                           "history.jsonl says how it ended")
+            : ""));
   }
   std::string line(absl::StripAsciiWhitespace(content->substr(0, content->find('\n'))));
   if (line.empty()) {

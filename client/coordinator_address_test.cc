@@ -1,5 +1,6 @@
 #include "client/coordinator_address.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -40,8 +41,13 @@ TEST_F(CoordinatorAddressTest, ReadsTheFirstLineOfTheFile) {
 }
 
 TEST_F(CoordinatorAddressTest, AFileThatIsNotThereYetIsWaitedFor) {
-  EXPECT_EQ(ResolveCoordinator(*files_, "file:/nowhere/address").status().code(),
-            absl::StatusCode::kUnavailable);
+  const absl::Status nothing = ResolveCoordinator(*files_, "file:/nowhere/address").status();
+  EXPECT_EQ(nothing.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(nothing.message()),
+              testing::EndsWith("; the job has not begun, or is over: the last line of "
+                                "/nowhere/history.jsonl says how it ended"));
+  EXPECT_THAT(std::string(ResolveCoordinator(*files_, "file:address").status().message()),
+              testing::HasSubstr("the last line of history.jsonl"));
   EXPECT_EQ(ResolveCoordinator(*files_, Write("\n")).status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(ResolveCoordinator(*files_, Write("not an address\n")).status().code(),

@@ -11,6 +11,7 @@
 #include "client/parley/checkpoint_now.h"
 #include "client/parley/checkpoint_text.h"
 #include "client/parley/command.h"
+#include "client/parley/coordinator_silence.h"
 #include "client/parley/status_query.h"
 #include "common/checkpoint/export.h"
 #include "common/checkpoint/manifest.h"
@@ -82,13 +83,16 @@ absl::StatusOr<std::string> CheckpointNow(const Options& options,
   if (!asked.ok()) return asked.status();
   std::fprintf(stderr, "asked for a checkpoint after step %llu; waiting until it is whole\n",
                static_cast<unsigned long long>(asked->step()));
+  CoordinatorSilence silence(SteadyNow());
   while (true) {
     const auto status = QueryStatus(*connector, *files, options.job.coordinator, absl::Seconds(5));
-    // One that is away for a moment may come back.
     if (status.ok()) {
       if (auto end = EndOfCheckpoint(*asked, *status)) return *std::move(end);
     }
-    if (SteadyNow() >= deadline) {
+    const absl::Time now = SteadyNow();
+    const absl::Status gone = silence.Heard(status.status(), now, "the checkpoint");
+    if (!gone.ok()) return gone;
+    if (now >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "no whole checkpoint after ", options.timeout, " s; it may still come: `parley status`",
           status.ok() ? "" : absl::StrCat(". ", std::string(status.status().message()))));

@@ -9,6 +9,7 @@
 #include "client/grpc_connector.h"
 #include "client/parley/ask_coordinator.h"
 #include "client/parley/command.h"
+#include "client/parley/coordinator_silence.h"
 #include "client/parley/scale_text.h"
 #include "client/parley/status_query.h"
 #include "client/parley/stop_end.h"
@@ -19,9 +20,6 @@ namespace parley {
 namespace {
 
 constexpr absl::Duration kAnswer = absl::Seconds(5);
-// A coordinator that has told the end is there for a second more; one that is silent for longer may
-// have been killed.
-constexpr absl::Duration kGone = absl::Seconds(20);
 
 struct Options {
   CoordinatorArgument job;
@@ -63,20 +61,17 @@ int Drain(const Options& options) {
 absl::StatusOr<std::string> AwaitEnd(Connector& connector, FileSystem& files,
                                      const Options& options, const StopReply& told) {
   const absl::Time deadline = SteadyNow() + absl::Seconds(options.timeout);
-  absl::Time heard_at = SteadyNow();
+  CoordinatorSilence silence(SteadyNow());
   while (true) {
     const auto status = QueryStatus(connector, files, options.job.coordinator, kAnswer);
     const absl::Time now = SteadyNow();
     if (status.ok()) {
       if (auto end = EndOfStop(told, *status)) return *std::move(end);
-      heard_at = now;
-    } else if (now - heard_at >= kGone) {
-      return absl::UnavailableError(absl::StrCat(
-          "the coordinator has gone without a word of how the job ended; its log tells. ",
-          std::string(status.status().message())));
     }
     if (now >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
+    const absl::Status gone = silence.Heard(status.status(), now, "how the job ended");
+    if (!gone.ok()) return gone;
           "the job has not ended after ", options.timeout, " s; it still may: `parley status`"));
     }
     absl::SleepFor(absl::Milliseconds(100));
