@@ -39,8 +39,10 @@ int Scale(const Options& options) {
   request.set_workers(options.workers);
   const auto reply = AskCoordinator(*connector, *files, options.job.coordinator,
                                     &CoordinatorClient::SetWorkers, request, kAnswer);
-  return End(reply.status(),
-             reply.ok() ? ScaleText(*reply, options.workers, options.job.coordinator) : "");
+  return End(reply.status(), reply.ok() ? ScaleText(*reply, options.workers,
+                                                    WorkerStartOf(*files, options.job.coordinator,
+                                                                  options.job.credentials))
+                                        : "");
 }
 
 int Drain(const Options& options) {
@@ -68,10 +70,10 @@ absl::StatusOr<std::string> AwaitEnd(Connector& connector, FileSystem& files,
     if (status.ok()) {
       if (auto end = EndOfStop(told, *status)) return *std::move(end);
     }
-    if (now >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat(
     const absl::Status gone = silence.Heard(status.status(), now, "how the job ended");
     if (!gone.ok()) return gone;
+    if (now >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
           "the job has not ended after ", options.timeout, " s; it still may: `parley status`"));
     }
     absl::SleepFor(absl::Milliseconds(100));

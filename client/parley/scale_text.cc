@@ -7,6 +7,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "client/coordinator_address.h"
+#include "common/security/protection.h"
 
 namespace parley {
 namespace {
@@ -30,8 +32,21 @@ std::string JobDirectoryOf(absl::string_view coordinator) {
 
 }  // namespace
 
-std::string ScaleText(const SetWorkersReply& reply, uint32_t workers,
-                      const std::string& coordinator) {
+WorkerStart WorkerStartOf(FileSystem& files, const std::string& coordinator,
+                          const std::string& credentials) {
+  WorkerStart start = {.coordinator = coordinator, .credentials = credentials};
+  start.directory = JobDirectoryOf(coordinator);
+  if (!start.directory.empty()) {
+    const auto has = [&](const char* name) { return files.Exists(start.directory + name); };
+    start.has_job_file = has("/job.textproto");
+    start.may_be_on_slurm = has("/slurm/role") && !has("/slurm/single");
+  }
+  const auto address = ResolveCoordinator(files, coordinator);
+  start.is_beyond_machine = address.ok() && !IsLoopback(*address);
+  return start;
+}
+
+std::string ScaleText(const SetWorkersReply& reply, uint32_t workers, const WorkerStart& start) {
   std::string text = absl::StrCat("workers: ", workers, ", before: ", reply.before(),
                                   "; here and staying: ", reply.here(), "\n");
   if (reply.here() >= workers) {
@@ -43,13 +58,30 @@ std::string ScaleText(const SetWorkersReply& reply, uint32_t workers,
     return text;
   }
   const uint32_t missing = workers - reply.here();
-  const std::string directory = JobDirectoryOf(coordinator);
-  const std::string out = directory.empty() ? "OUT" : directory;
-  absl::StrAppend(&text, "to start, unless `parley run` does it: ", missing,
-                  "\n  on Slurm   deploy/slurm/submit --workers=", missing, " ",
-                  Quoted("--out=" + out), "\n  elsewhere  parley-worker ",
-                  Quoted(absl::StrCat("--job=", out, "/job.textproto")), " ",
-                  Quoted("--coordinator=" + coordinator), "\n");
+  absl::StrAppend(&text, "to start, unless `parley run` does it: ", missing, "\n");
+  if (start.may_be_on_slurm) {
+    const std::string out = start.directory.empty() ? "OUT" : start.directory;
+    absl::StrAppend(&text, "  on Slurm   deploy/slurm/submit --workers=", missing, " ",
+                    Quoted("--out=" + out), "\n");
+  }
+  const std::string job_file = start.has_job_file ? start.directory + "/job.textproto" : "FILE";
+  absl::StrAppend(&text, start.may_be_on_slurm ? "  elsewhere  " : "  ",
+                  reply.own_program() ? "YOUR_PROGRAM" : "parley-worker", " ",
+                  Quoted("--job=" + job_file), " ", Quoted("--coordinator=" + start.coordinator));
+  if (!start.credentials.empty()) {
+    absl::StrAppend(&text, " ", Quoted("--credentials=" + start.credentials));
+  }
+  if (start.is_beyond_machine) absl::StrAppend(&text, " --listen=HOST:0 --metrics=HOST:0");
+  absl::StrAppend(&text, "\n");
+  if (reply.own_program()) {
+    absl::StrAppend(&text, "YOUR_PROGRAM: the one that trains this job; parley-worker cannot\n");
+  }
+  if (!start.has_job_file) {
+    absl::StrAppend(&text, "FILE: the job file that the others were given\n");
+  }
+  if (start.is_beyond_machine) {
+    absl::StrAppend(&text, "HOST: the address of the machine on which it is started\n");
+  }
   return text;
 }
 

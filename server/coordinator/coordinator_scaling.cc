@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/own_program.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/view_change.h"
 
@@ -84,6 +85,7 @@ absl::StatusOr<SetWorkersReply> CoordinatorCore::SetWorkers(const SetWorkersRequ
   SetWorkersReply reply;
   reply.set_before(wanted_workers());
   reply.set_here(static_cast<uint32_t>(staying.size()));
+  reply.set_own_program(NeedsOwnProgram(options_.job));
   if (wanted != wanted_workers()) {
     has_scaled_ = true;
     members_.SetPlaces(WORKER, wanted);

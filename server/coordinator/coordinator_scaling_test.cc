@@ -32,6 +32,7 @@ TEST(CoordinatorScalingTest, WorkersThatAreAddedTakePartFromTheNextView) {
   ASSERT_TRUE(reply.ok()) << reply.status();
   EXPECT_EQ(reply->before(), 2u);
   EXPECT_EQ(reply->here(), 2u);
+  EXPECT_FALSE(reply->own_program());
   EXPECT_EQ(job.Status().wanted_workers(), 4u);
   EXPECT_EQ(job.core.view_epoch(), 1u) << "nobody has come yet, and nobody is waited for";
   EXPECT_EQ(job.Status().what_is_missing(), "2 workers are wanted that are not here");
@@ -47,6 +48,16 @@ TEST(CoordinatorScalingTest, WorkersThatAreAddedTakePartFromTheNextView) {
       (Places{
           {0, Id(job.workers[0])}, {1, Id(job.workers[1])}, {2, Id(&third)}, {3, Id(&fourth)}}));
   EXPECT_EQ(job.Join(job.Start(WORKER)).code(), StatusCode::kResourceExhausted);
+}
+
+TEST(CoordinatorScalingTest, WhoseProgramTrainsTheJobIsSaid) {
+  CoordinatorCore::Options options = Elastic(2, 1, GO_ON);
+  options.job.mutable_data()->mutable_own();
+  CoordinatorFixture job(std::move(options));
+  job.Train();
+  const auto reply = job.SetWorkers(3);
+  ASSERT_TRUE(reply.ok()) << reply.status();
+  EXPECT_TRUE(reply->own_program());
 }
 
 TEST(CoordinatorScalingTest, TheHighestOrdinalsAreToldToGoAndLeaveTheViewWhenTheyDo) {
