@@ -1,10 +1,12 @@
 """Jobs on a real Slurm cluster, started by deploy/slurm/submit: to the end, over lost nodes, signals and a slurmctld that is away."""
 
 import json
+import os
 import pathlib
 import re
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 
@@ -170,10 +172,54 @@ def submit_says_what_it_does(where, runs):
     more = Submitted(None, where, "--workers=2", "--dry-run", "--", "--comment=x", out=dry.out).said.splitlines()
     assert len(more) == 1 and "--array=0-1" in more[0] and "--cpus-per-task=2" in more[0] and "--time=30" in more[0], more
     assert "worker-more-%A_%a.log" in more[0] and more[0].split()[-2].endswith("/slurm/worker") and more[0].split()[-1] == str(dry.out), more
+    single = Submitted(job_file(where), where, "--single", "--dry-run")
+    many = [str(job_file(where)), "--set", "cluster.workers=1500", "--out", str(where / "refused")]
     for wrong, why in ((["--workers=2"], "--workers=N"), (["--workers=two", "--out", str(dry.out)], "--workers=N"),
-                       (["--workers=2", "--out", str(where)], "holds no job")):
-        bad = CLUSTER.run(str(pathlib.Path(where) / "tree/deploy/slurm/submit"), *wrong, check=False)
+                       (["--workers=2", "--out", str(where)], "holds no job"),
+                       (["--workers=2", "--out", str(single.out)], "was started with --single: it starts more workers itself"),
+                       (["--workers=1002", "--out", str(dry.out)], "--workers=1002: Slurm takes no array of 1002 jobs: its limit here is MaxArraySize=1001"),
+                       (many, "cluster.workers=1500: Slurm takes no array of 1500 jobs: its limit here is MaxArraySize=1001")):
+        shutil.rmtree(where / "refused", ignore_errors=True)
+        bad = CLUSTER.run(dry.submit, *wrong, check=False)
         assert bad.returncode == 2 and why in bad.stderr, bad
+        assert not (where / "refused").exists(), bad
+    # The job to which they would have come knows nothing of it.
+    bad = CLUSTER.run(dry.submit, "--workers=1", "--out", str(dry.out), "--", "--partition=none", check=False)
+    assert bad.returncode == 1 and "sbatch has refused the new workers; the job itself goes on as it was" in bad.stderr, bad
+    assert "nothing of the job is left" not in bad.stderr, bad
+
+
+def a_directory_of_an_earlier_release_is_gone_on_with(where, runs):
+    """`submit` has not always added a gather_timeout."""
+    job = job_file(where)
+    first = Submitted(job, where, "--dry-run")
+    written = first.out / "job.textproto"
+    text = written.read_text()
+    assert text.count("\ngather_timeout: ") == 1, text
+    written.write_text(re.sub(r"^gather_timeout: .*\n", "", text, flags=re.M))
+    Submitted(job, where, "--dry-run", out=first.out)
+    assert written.read_text() == text
+    bad = CLUSTER.run(first.submit, str(job), "--out", str(first.out), "--dry-run", "--set", "epochs=99", check=False)
+    assert bad.returncode == 2 and "holds another job" in bad.stderr, bad
+
+
+def whom_slurm_does_not_queue_again_says_so(where, runs):
+    """By `role` alone: a Slurm that refuses, and a worker that was told to end for the queue."""
+    out, fakes = where / "out", where / "fakes"
+    (out / "slurm/bin").mkdir(parents=True)
+    fakes.mkdir()
+    for path, script in ((out / "slurm/bin/parley-worker", "exit 75"), (fakes / "sleep", ":"), (fakes / "srun", ":"), (fakes / "squeue", "exit 1"),
+                         (fakes / "scontrol", "echo $* >> $0.said; echo 'slurm_requeue error: Job is not requeuable'; exit 1")):
+        path.write_text(f"#!/bin/bash\n{script}\n")
+        path.chmod(0o755)
+    done = subprocess.run(
+        ["bash", "deploy/slurm/role", "worker", str(out)], capture_output=True, text=True, timeout=120,
+        env={**os.environ, "PATH": f"{fakes}:{os.environ['PATH']}", "SLURM_JOB_ID": "4711"},
+    )
+    assert done.returncode == 75, done
+    assert (fakes / "scontrol.said").read_text().count("requeue 4711") == 20, done
+    assert f"NOT queued again: Slurm has refused it 20 times. `submit` with the same job and --out={out} goes on" in done.stderr, done
+    assert ": queued again" not in done.stderr, done
 
 
 def a_node_knows_its_address(where, runs):
@@ -452,7 +498,7 @@ if __name__ == "__main__":
     CLUSTER = Cluster(folder)
     try:
         short = [
-            submit_says_what_it_does, a_node_knows_its_address, a_job_trains_to_its_end, a_program_of_ones_own_trains, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
+            submit_says_what_it_does, a_directory_of_an_earlier_release_is_gone_on_with, whom_slurm_does_not_queue_again_says_so, a_node_knows_its_address, a_job_trains_to_its_end, a_program_of_ones_own_trains, the_shipped_job_trains_an_epoch, all_of_it_on_one_node, the_time_limit_is_near,
             an_urgent_job_preempts_some, *(lost_node(role) for role in ("worker", "shard", "coordinator")), lost_node("stage", PIPELINE),
             scancel_leaves_nothing, a_step_takes_longer_than_the_grace, the_coordinator_alone_is_cancelled,
             more_workers_and_a_stop, slurmctld_is_away,
