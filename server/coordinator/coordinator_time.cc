@@ -42,7 +42,8 @@ void CoordinatorCore::CountGathered(absl::Time now) {
 }
 
 bool CoordinatorCore::HasJustCome(const Caller& entry, absl::Time when) const {
-  // Whoever was there when the job last got on, or has been for so long, has done more than to load.
+  // Whoever was there when the job last got on, or has been for so long, has done more than to
+  // load.
   return entry.joined_at > std::max(last_event_, resumed_at_) &&
          when - entry.joined_at < options_.stall_timeout;
 }
