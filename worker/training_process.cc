@@ -10,9 +10,9 @@
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
+#include "common/daemon/last_moment.h"
 #include "common/daemon/signals.h"
 #include "common/job/job_file.h"
-#include "worker/last_moment.h"
 
 namespace parley {
 namespace {

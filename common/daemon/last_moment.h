@@ -1,5 +1,5 @@
-#ifndef PARLEY_WORKER_LAST_MOMENT_H_
-#define PARLEY_WORKER_LAST_MOMENT_H_
+#ifndef PARLEY_COMMON_DAEMON_LAST_MOMENT_H_
+#define PARLEY_COMMON_DAEMON_LAST_MOMENT_H_
 
 #include <atomic>
 #include <functional>
@@ -12,16 +12,16 @@
 
 namespace parley {
 
-// When a preempted worker goes at the latest, whatever its training thread computes: a step may
-// take longer than the job has time. Owns the threads that wait for it. SetIn is called by one
-// thread.
+// When a process goes at the latest, whatever its main thread does: a preempted worker's step may
+// take longer than the job has time, and a file may lie where nothing answers any more. Owns the
+// threads that wait for it. SetIn is called by one thread.
 class LastMoment {
  public:
   // go: ends the process; on a thread of its own.
   explicit LastMoment(std::function<void()> go) : go_(std::move(go)) {}
   LastMoment(const LastMoment&) = delete;
   LastMoment& operator=(const LastMoment&) = delete;
-  // The worker has gone in time: `go` is not called any more.
+  // The process goes in time: `go` is not called any more.
   ~LastMoment();
 
   // Of several times the earliest counts.
@@ -36,4 +36,4 @@ class LastMoment {
 
 }  // namespace parley
 
-#endif  // PARLEY_WORKER_LAST_MOMENT_H_
+#endif  // PARLEY_COMMON_DAEMON_LAST_MOMENT_H_

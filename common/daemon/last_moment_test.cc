@@ -1,4 +1,4 @@
-#include "worker/last_moment.h"
+#include "common/daemon/last_moment.h"
 
 #include <gtest/gtest.h>
 
