@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/describe_member.h"
 #include "common/utc_text.h"
+#include "common/utf8.h"
 
 namespace parley {
 namespace {
@@ -181,7 +182,7 @@ void MembershipDriver::SendHeartbeat() {
     *request.mutable_header() = Header();
     request.set_progress(progress_);
     request.set_moves(moves_);
-    request.set_waits_for(waits_for_);
+    request.set_waits_for(ValidUtf8(waits_for_, kMostReasonBytes));
     request.set_disk_bytes(disk_bytes_);
     request.set_step(state_.last_decided_step());
     deadline = sent + state_.heartbeat_timeout();
@@ -338,7 +339,8 @@ void MembershipDriver::SendFail(const std::string& reason, bool preempted,
       [](const absl::StatusOr<FailReply>&) {});
 }
 
-void MembershipDriver::Preempt(const std::string& reason, absl::Duration time) {
+void MembershipDriver::Preempt(const std::string& why, absl::Duration time) {
+  const std::string reason = ValidUtf8(why, kMostReasonBytes);
   const absl::Time until = timers_->Now() + time + kAfterGrace;
   {
     absl::MutexLock lock(&mu_);
@@ -348,7 +350,10 @@ void MembershipDriver::Preempt(const std::string& reason, absl::Duration time) {
   SendFail(reason, /*preempted=*/true, time, until);
 }
 
-FirstCause MembershipDriver::Fail(const std::string& reason, bool preempted) {
+FirstCause MembershipDriver::Fail(const std::string& why, bool preempted) {
+  // It may have a path of the user's, and goes into messages, those of a step leader's that is
+  // asked for the cause too.
+  const std::string reason = ValidUtf8(why, kMostReasonBytes);
   // A coordinator that is away is waited for, so that all hear of the same cause; a process that
   // was told to go has no time for that.
   const absl::Time deadline =

@@ -46,8 +46,8 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   void Waits(uint64_t last_decided_step, uint64_t job_epoch, const std::string& what);
   void AwaitsAnswer(const std::string& what);
   void OnDisk(uint64_t bytes);
-  FirstCause Fail(const std::string& reason, bool preempted);
-  void Preempt(const std::string& reason, absl::Duration time);
+  FirstCause Fail(const std::string& why, bool preempted);
+  void Preempt(const std::string& why, absl::Duration time);
   std::optional<FirstCause> failure() const;
   bool hears_coordinator() const;
   void Leave();

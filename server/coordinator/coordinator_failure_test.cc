@@ -277,6 +277,38 @@ TEST(CoordinatorFailureTest, TheShardThatGetsNoAnswerIsNamedToo) {
       << job.core.cause()->text();
 }
 
+// What nobody can read is the newest record, and an answer to all.
+void ExpectCanBeRead(const CoordinatorCore& core) {
+  CoordinatorState read;
+  EXPECT_TRUE(read.ParseFromString(core.DurableState().SerializeAsString()));
+}
+
+TEST(CoordinatorFailureTest, WhatAProcessWaitsForIsCutWhereACharacterBegins) {
+  CoordinatorFixture job(1, 2);
+  job.Train();
+  HeartbeatRequest waits;
+  waits.set_moves(1);
+  waits.set_waits_for(std::string(499, 'a') + "\xc3\xa9");
+  while (job.core.phase() == TRAINING) {
+    job.Pass(absl::Seconds(2), /*getting_on=*/false);
+    waits.set_progress(waits.progress() + 1);
+    for (auto* const worker : job.workers) EXPECT_TRUE(job.Heartbeat(*worker, waits).ok());
+  }
+  EXPECT_NE(job.core.cause()->text().find(std::string(499, 'a')), std::string::npos)
+      << job.core.cause()->text();
+  ExpectCanBeRead(job.core);
+}
+
+TEST(CoordinatorFailureTest, AReasonIsOneLineThatCanBeReadAndHasAnEnd) {
+  CoordinatorFixture job(1, 2);
+  job.Train();
+  ASSERT_TRUE(job.Fail(*job.workers[0], "caf\xe9.jpg\n" + std::string(1 << 20, 'x')).ok());
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_NE(job.core.cause()->text().find(": caf\xef\xbf\xbd.jpg xxx"), std::string::npos);
+  EXPECT_LT(job.core.cause()->text().size(), 20000u);
+  ExpectCanBeRead(job.core);
+}
+
 TEST(CoordinatorFailureTest, WhileOneOfThemGetsOnTheOthersMayWait) {
   EXPECT_EQ(TwoThatWait(/*moves=*/true)->core.phase(), TRAINING);
 }

@@ -13,7 +13,7 @@ void CoordinatorCore::PreemptItself(const std::string& reason, absl::Duration ti
                                     Replies& replies) {
   LoggedPreemption preemption;
   preemption.set_coordinator(address_);
-  preemption.set_reason(reason);
+  preemption.set_reason(OneLine(reason));
   Preempt(std::move(preemption), time, now);
   TellWatchers(replies);
 }
@@ -26,7 +26,7 @@ absl::StatusOr<StopReply> CoordinatorCore::Stop(const StopRequest& request, absl
   LoggedPreemption preemption;
   preemption.set_coordinator(address_);
   preemption.set_reason(request.reason().empty() ? "stopped by an operator (`parley stop`)"
-                                                 : request.reason());
+                                                 : OneLine(request.reason()));
   stopped_ = true;
   Change();
   // Nobody kills its processes soon, as after a signal: a slow disk may take its time.
@@ -41,7 +41,7 @@ void CoordinatorCore::PreemptMember(const Member& member, const FailRequest& req
                                     absl::Time now) {
   LoggedPreemption preemption;
   *preemption.mutable_member() = member;
-  preemption.set_reason(request.reason());
+  preemption.set_reason(OneLine(request.reason()));
   const absl::Duration longest = std::max(options_.preemption_grace, options_.warning_grace);
   const absl::Duration time = request.micros() > 0
                                   ? std::min(absl::Microseconds(request.micros()), longest)

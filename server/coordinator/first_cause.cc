@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
+#include "common/utf8.h"
 
 namespace parley {
 namespace {
@@ -17,16 +17,16 @@ FirstCause Compose(const std::string& what, uint64_t member, bool preempted, uin
   return cause;
 }
 
-// The text is one line, the last on stderr.
-std::string OneLine(std::string reason) {
+}  // namespace
+
+std::string OneLine(const std::string& text) {
+  std::string reason = ValidUtf8(text, kMostReasonBytes);
   std::replace_if(
       reason.begin(), reason.end(),
       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   while (!reason.empty() && reason.back() == ' ') reason.pop_back();
   return reason.empty() ? "gave no reason" : reason;
 }
-
-}  // namespace
 
 FirstCause LostMember(const Member& member, absl::Time heard_at, absl::Time now, uint64_t step) {
   return Compose(

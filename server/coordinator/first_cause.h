@@ -14,6 +14,10 @@ namespace parley {
 // Why a job failed, as every process prints it. Composed here alone, so that all texts are the
 // same.
 
+// A reason that somebody gave as such a text has it, which is one line, the last on stderr: without
+// what a message cannot have, and not without end.
+std::string OneLine(const std::string& text);
+
 // `worker 1 at HOST:PORT (pid P) has not been heard of since T (10.0 s); last decided step S`
 FirstCause LostMember(const Member& member, absl::Time heard_at, absl::Time now, uint64_t step);
 // `worker 1 at HOST:PORT (pid P) is alive but has made no progress since T (600.0 s); last decided

@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/seed.h"
+#include "common/utf8.h"
 
 namespace parley {
 namespace {
@@ -16,6 +17,15 @@ constexpr uint64_t kSmallFile = 4096;
 
 JobDirectory::JobDirectory(FileSystem& files, std::string path)
     : files_(files), path_(std::move(path)) {}
+
+absl::Status JobDirectory::CheckName(const std::string& path) {
+  const auto invalid = FirstInvalidUtf8(path);
+  if (!invalid.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      ValidUtf8(path, kMostReasonBytes), " is not UTF-8 (byte ", *invalid,
+      " of the path), and the members of a job are told of folders in it: choose another one, or "
+      "rename the folder"));
+}
 
 absl::Status JobDirectory::Prepare() {
   if (absl::Status status = files_.CreateDirectories(path_); !status.ok()) return status;

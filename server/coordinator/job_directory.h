@@ -16,6 +16,10 @@ class JobDirectory {
   // `path`: absolute. `files` must outlive the object.
   JobDirectory(FileSystem& files, std::string path);
 
+  // InvalidArgument where `path` is not UTF-8: the folders of checkpoints in it are told to others,
+  // in messages that nobody could read then.
+  static absl::Status CheckName(const std::string& path);
+
   // Makes the directory where it does not exist, and finds out whether it can be written.
   absl::Status Prepare();
 

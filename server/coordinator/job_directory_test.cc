@@ -58,6 +58,15 @@ TEST_F(JobDirectoryTest, TheFileForScriptsIsThereWhileTheJobIsStopped) {
   EXPECT_FALSE(std::filesystem::exists(file));
 }
 
+TEST_F(JobDirectoryTest, ANameThatNoMessageCanHaveIsRefused) {
+  EXPECT_EQ(JobDirectory::CheckName("/runs/caf\xc3\xa9"), absl::OkStatus());
+  const absl::Status status = JobDirectory::CheckName("/runs/caf\xe9/out");
+  EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+  EXPECT_NE(status.message().find("/runs/caf\xef\xbf\xbd/out is not UTF-8 (byte 9"),
+            absl::string_view::npos)
+      << status;
+}
+
 TEST_F(JobDirectoryTest, ADirectoryThatCannotBeMadeIsAClearError) {
   ASSERT_TRUE(WriteFileAtomically(*files_, path_ + "/file", "x").ok());
   JobDirectory directory(*files_, path_ + "/file/out");

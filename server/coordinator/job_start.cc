@@ -55,6 +55,9 @@ absl::StatusOr<JobStart> CheckJobStart(FileSystem& files, const JobConfig& job,
   JobStart start;
   start.checkpoint_directory =
       (std::filesystem::path(directory) / job.checkpoint().directory()).lexically_normal().string();
+  if (auto status = JobDirectory::CheckName(start.checkpoint_directory); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("checkpoint.directory: ", status.message()));
+  }
   if (mode.has_started) return start;
   auto from = ReadStart(
       files, mode.resume ? FromOwnCheckpoint(files, job, start.checkpoint_directory) : job);

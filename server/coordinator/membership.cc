@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "common/utf8.h"
 
 namespace parley {
 namespace {
@@ -202,7 +203,7 @@ void MemberTable::Heartbeat(Entry& entry, const HeartbeatRequest& request, absl:
     entry.disk_bytes = request.disk_bytes();
     entry.disk_moved_at = now;
   }
-  entry.waits_for = request.waits_for().substr(0, kMostWaitsFor);
+  entry.waits_for = ValidUtf8(request.waits_for(), kMostWaitsFor);
   entry.step = std::max<uint64_t>(entry.step, request.step());
   // 0 is also what one says that knows no step of this job_epoch.
   if (request.step() != 0) RaiseParameters(entry.member.id(), request.step());

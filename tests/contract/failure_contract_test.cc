@@ -72,6 +72,26 @@ TEST_P(FailureContract, EveryMemberTellsTheReasonThatOneGave) {
   EXPECT_NE(text.find(": the disk is full; last decided step 2"), std::string::npos) << text;
 }
 
+// As of a path of the data: a message with other bytes than UTF-8 would reach nobody.
+TEST_P(FailureContract, AReasonThatIsNotUtf8ReachesEveryMemberToo) {
+  auto cluster = MakeCluster(2, 1, kSum);
+  cluster->RunWorkers(2, [&](Session& session) {
+    StartTraining(session, 4000);
+    ASSERT_TRUE(session.NextStep().has_value());
+    if (session.ordinal() == 1) {
+      Heard(session.Fail("cannot read caf\xe9.jpg", false).text());
+      return;
+    }
+    Heard(std::string(session.Complete(0).status().message()));
+  });
+  Heard(cluster->shard(0).AwaitEnd());
+  const std::multiset<std::string> texts = heard();
+  ASSERT_EQ(texts.size(), 3);
+  EXPECT_EQ(texts.count(*texts.begin()), texts.size());
+  EXPECT_NE(texts.begin()->find(": cannot read caf\xef\xbf\xbd.jpg; last"), std::string::npos)
+      << *texts.begin();
+}
+
 TEST_P(FailureContract, WhenTheCoordinatorIsLostAllTellTheStepLeadersWords) {
   auto cluster = MakeCluster(2, 2, "steps: 2 consistency { sync { reduction: SUM } }");
   absl::Time cut;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "common/utf8.h"
 #include "worker/data/words.h"
 
 namespace parley {

@@ -1,9 +1,7 @@
 #ifndef PARLEY_WORKER_DATA_WORDS_H_
 #define PARLEY_WORKER_DATA_WORDS_H_
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -13,9 +11,6 @@
 namespace parley {
 
 // What a word is in a text, and its number, for data.text.
-
-// Where the first byte lies that is not UTF-8 (RFC 3629); none where all is.
-std::optional<size_t> FirstInvalidUtf8(absl::string_view text);
 
 // What ASCII white space separates, in order, with "<eos>" at the end of each line, of an empty one
 // and of a last one without a line end too. They point into `text`.

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <string>
+#include <vector>
 
 namespace parley {
 namespace {
@@ -39,21 +39,6 @@ TEST(VocabularyTest, BeyondTheLimitWordsAreUnknown) {
   EXPECT_EQ(vocabulary.NumberOf("b"), 1);
   EXPECT_EQ(vocabulary.NumberOf("c"), 2);
   EXPECT_EQ(vocabulary.NumberOf("a"), 0);
-}
-
-TEST(Utf8Test, CharactersOfAllLengthsAreValid) {
-  EXPECT_EQ(FirstInvalidUtf8(""), std::nullopt);
-  EXPECT_EQ(FirstInvalidUtf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xf4\x8f\xbf\xbf"),
-            std::nullopt);
-  EXPECT_EQ(FirstInvalidUtf8(absl::string_view("\0", 1)), std::nullopt);
-}
-
-TEST(Utf8Test, WhatIsNoCharacterIsFoundWithItsPlace) {
-  for (const std::string wrong : {"\x80", "\xc3", "\xc3z", "\xe2\x82", "\xe2\x82z", "\xf0\x9f\x98",
-                                  "\xff", "\xc1\xbf", "\xe0\x9f\xbf", "\xed\xa0\x80",
-                                  "\xf0\x8f\xbf\xbf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"}) {
-    EXPECT_EQ(FirstInvalidUtf8("a\xc3\xa9" + wrong), 3) << testing::PrintToString(wrong);
-  }
 }
 
 }  // namespace
