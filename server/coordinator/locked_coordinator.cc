@@ -1,14 +1,19 @@
 #include "server/coordinator/locked_coordinator.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/clock/await.h"
+#include "common/utc_text.h"
 
 namespace parley {
 
 LockedCoordinator::LockedCoordinator(CoordinatorCore::Options options, Clock clock)
-    : clock_(std::move(clock)), longest_held_(options.liveness / 2), core_(std::move(options)) {}
+    : clock_(std::move(clock)),
+      longest_held_(options.liveness / 2),
+      longest_unrecorded_(options.stall_timeout),
+      core_(std::move(options)) {}
 
 template <class Request, class Reply>
 void LockedCoordinator::Call(Method<Request, Reply> method, const Request& request,
@@ -25,7 +30,9 @@ void LockedCoordinator::Call(Method<Request, Reply> method, const Request& reque
 }
 
 void LockedCoordinator::Announce(Replies& replies) {
-  if (announced_ || IsRecorded()) return;
+  if (IsRecorded()) return;
+  unrecorded_since_ = std::min(unrecorded_since_, clock_());
+  if (announced_) return;
   announced_ = true;
   replies.Add(due_);
 }
@@ -64,8 +71,10 @@ void LockedCoordinator::RecordWith(std::function<void()> due) {
 absl::Status LockedCoordinator::Record(const Append& append) {
   CoordinatorState state;
   uint64_t revision = 0;
+  absl::Time began;
   {
     absl::MutexLock lock(&mu_);
+    began = clock_();
     if (!lost_.ok() || IsRecorded()) {
       announced_ = false;
       return absl::OkStatus();
@@ -83,6 +92,8 @@ absl::Status LockedCoordinator::Record(const Append& append) {
     if (!appended.ok() || !lost_.ok()) return appended;
     announced_ = false;
     recorded_ = revision;
+    // What is not in this record has come since.
+    unrecorded_since_ = IsRecorded() ? absl::InfiniteFuture() : began;
     while (!held_.empty() && held_.front().revision <= recorded_) {
       ready.push_back(std::move(held_.front()));
       held_.pop_front();
@@ -223,18 +234,31 @@ absl::Status LockedCoordinator::Restore(const CoordinatorState& state) {
 void LockedCoordinator::Tick() {
   const absl::Time now = clock_();
   absl::Status not_recorded;
+  absl::Time since;
   {
     Replies replies;
     absl::MutexLock lock(&mu_);
     if (!lost_.ok()) return;
     core_.Tick(now, replies);
     Announce(replies);
-    not_recorded = not_recorded_;
+    not_recorded = absl::UnavailableError(not_recorded_.ok() ? "the disk takes very long"
+                                                             : not_recorded_.message());
+    // This process was stopped, and its writer with it.
+    const bool was_stopped = now - last_tick_ > longest_held_;
+    if (was_stopped && unrecorded_since_ < now) unrecorded_since_ = now;
+    last_tick_ = now;
+    since = unrecorded_since_;
+  }
+  if (now - since >= longest_unrecorded_) {
+    return Lose(absl::UnavailableError(absl::StrCat(
+        "the coordinator cannot record what changes in the job since ", FormatSince(since, now),
+        ", and so tells nobody anything: ", not_recorded.message(),
+        "; see to the disk of the job's directory (--out)")));
   }
   RefuseHeld(now - longest_held_,
              absl::UnavailableError(absl::StrCat(
                  "the coordinator could not record what it was asked to do; it goes on trying: ",
-                 not_recorded.ok() ? "the disk takes very long" : not_recorded.message())));
+                 not_recorded.message())));
 }
 
 void LockedCoordinator::FailItself(const std::string& reason) {

@@ -24,7 +24,9 @@ namespace parley {
 // Where states are recorded (RecordWith), no answer leaves that tells of a change which is not
 // recorded yet: it is held until the record is there. Changes of many calls go into one record.
 // Heartbeats and verdicts that change nothing of it are answered at once. What is held for longer
-// than liveness / 2, since the disk does not take it, is answered UNAVAILABLE.
+// than liveness / 2, since the disk does not take it, is answered UNAVAILABLE. Where something is
+// not recorded for stall_timeout the rule is lost (Lose): members, who would wait for ever with a
+// coordinator that hears them and tells nothing, are on their own then, and another one may come.
 class LockedCoordinator final : public CoordinatorClient {
  public:
   using Clock = std::function<absl::Time()>;  // thread-safe
@@ -55,7 +57,7 @@ class LockedCoordinator final : public CoordinatorClient {
 
   // As in CoordinatorCore, at the clock's time.
   void Open(uint64_t generation, const std::string& address);
-  void Tick();
+  void Tick();  // touches no file, and waits for nobody who does
   void FailItself(const std::string& reason);
   void PreemptItself(const std::string& reason, absl::Duration time);
   void Close();
@@ -74,8 +76,8 @@ class LockedCoordinator final : public CoordinatorClient {
   // lost, and with it what is not recorded.
   absl::Status AwaitRecorded(absl::Duration limit);
 
-  // Another coordinator rules the job, which `why` tells: nobody is told anything any more, every
-  // call is answered UNAVAILABLE.
+  // Another coordinator rules the job, or this one cannot record any more, which `why` tells:
+  // nobody is told anything any more, every call is answered UNAVAILABLE.
   void Lose(const absl::Status& why);
   // OK until then.
   absl::Status lost() const;
@@ -128,13 +130,17 @@ class LockedCoordinator final : public CoordinatorClient {
 
   const Clock clock_;
   const absl::Duration longest_held_;
+  const absl::Duration longest_unrecorded_;
   mutable absl::Mutex mu_;
   CoordinatorCore core_ ABSL_GUARDED_BY(mu_);
   uint64_t seen_revision_ ABSL_GUARDED_BY(mu_) = 0;
   uint64_t seen_members_ ABSL_GUARDED_BY(mu_) = 0;
   std::function<void()> due_ ABSL_GUARDED_BY(mu_);  // empty: nothing is recorded
   bool announced_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t recorded_ ABSL_GUARDED_BY(mu_) = 0;      // the core's durable_revision
+  uint64_t recorded_ ABSL_GUARDED_BY(mu_) = 0;  // the core's durable_revision
+  // The oldest change that is not; infinite: all are.
+  absl::Time unrecorded_since_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  absl::Time last_tick_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Status not_recorded_ ABSL_GUARDED_BY(mu_);  // why the last attempt failed
   std::deque<Held> held_ ABSL_GUARDED_BY(mu_);      // by revision
   absl::Status lost_ ABSL_GUARDED_BY(mu_);

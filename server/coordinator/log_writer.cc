@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/utc_text.h"
 #include "server/coordinator/record_times.h"
 
 namespace parley {
@@ -22,7 +23,41 @@ LogWriter::~LogWriter() {
   options_.timers->Stop();
 }
 
+void LogWriter::TellIfSlow() {
+  absl::Time since;
+  {
+    absl::MutexLock lock(&mu_);
+    const absl::Time now = options_.timers->Now();
+    if (told_slow_ || now - at_disk_since_ < options_.liveness) return;
+    told_slow_ = true;
+    since = at_disk_since_;
+  }
+  options_.log->Error(
+      "the disk of the job's log does not answer; nobody can join, finish or be told of a change "
+      "until it does; training goes on meanwhile, for stall_timeout at most: see to the disk",
+      {{"since", FormatUtc(since + options_.wall_ahead())}});
+}
+
+void LogWriter::GoToDisk() {
+  absl::MutexLock lock(&mu_);
+  at_disk_since_ = options_.timers->Now();
+  told_slow_ = false;
+}
+
+void LogWriter::ComeBack() {
+  absl::Time since;
+  {
+    absl::MutexLock lock(&mu_);
+    since = std::exchange(at_disk_since_, absl::InfiniteFuture());
+    if (!told_slow_) return;
+  }
+  options_.log->Info(
+      "the disk of the job's log has answered",
+      {{"seconds", absl::StrCat(absl::ToInt64Seconds(options_.timers->Now() - since))}});
+}
+
 void LogWriter::Write() {
+  GoToDisk();
   const absl::Status status = coordinator_.Record([this](const CoordinatorState& state) {
     if (options_.before_record) {
       if (absl::Status status = options_.before_record(state); !status.ok()) return status;
@@ -30,6 +65,7 @@ void LogWriter::Write() {
     const absl::Duration ahead = options_.wall_ahead();
     return job_log_.Append(ToRecordTimes(state, ahead), options_.timers->Now() + ahead);
   });
+  ComeBack();
   if (status.ok()) return Recover();
   Handle(status);
   if (absl::IsAborted(status)) return;
@@ -37,10 +73,12 @@ void LogWriter::Write() {
 }
 
 void LogWriter::CheckRule() {
+  GoToDisk();
   const absl::Status status = job_log_.CheckStillRules();
+  if (status.ok() && options_.on_still_ruling) options_.on_still_ruling();
+  ComeBack();
   if (status.ok()) {
     Recover();
-    if (options_.on_still_ruling) options_.on_still_ruling();
   } else {
     Handle(status);
   }

@@ -4,7 +4,9 @@
 #include <functional>
 #include <memory>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/timers.h"
 #include "common/log.h"
@@ -34,10 +36,18 @@ class LogWriter {
 
   // `job_log`: after Take. The coordinator, not yet open, and options.log must outlive it.
   LogWriter(JobLog job_log, LockedCoordinator& coordinator, Options options);
-  // Stops the timers. What is not recorded by then never is, so nobody is told anything any more.
+  // Stops the timers, and waits for what they do. What is not recorded by then never is, so nobody
+  // is told anything any more.
   ~LogWriter();
 
+  // Says so, once each time, where the disk has kept the writer for `liveness`. On any thread but
+  // that of the timers, which waits then.
+  void TellIfSlow();
+
  private:
+  // The thread is with the disk from now on, or no more.
+  void GoToDisk();
+  void ComeBack();
   void Write();
   void CheckRule();
   void Recover();
@@ -47,6 +57,9 @@ class LogWriter {
   JobLog job_log_;
   LockedCoordinator& coordinator_;
   absl::Time failing_since_ = absl::InfiniteFuture();
+  absl::Mutex mu_;
+  absl::Time at_disk_since_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
+  bool told_slow_ ABSL_GUARDED_BY(mu_) = false;
 };
 
 }  // namespace parley

@@ -9,6 +9,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -144,6 +145,30 @@ TEST_F(LogWriterTest, ManyChangesAreOneRecord) {
   ruler.timers->Advance(absl::ZeroDuration());
   EXPECT_TRUE(one->has_value() && two->has_value());
   EXPECT_EQ(Newest().number(), number + 1);
+}
+
+TEST_F(LogWriterTest, ADiskThatDoesNotAnswerIsToldOfWhileItIsWaitedFor) {
+  Ruler ruler(files_);
+  ruler.writer->TellIfSlow();
+  const auto answer = ruler.Join(1);
+  bool waits = true;
+  files_.BeforeEach([&](const std::string&) {
+    if (!std::exchange(waits, false)) return;
+    for (int i = 0; i < 3; ++i) {
+      ruler.timers->PassInTask(kLiveness / 2);
+      ruler.writer->TellIfSlow();
+    }
+    EXPECT_EQ(ruler.lines.size(), 1u) << "once";
+  });
+  ruler.timers->Advance(absl::ZeroDuration());
+  files_.BeforeEach(nullptr);
+  ASSERT_TRUE(answer->has_value());
+  ASSERT_EQ(ruler.lines.size(), 2u);
+  EXPECT_NE(ruler.lines[0].find("does not answer"), std::string::npos) << ruler.lines[0];
+  EXPECT_NE(ruler.lines[1].find("has answered seconds=15"), std::string::npos) << ruler.lines[1];
+  ruler.timers->Advance(kLiveness);
+  ruler.writer->TellIfSlow();
+  EXPECT_EQ(ruler.lines.size(), 2u);
 }
 
 TEST_F(LogWriterTest, WhatChangesNothingWaitsForNoRecord) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "client/timer_thread.h"
 #include "common/clock/steady_now.h"
 #include "common/daemon/daemon.h"
+#include "common/daemon/last_moment.h"
 #include "common/daemon/signals.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
@@ -46,6 +48,9 @@ ExitCode CodeOf(const absl::Status& no_rule) {
       return kWrongUsage;
   }
 }
+
+// How long one that goes waits for what its threads do with files.
+constexpr absl::Duration kLastWord = absl::Seconds(5);
 
 // How long the status can still be asked for when everybody has gone.
 constexpr absl::Duration kLastStatus = absl::Seconds(1);
@@ -114,10 +119,10 @@ LogWriter::Options WritingOf(Daemon& daemon, JobDirectory& directory, DirectoryS
   return writing;
 }
 
+absl::Duration TickOf(const JobConfig& job) { return Liveness(job) / 20; }
+
 // Until the job is over and everybody has gone, or another coordinator rules.
 void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordinator& coordinator) {
-  const absl::Duration period = Liveness(daemon.job()) / 20;
-  Ticker ticker(period, [&] { coordinator.Tick(); });
   daemon.OnSignal([&](int signal) {
     const std::string reason = absl::StrCat("preempted by ", SignalName(signal));
     if (signal == SIGINT) return coordinator.FailItself(reason);
@@ -141,15 +146,22 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordin
       }
       return done;
     });
-    coordinator.AwaitChange(std::min(period, kReport));
+    coordinator.AwaitChange(std::min(TickOf(daemon.job()), kReport));
   }
   daemon.OnSignal([](int) {});
+}
+
+// How the job has ended; returns the exit code.
+int SayEnd(Daemon& daemon, const LockedCoordinator& coordinator) {
+  const auto cause = coordinator.Read([](const CoordinatorCore& core) { return core.cause(); });
+  if (!cause) return daemon.Exit(kFinished, "");
+  return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
 }
 
 // After RunJob, where this coordinator still rules: the end is told to whoever asks late, and is
 // recorded; then the writer ends, and the server. Returns the exit code.
 int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
-        std::unique_ptr<LogWriter>& writer) {
+        std::unique_ptr<LogWriter>& writer, LastMoment& last_moment) {
   daemon.server().SetServing(false);
   // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
   absl::SleepFor(kLastStatus);
@@ -162,6 +174,7 @@ int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
         "the log does not say that the job is over: the next coordinator in this "
         "directory will wait for its members once more");
   }
+  last_moment.SetIn(kLastWord);
   const auto cause = coordinator.Read([](const CoordinatorCore& core) { return core.cause(); });
   // Prometheus follows it no more, and calls nobody. One that has failed stays: its processes are
   // missed.
@@ -176,9 +189,8 @@ int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
       daemon.log().Warning("an evaluation is incomplete: the worker that had a part of it was lost",
                            {{"version", absl::StrCat(version)}});
     }
-    return daemon.Exit(kFinished, "");
   }
-  return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
+  return SayEnd(daemon, coordinator);
 }
 
 int Main(int argc, char** argv) {
@@ -216,6 +228,9 @@ int Main(int argc, char** argv) {
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(out, error).lexically_normal();
   if (error) return daemon.Exit(kWrongUsage, absl::StrCat("--out=", out, ": ", error.message()));
+  if (auto status = JobDirectory::CheckName(path.string()); !status.ok()) {
+    return daemon.Exit(kWrongUsage, absl::StrCat("--out: ", status.message()));
+  }
   JobDirectory directory(*files, path.string());
   const auto prepare = [&] {
     const absl::Status status = directory.Prepare();
@@ -275,9 +290,25 @@ int Main(int argc, char** argv) {
   if (auto status = directory.WriteStopped(says.is_stopped); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
+  // Their threads may be in the kernel with a file for as long as its server is away.
+  std::atomic<bool> ends_with_job = false;
+  LastMoment last_moment([&] {
+    std::_Exit(ends_with_job ? SayEnd(daemon, *coordinator)
+                             : daemon.Exit(kFailed, coordinator->lost()));
+  });
   auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator,
                                             WritingOf(daemon, directory, says));
   coordinator->Open(*generation, address);
+  // Time goes on whatever the main thread does with files. This thread touches none, not the log of
+  // this process either, which often lies beside them; so the one below does that.
+  auto ticker = std::make_unique<Ticker>(TickOf(job), [&, lost = false]() mutable {
+    coordinator->Tick();
+    if (!lost && !coordinator->lost().ok()) {
+      lost = true;
+      last_moment.SetIn(kLastWord);
+    }
+  });
+  auto writers_ticker = std::make_unique<Ticker>(TickOf(job), [&] { writer->TellIfSlow(); });
   daemon.server().SetServing(true);
   daemon.TellWaits([&](WaitsReply& reply) {
     coordinator->Read([&](const CoordinatorCore& core) {
@@ -297,8 +328,14 @@ int Main(int argc, char** argv) {
                                               {"address_file", directory.address_file()}});
 
   RunJob(daemon, *files, reporter, *coordinator);
-  if (auto lost = coordinator->lost(); !lost.ok()) return daemon.Exit(kFailed, lost);
-  return End(daemon, directory, *coordinator, writer);
+  writers_ticker.reset();
+  if (auto lost = coordinator->lost(); !lost.ok()) {
+    writer.reset();
+    return daemon.Exit(kFailed, lost);
+  }
+  ticker.reset();
+  ends_with_job = true;
+  return End(daemon, directory, *coordinator, writer, last_moment);
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ class MainTest(unittest.TestCase):
     def start(self, *flags, job=None, out=None):
         process = subprocess.Popen(
             [PROGRAM, "--job=" + (job or self.job), "--out=" + (out or self.out), *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
         self.started.append(process)
         return process
 
@@ -167,6 +167,18 @@ class MainTest(unittest.TestCase):
         self.assertEqual(self.await_address(), address)
         self.assertIsNone(second.poll())
 
+    def test_one_whose_disk_does_not_answer_says_so_and_ends_with_its_job(self):
+        process = self.start()
+        self.await_address()
+        path = os.path.join(self.out, "coordinator.address")
+        os.unlink(path)
+        os.mkfifo(path)  # who opens it hangs in the kernel, as where a mount's server is gone
+        next(line for line in iter(process.stderr.readline, "") if "does not answer" in line)
+        process.send_signal(signal.SIGTERM)  # it ends the job, which cannot be recorded
+        _, errors = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75, errors)
+        self.assertIn("preempted by SIGTERM", errors.split("\n")[-2])
+
     def test_signals_end_the_job_as_preempted(self):
         for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")):
             process = self.start()
@@ -192,6 +204,11 @@ class MainTest(unittest.TestCase):
     def test_an_unwritable_output_directory_is_wrong_usage(self):
         self.write("file", "")
         self.fails(2, "--out", out=os.path.join(self.folder.name, "file", "out"))
+
+    def test_an_output_directory_that_no_message_can_name_is_wrong_usage(self):
+        out = os.path.join(self.folder.name, "caf").encode() + b"\xe9"
+        self.fails(2, "--out: ", "caf\ufffd is not UTF-8", out=os.fsdecode(out))
+        self.assertFalse(os.path.exists(out))
 
     def test_a_port_in_use_is_wrong_usage(self):
         with socket.socket() as taken:
