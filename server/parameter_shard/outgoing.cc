@@ -179,8 +179,11 @@ void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {
 void Outgoing::Report(std::vector<Verdict> verdicts, const JobProgress& progress) {
   {
     absl::MutexLock lock(&mu_);
-    if (!verdicts.empty()) progress_ = progress;
-    for (Verdict& verdict : verdicts) verdicts_.push_back(std::move(verdict));
+    if (!verdicts.empty()) progress_ = std::make_shared<const JobProgress>(progress);
+    for (Verdict& verdict : verdicts) {
+      const size_t bytes = verdict.ByteSizeLong();
+      verdicts_.push_back({std::move(verdict), bytes, progress_});
+    }
     while (verdicts_.size() > kVerdicts) verdicts_.pop_front();
   }
   ReportNext();
@@ -189,7 +192,7 @@ void Outgoing::Report(std::vector<Verdict> verdicts, const JobProgress& progress
 void Outgoing::ReportAgain() {
   {
     absl::MutexLock lock(&mu_);
-    again_ = progress_.ByteSizeLong() != 0;  // something was decided here
+    again_ = progress_ != nullptr;  // something was decided here
   }
   ReportNext();
 }
@@ -203,10 +206,18 @@ void Outgoing::ReportNext() {
     reporting_ = true;
     reporting_since_ = options_.timers->Now();
     again_ = false;
-    // All that have gathered while the last report was on its way.
-    for (Verdict& verdict : verdicts_) *request.add_verdicts() = std::move(verdict);
-    verdicts_.clear();
-    *request.mutable_progress() = progress_;
+    // All that have gathered while the last report was on its way, or as many as it may have.
+    std::shared_ptr<const JobProgress> progress = progress_;
+    size_t bytes = 0;
+    while (!verdicts_.empty()) {
+      Untold& first = verdicts_.front();
+      bytes += first.bytes;
+      if (bytes > kReportBytes && request.verdicts_size() > 0) break;
+      *request.add_verdicts() = std::move(first.verdict);
+      progress = std::move(first.progress);
+      verdicts_.pop_front();
+    }
+    *request.mutable_progress() = *progress;
     coordinator = coordinator_;
   }
   const std::shared_ptr<Outgoing> self = shared_from_this();
@@ -277,7 +288,7 @@ std::vector<Wait> Outgoing::Waits(absl::Time now) const {
   }
   if (reporting_) {
     add("the coordinator to answer to a report of verdicts", reporting_since_, COORDINATOR, 0)
-        .set_step(progress_.step());
+        .set_step(progress_ == nullptr ? 0 : progress_->step());
   }
   return waits;
 }

@@ -28,12 +28,15 @@ namespace parley {
 //
 // Nothing grows while a receiver is away. Verdicts for the coordinator are kept up to kVerdicts;
 // the oldest go first, since the progress that is sent with them says where the job is without them
-// (ReportVerdicts). A shard cannot be left behind by more than a step by workers that follow the
-// protocol, which pull the step's version from it; but one without slices can, by as many as are
-// decided while it is slow. So it is an error when both kQueue messages and kQueueBytes wait.
+// (ReportVerdicts). A report has as many of them as kReportBytes hold, and at least one, so that
+// none is larger than a message may be. A shard cannot be left behind by more than a step by
+// workers that follow the protocol, which pull the step's version from it; but one without slices
+// can, by as many as are decided while it is slow. So it is an error when both kQueue messages and
+// kQueueBytes wait.
 class Outgoing : public std::enable_shared_from_this<Outgoing> {
  public:
   static constexpr size_t kVerdicts = 1024;
+  static constexpr size_t kReportBytes = 4 << 20;
   static constexpr size_t kQueue = 256;
   static constexpr size_t kQueueBytes = 16 << 20;
 
@@ -54,7 +57,8 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
                       std::function<CallHeader()> header);
 
   void Send(std::vector<ToShard> requests, const Routing& routing);
-  // progress: where the job is after the last of them.
+  // progress: where the job is after the last of them. Where they are told in several reports, it
+  // goes with each: the coordinator takes the later ones for repeated then.
   void Report(std::vector<Verdict> verdicts, const JobProgress& progress);
   // There is a new coordinator: it is told where the job is, also if all verdicts were told to the
   // one before.
@@ -77,6 +81,13 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
     std::deque<ToShard> queue;  // the first is on its way
     size_t bytes = 0;           // of those in the queue
     absl::Time since;           // when it became the first
+  };
+
+  // A verdict that the coordinator has not been told.
+  struct Untold {
+    Verdict verdict;
+    size_t bytes;
+    std::shared_ptr<const JobProgress> progress;  // after the last one that came with it
   };
 
   explicit Outgoing(Options options);
@@ -104,8 +115,8 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   std::map<uint32_t, Peer> peers_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<CoordinatorClient> coordinator_ ABSL_GUARDED_BY(mu_);
   std::function<CallHeader()> header_ ABSL_GUARDED_BY(mu_);
-  std::deque<Verdict> verdicts_ ABSL_GUARDED_BY(mu_);
-  JobProgress progress_ ABSL_GUARDED_BY(mu_);  // after the last of verdicts_
+  std::deque<Untold> verdicts_ ABSL_GUARDED_BY(mu_);
+  std::shared_ptr<const JobProgress> progress_ ABSL_GUARDED_BY(mu_);  // after all; null: of none
   bool reporting_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time reporting_since_ ABSL_GUARDED_BY(mu_);
   bool again_ ABSL_GUARDED_BY(mu_) = false;

@@ -348,6 +348,65 @@ TEST_F(OutgoingTest, OfVerdictsThatACoordinatorMissesTheNewestAreKeptAndTheProgr
   EXPECT_EQ(report.progress().step(), steps);
 }
 
+// So large as one of many contributors is.
+Verdict LargeVerdict(uint64_t step, size_t bytes) {
+  Verdict verdict;
+  verdict.set_step(step);
+  // Three bytes each.
+  for (size_t i = 0; i < bytes / 3; ++i) verdict.add_contributors(1 << 20);
+  return verdict;
+}
+
+// Takes reports until none comes, as a coordinator whose messages have a limit; their steps.
+std::vector<uint64_t> TakeAll(Inbox<ReportVerdictsRequest, ReportVerdictsReply>& reports) {
+  constexpr size_t kMostMessageBytes = 64 << 20;
+  std::vector<uint64_t> steps;
+  while (!reports.empty()) {
+    const ReportVerdictsRequest report = reports.front();
+    if (report.ByteSizeLong() > kMostMessageBytes) {
+      reports.Answer(absl::ResourceExhaustedError("the message is too large"));
+      continue;
+    }
+    EXPECT_LE(report.ByteSizeLong(), Outgoing::kReportBytes + 100);
+    for (const Verdict& verdict : report.verdicts()) steps.push_back(verdict.step());
+    EXPECT_GE(report.progress().step(), steps.back());
+    reports.Answer();
+  }
+  return steps;
+}
+
+TEST_F(OutgoingTest, WhatACoordinatorMissesIsToldInAsManyReportsAsItsMessagesTake) {
+  const uint64_t steps = 600;
+  for (uint64_t step = 1; step <= steps; ++step) {
+    JobProgress progress;
+    progress.set_step(step);
+    outgoing_->Report({LargeVerdict(step, 128 << 10)}, progress);
+  }
+  KnowCoordinator();
+  const ReportVerdictsRequest& first = peers_.coordinator->verdicts.front();
+  EXPECT_EQ(first.progress().step(), first.verdicts(first.verdicts_size() - 1).step())
+      << "where the job was then";
+  const std::vector<uint64_t> told = TakeAll(peers_.coordinator->verdicts);
+  ASSERT_EQ(told.size(), steps);
+  for (uint64_t step = 1; step <= steps; ++step) EXPECT_EQ(told[step - 1], step);
+  EXPECT_THAT(errors_, IsEmpty());
+}
+
+TEST_F(OutgoingTest, SoAreManyThatCameTogetherAndOneIsToldHoweverLargeItIs) {
+  JobProgress progress;
+  progress.set_step(3);
+  outgoing_->Report({LargeVerdict(1, 3 << 20), LargeVerdict(2, 3 << 20), LargeVerdict(3, 5 << 20)},
+                    progress);
+  KnowCoordinator();
+  for (const uint64_t step : {1, 2, 3}) {
+    ASSERT_EQ(peers_.coordinator->verdicts.size(), 1u);
+    EXPECT_THAT(ReportedSteps(), ElementsAre(step));
+    EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 3u);
+    peers_.coordinator->verdicts.Answer();
+  }
+  EXPECT_TRUE(peers_.coordinator->verdicts.empty());
+}
+
 TEST_F(OutgoingTest, AShardThatIsLeftFarBehindIsAnErrorAndItsQueueDoesNotGrow) {
   uint64_t step = 0;
   // One without slices, which no worker waits for, may be slow for many short steps.
