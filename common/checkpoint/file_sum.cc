@@ -53,7 +53,7 @@ void FileSum::Add(uint64_t offset, absl::Span<const std::byte> bytes) {
 }
 
 absl::Status FileSum::CheckTouched(const ReadableFile& file, const std::string& path,
-                                   const std::function<void(uint64_t)>& on_bytes) {
+                                   const std::function<bool(uint64_t)>& on_bytes) {
   absl::MutexLock lock(&mu_);
   std::vector<uint64_t> touched;
   for (const auto& [offset, part] : parts_) {
@@ -75,7 +75,7 @@ absl::Status FileSum::CheckAll(const ReadableFile& file, const std::string& path
 
 absl::Status FileSum::CheckBlocks(const ReadableFile& file, const std::string& path,
                                   const std::vector<uint64_t>& blocks,
-                                  const std::function<void(uint64_t)>& on_bytes) const {
+                                  const std::function<bool(uint64_t)>& on_bytes) const {
   std::string damage;
   size_t damaged = 0;
   for (const uint64_t block : blocks) {
@@ -96,7 +96,7 @@ absl::Status FileSum::CheckBlocks(const ReadableFile& file, const std::string& p
 }
 
 absl::StatusOr<uint32_t> FileSum::SumBlock(const ReadableFile& file, uint64_t block,
-                                           const std::function<void(uint64_t)>& on_bytes) const {
+                                           const std::function<bool(uint64_t)>& on_bytes) const {
   const uint64_t end = blocks_.End(block);
   uint32_t crc = 0;
   std::vector<std::byte> chunk;
@@ -111,7 +111,7 @@ absl::StatusOr<uint32_t> FileSum::SumBlock(const ReadableFile& file, uint64_t bl
     const uint64_t gap_end = next == parts_.end() ? end : std::min(end, next->first);
     chunk.resize(std::min(gap_end - at, kChunkBytes));
     if (absl::Status status = file.Read(at, absl::MakeSpan(chunk)); !status.ok()) return status;
-    if (on_bytes) on_bytes(chunk.size());
+    if (on_bytes && !on_bytes(chunk.size())) return absl::CancelledError("told to read no more");
     crc = Crc32(crc, chunk);
     at += chunk.size();
   }

@@ -39,9 +39,10 @@ class FileSum {
   void Add(uint64_t offset, absl::Span<const std::byte> bytes);
 
   // The blocks in which parts lie that were added since the last check that found nothing.
-  // on_bytes: is told of what it reads for that, as it does; may be null.
+  // on_bytes: is told of what it reads for that, as it does, and says whether to go on (Cancelled
+  // where not); may be null.
   absl::Status CheckTouched(const ReadableFile& file, const std::string& path,
-                            const std::function<void(uint64_t)>& on_bytes = nullptr);
+                            const std::function<bool(uint64_t)>& on_bytes = nullptr);
 
   // The size and all blocks.
   absl::Status CheckAll(const ReadableFile& file, const std::string& path) const;
@@ -55,10 +56,10 @@ class FileSum {
   absl::Status CheckSize(const ReadableFile& file, const std::string& path) const;
   absl::Status CheckBlocks(const ReadableFile& file, const std::string& path,
                            const std::vector<uint64_t>& blocks,
-                           const std::function<void(uint64_t)>& on_bytes = nullptr) const
+                           const std::function<bool(uint64_t)>& on_bytes = nullptr) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::StatusOr<uint32_t> SumBlock(const ReadableFile& file, uint64_t block,
-                                    const std::function<void(uint64_t)>& on_bytes) const
+                                    const std::function<bool(uint64_t)>& on_bytes) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
 
   const CheckpointFile& written_;

@@ -202,7 +202,7 @@ void CheckpointReader::WillRead(const std::string& name, uint64_t begin, uint64_
   }
 }
 
-absl::Status CheckpointReader::VerifyRead(const std::function<void(uint64_t)>& on_bytes) const {
+absl::Status CheckpointReader::VerifyRead(const std::function<bool(uint64_t)>& on_bytes) const {
   for (const auto& file : files_) {
     absl::Status status =
         file->sum.CheckTouched(file->reader->file(), file->reader->path(), on_bytes);

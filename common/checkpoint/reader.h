@@ -54,8 +54,9 @@ class CheckpointReader {
   // Whether all that Read has copied so far is what was written. Reads the rest of each block of
   // which something was read, but no tensor twice; a file of an earlier release is one block.
   // DataLoss names the first damaged file, and its damaged blocks with their sums. on_bytes: is
-  // told of what it reads, as it does; may be null.
-  absl::Status VerifyRead(const std::function<void(uint64_t)>& on_bytes = nullptr) const;
+  // told of what it reads, as it does, and says whether to go on (Cancelled where not); may be
+  // null.
+  absl::Status VerifyRead(const std::function<bool(uint64_t)>& on_bytes = nullptr) const;
 
  private:
   // One of the manifest's.

@@ -39,10 +39,10 @@ absl::Status AsLost(FileSystem& files, const std::string& folder, const absl::St
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start,
-    const std::function<void(uint64_t)>& on_check) {
+    const std::function<void(uint64_t)>& on_check, const std::function<bool()>& stop) {
   const absl::StatusOr<bool> is_file = WeightsFile::IsMeantBy(files, folder);
   if (absl::IsUnavailable(is_file.status())) return is_file.status();
-  if (is_file.value_or(false)) return LoadWeights(files, folder, routing, start);
+  if (is_file.value_or(false)) return LoadWeights(files, folder, routing, start, stop);
   auto reader = CheckpointReader::Open(files, folder);
   if (absl::IsNotFound(reader.status())) return AsLost(files, folder, reader.status());
   if (!reader.ok()) return reader.status();
@@ -51,7 +51,7 @@ absl::Status LoadCheckpoint(
         absl::StrCat("the checkpoint ", folder, " is of step ", (*reader)->manifest().step(),
                      ", but the view starts at ", routing.view().start_version()));
   }
-  CheckpointSlices slices(**reader, routing, on_check);
+  CheckpointSlices slices(**reader, routing, on_check, stop);
   for (size_t i = 0; i < routing.own_slices().size(); ++i) {
     const absl::StatusOr<const CheckpointSlices::Read*> read = slices.Next();
     if (!read.ok()) return read.status();
@@ -64,7 +64,7 @@ absl::Status LoadCheckpoint(
 absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std::string& folder,
                                                    const Routing& routing,
                                                    const std::vector<SliceSnapshot>& slices,
-                                                   const std::function<void(uint64_t)>& on_bytes) {
+                                                   const std::function<bool(uint64_t)>& on_bytes) {
   std::vector<TensorSpec> tensors;
   std::map<std::string, absl::Span<const std::byte>> bytes;
   const auto add = [&](const TensorSpec& piece, const std::byte* data, size_t size) {
@@ -91,7 +91,9 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   for (const TensorSpec& tensor : tensors) {
     absl::Status status = (*writer)->Append(bytes[tensor.name()]);
     if (!status.ok()) return status;
-    if (on_bytes) on_bytes(bytes[tensor.name()].size());
+    if (on_bytes && !on_bytes(bytes[tensor.name()].size())) {
+      return absl::CancelledError(absl::StrCat(path, ": told to write no more"));
+    }
   }
   absl::StatusOr<SafetensorsWriter::Written> written = (*writer)->Finish();
   if (!written.ok()) return written.status();

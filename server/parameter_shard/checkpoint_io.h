@@ -27,18 +27,22 @@ namespace parley {
 // reader; InvalidArgument
 // also where a tensor is missing or has another shape or type; and whatever `start` returns. Where
 // `folder` is a file instead, LoadWeights (weights_io.h). on_check: is told of the bytes that are
-// read besides, to check the sums, as they are; may be null.
+// read besides, to check the sums, as they are; may be null. stop: is asked before each piece, on
+// several threads; true ends it with Cancelled, once the reads that are under way have ended; may
+// be null.
 absl::Status LoadCheckpoint(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start,
-    const std::function<void(uint64_t)>& on_check = nullptr);
+    const std::function<void(uint64_t)>& on_check = nullptr,
+    const std::function<bool()>& stop = nullptr);
 
 // Writes folder/shard-ORDINAL.safetensors (ShardFileName) and syncs it and its name. on_bytes: is
-// told of each tensor's when they are written; may be null. The codes of FileSystem.
+// told of each tensor's when they are written, and says whether to go on; may be null. The codes of
+// FileSystem; Cancelled where it did not go on.
 absl::StatusOr<CheckpointFile> WriteCheckpointFile(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::vector<SliceSnapshot>& slices,
-    const std::function<void(uint64_t)>& on_bytes = nullptr);
+    const std::function<bool(uint64_t)>& on_bytes = nullptr);
 
 // Manifest.optimizer_steps of the trained tensors whose first slice is among these; of_each_slice:
 // of their other slices, too (in bounded and async one slice of a tensor can miss an update that

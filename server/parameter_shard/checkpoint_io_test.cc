@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <string>
@@ -119,6 +120,51 @@ TEST_F(CheckpointIoTest, TrainingGoesOnBitwiseWithAnotherNumberOfShards) {
   EXPECT_GT(checked_, 0u) << "the others' parts of the blocks";
   Train(second, 6, 10);
   EXPECT_EQ(AllBytes(second, 10), expected);
+}
+
+TEST_F(CheckpointIoTest, WhoIsToldToStopReadsNoFurther) {
+  ShardCluster first(AdamJob(), MakeView(Options(2, 5)));
+  Train(first, 1, 5);
+  Write(first, 5);
+  ClusterView view = MakeView(Options(3, 9));  // its parts end within blocks
+  view.set_start_from(folder_);
+  view.set_start_version(5);
+  const auto routing = Routing::Make(view, 0);
+  ASSERT_EQ(routing.status(), absl::OkStatus());
+  const size_t slices = (*routing)->own_slices().size();
+  // After so many slices, or so many reads for the sums.
+  for (const bool by_sums : {false, true}) {
+    std::atomic<bool> stop = false;
+    size_t started = 0;
+    size_t checks = 0;
+    const absl::Status status = LoadCheckpoint(
+        *files_, folder_, **routing,
+        [&](uint32_t, const SliceStart&) {
+          ++started;
+          if (!by_sums) stop = true;
+          return absl::OkStatus();
+        },
+        [&](uint64_t) {
+          ++checks;
+          stop = true;
+        },
+        [&] { return stop.load(); });
+    EXPECT_TRUE(absl::IsCancelled(status)) << status;
+    EXPECT_EQ(started, by_sums ? slices - 1 : 1) << "the last one comes with the sums";
+    EXPECT_EQ(checks, by_sums ? 1u : 0u);
+  }
+}
+
+TEST_F(CheckpointIoTest, WhoIsToldToStopWritesNoFurther) {
+  ShardCluster cluster(AdamJob(), MakeView(Options(1, 3)));
+  Train(cluster, 1, 5);
+  const auto slices = cluster.shard(0).Snapshot(5);
+  ASSERT_EQ(slices.status(), absl::OkStatus());
+  int told = 0;
+  const auto file = WriteCheckpointFile(*files_, folder_, *cluster.shard(0).routing(), *slices,
+                                        [&](uint64_t) { return ++told < 2; });
+  EXPECT_TRUE(absl::IsCancelled(file.status())) << file.status();
+  EXPECT_EQ(told, 2);
 }
 
 // In bounded and async one of them can have missed an update.

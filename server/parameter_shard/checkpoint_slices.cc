@@ -10,8 +10,9 @@
 namespace parley {
 
 CheckpointSlices::CheckpointSlices(const CheckpointReader& reader, const Routing& routing,
-                                   const std::function<void(uint64_t)>& on_check)
-    : reader_(reader), routing_(routing), on_check_(on_check) {
+                                   const std::function<void(uint64_t)>& on_check,
+                                   const std::function<bool()>& stop)
+    : reader_(reader), routing_(routing), on_check_(on_check), stop_told_(stop) {
   for (std::thread& reading : readers_) reading = std::thread([this] { ReadSlices(); });
 }
 
@@ -21,6 +22,11 @@ CheckpointSlices::~CheckpointSlices() {
     stop_ = true;
   }
   for (std::thread& reading : readers_) reading.join();
+}
+
+absl::Status CheckpointSlices::GoesOn() const {
+  return stop_told_ && stop_told_() ? absl::CancelledError("told to read no more")
+                                    : absl::OkStatus();
 }
 
 absl::StatusOr<const CheckpointSlices::Read*> CheckpointSlices::Next() {
@@ -35,8 +41,14 @@ absl::StatusOr<const CheckpointSlices::Read*> CheckpointSlices::Next() {
     last = taken_ == routing_.own_slices().size();
   }
   if (!place->status.ok()) return place->status;
+  // Those that are read ahead need not be started.
+  if (absl::Status status = GoesOn(); !status.ok()) return status;
   if (last) {
-    if (absl::Status status = reader_.VerifyRead(on_check_); !status.ok()) return status;
+    const auto on_bytes = [this](uint64_t bytes) {
+      if (on_check_) on_check_(bytes);
+      return GoesOn().ok();
+    };
+    if (absl::Status status = reader_.VerifyRead(on_bytes); !status.ok()) return status;
   }
   return &place->read;
 }
@@ -100,6 +112,7 @@ absl::Status CheckpointSlices::ReadSlice(uint32_t id, Place& place) const {
 
 absl::Status CheckpointSlices::ReadPiece(const std::string& name, const TensorSpec& tensor,
                                          const Slice& slice, std::string& bytes) const {
+  if (absl::Status status = GoesOn(); !status.ok()) return status;
   const TensorSpec* const there = reader_.Find(name);
   if (there == nullptr) {
     return absl::InvalidArgumentError(

@@ -35,9 +35,10 @@ class CheckpointSlices {
     SliceStart start;  // views of memory that lives until the next call of Next
   };
 
-  // All must outlive this. on_check: as LoadCheckpoint.
+  // All must outlive this. on_check, stop: as LoadCheckpoint.
   CheckpointSlices(const CheckpointReader& reader, const Routing& routing,
-                   const std::function<void(uint64_t)>& on_check);
+                   const std::function<void(uint64_t)>& on_check,
+                   const std::function<bool()>& stop);
   ~CheckpointSlices();  // waits for reads of the disk that are under way
   CheckpointSlices(const CheckpointSlices&) = delete;
   CheckpointSlices& operator=(const CheckpointSlices&) = delete;
@@ -56,6 +57,8 @@ class CheckpointSlices {
     bool whole = false;  // under mu_: a reader has ended with it, and it is not done
   };
 
+  // OK, or that no more is wanted.
+  absl::Status GoesOn() const;
   void ReadSlices();
   void Announce(uint32_t id) const;
   absl::Status ReadSlice(uint32_t id, Place& place) const;
@@ -69,6 +72,7 @@ class CheckpointSlices {
   const CheckpointReader& reader_;
   const Routing& routing_;
   const std::function<void(uint64_t)>& on_check_;
+  const std::function<bool()>& stop_told_;
   // Slice i in places_[i % kAhead]: a reader's from its beginning until it is whole, then Next's
   // until it is done.
   Place places_[kAhead];

@@ -180,6 +180,9 @@ int Main(int argc, char** argv) {
     around.connector = connector.get();
     around.files = files.get();
     around.resources = std::move(resources);
+    around.leave = [&](const ShardProcess::End& last) {
+      std::_Exit(daemon.Exit(last.code, last.last_line));
+    };
     ShardProcess process(std::move(around));
     Entrances entrances(daemon, process.shard(), values, cores);
     if (absl::Status status = entrances.Open(); !status.ok()) {

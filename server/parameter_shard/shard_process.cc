@@ -10,6 +10,7 @@
 #include "common/daemon/signals.h"
 #include "common/job/consistency.h"
 #include "common/job/job_file.h"
+#include "common/utf8.h"
 #include "server/parameter_shard/checkpoint_io.h"
 
 namespace parley {
@@ -18,6 +19,12 @@ namespace {
 // What no other shard waits for is gathered so long: of fast steps, and since to tell it takes as
 // much of a core as a step of a few MiB, which the next step then waits for.
 constexpr absl::Duration kNewsDelay = absl::Milliseconds(10);
+
+// How long the disk's thread has at the end, and the main thread to hear of it: with
+// preemption_grace, and what the membership adds, less than what Slurm leaves of its 30 s.
+constexpr absl::Duration kLastWord = absl::Seconds(2);
+
+std::string PreemptedBy(int signal) { return absl::StrCat("preempted by ", SignalName(signal)); }
 
 uint64_t EpochOf(const std::shared_ptr<const Routing>& routing) {
   return routing == nullptr ? 0 : routing->view().job_epoch();
@@ -33,6 +40,7 @@ ShardProcess::ShardProcess(Surroundings surroundings)
     : job_(std::move(surroundings.job)),
       log_(surroundings.log),
       files_(surroundings.files),
+      leave_(std::move(surroundings.leave)),
       runtime_(surroundings.runtime),
       timers_(runtime_->MakeTimers()),
       connector_(surroundings.connector),
@@ -105,7 +113,12 @@ CallHeader ShardProcess::HeaderOf(uint64_t job_epoch) const {
 }
 
 void ShardProcess::Stop() {
+  BeginEnd();
   StopSending();
+  // The disk's thread looks up between two tensors; where it is in the kernel nobody can help it.
+  if (leave_ && end_.has_value()) {
+    timers_->RunAt(timers_->Now() + kLastWord, [this, end = *end_] { leave_(end); });
+  }
   disk_->Stop();
   timers_->Stop();
   membership_.reset();
@@ -119,10 +132,46 @@ void ShardProcess::Post(Change change) {
 }
 
 void ShardProcess::OnSignal(int signal) {
-  Post([&](Mail& mail) {
-    // The one that leaves the least time.
-    if (mail.signal == 0 || mail.signal == SIGUSR1 || signal == SIGINT) mail.signal = signal;
-  });
+  absl::MutexLock lock(&signal_mu_);
+  // The one that leaves the least time.
+  if (signal_ != 0 && signal_ != SIGUSR1 && signal != SIGINT) return;
+  signal_ = signal;
+  if (signal_to_ != nullptr) TellOfSignal();
+}
+
+void ShardProcess::TellOfSignal() {
+  const absl::Duration time = signal_ == SIGUSR1 ? WarningGrace(job_) : PreemptionGrace(job_);
+  // Ctrl-C, or no time for a checkpoint.
+  if (signal_ == SIGINT || time == absl::ZeroDuration()) {
+    Post([signal = signal_](Mail& mail) { mail.signal = signal; });
+    timers_->RunAt(timers_->Now() + liveness_, [this] { LeaveIfUnread(); });
+    return;
+  }
+  signal_to_->Preempt(PreemptedBy(signal_), time);
+  log_->Warning("told to end: goes on until a checkpoint is whole",
+                {{"signal", SignalName(signal_)}, {"at_most", absl::FormatDuration(time)}});
+}
+
+void ShardProcess::BeginEnd() {
+  absl::MutexLock passing_on(&signal_mu_);
+  signal_to_ = nullptr;
+  absl::MutexLock lock(&mu_);
+  ends_ = true;
+}
+
+void ShardProcess::LeaveIfUnread() {
+  std::optional<End> end;
+  {
+    absl::MutexLock lock(&mu_);
+    if (ends_) return;
+    if (mail_.cause.has_value()) {
+      end = End{mail_.cause->preempted() ? kPreempted : kFailed, mail_.cause->text()};
+    } else if (mail_.signal != 0) {
+      end = End{kPreempted, absl::StrCat(PreemptedBy(mail_.signal),
+                                         " while a file is read that does not come")};
+    }
+  }
+  if (leave_ && end.has_value()) leave_(*end);
 }
 
 RetryOptions ShardProcess::Retries(const std::string& what) const {
@@ -150,12 +199,14 @@ std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   };
   listener.on_failed = [this](const FirstCause& cause) {
     Post([&](Mail& mail) { mail.cause = cause; });
+    timers_->RunAt(timers_->Now() + kLastWord, [this] { LeaveIfUnread(); });
   };
   auto membership = join(std::move(listener));
   if (!membership.ok()) {
     const bool wrong =
         absl::IsInvalidArgument(membership.status()) || absl::IsNotFound(membership.status());
-    return End{wrong ? kWrongUsage : kFailed, std::string(membership.status().message())};
+    end_ = End{wrong ? kWrongUsage : kFailed, std::string(membership.status().message())};
+    return end_;
   }
   membership_ = *std::move(membership);
   log_->Info("joined", {{"member", absl::StrCat(membership_->member())},
@@ -163,6 +214,9 @@ std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   outgoing()->SetCoordinator(membership_->coordinator(), [this] { return HeaderOf(0); });
   shard_.Start(membership_->ordinal());
   TickAgain();
+  absl::MutexLock lock(&signal_mu_);
+  signal_to_ = membership_.get();
+  if (signal_ != 0) TellOfSignal();
   return std::nullopt;
 }
 
@@ -175,25 +229,17 @@ std::optional<ShardProcess::End> ShardProcess::HandleMail() {
     return end_;
   }
   if (mail.cause.has_value()) return Failed(*mail.cause);
-  if (mail.signal != 0) {
-    const std::string reason = absl::StrCat("preempted by ", SignalName(mail.signal));
-    // Ctrl-C, or no time for a checkpoint.
-    const absl::Duration time = mail.signal == SIGUSR1 ? WarningGrace(job_) : PreemptionGrace(job_);
-    if (mail.signal == SIGINT || time == absl::ZeroDuration()) {
-      return FailWith(reason, /*preempted=*/true);
-    }
-    log_->Warning("told to end: goes on until a checkpoint is whole",
-                  {{"signal", SignalName(mail.signal)}, {"at_most", absl::FormatDuration(time)}});
-    membership_->Preempt(reason, time);
-  }
+  if (mail.signal != 0) return FailWith(PreemptedBy(mail.signal), /*preempted=*/true);
   if (!mail.error.empty()) return FailWith(mail.error, /*preempted=*/false);
   if (mail.load && mail.state == nullptr) mail.state = state_;
   if (mail.state != nullptr) {
     state_ = mail.state;
     if (mail.state->phase() == FINISHED) {
       log_->Info("the job has finished");
+      BeginEnd();
       membership_->Leave();
-      return End{kFinished, ""};
+      end_ = End{kFinished, ""};
+      return end_;
     }
     if (absl::Status status = FollowState(*mail.state); !status.ok()) {
       return FailWith(std::string(status.message()), /*preempted=*/false);
@@ -329,7 +375,12 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
         on_disk(start.values.size());
         return shard_.StartSlice(slice, start, timers_->Now());
       },
-      on_disk);
+      on_disk, [this, job_epoch = view.job_epoch()] { return LoadIsOff(job_epoch); });
+  if (absl::IsCancelled(loaded)) {
+    loading_since_.reset();
+    log_->Info("loads the checkpoint no further", {{"folder", view.start_from()}});
+    return absl::OkStatus();  // why is in the mail
+  }
   if (absl::IsUnavailable(loaded) && LoadsAgain(loaded)) return absl::OkStatus();
   loading_since_.reset();
   if (!loaded.ok() && !absl::IsDataLoss(loaded)) return loaded;
@@ -348,6 +399,12 @@ absl::Status ShardProcess::FollowState(const WatchReply& state) {
               {"slices", absl::StrCat((*routing)->own_slices().size())},
               {"seconds", absl::StrCat(absl::ToDoubleSeconds(timers_->Now() - begin))}});
   return absl::OkStatus();
+}
+
+bool ShardProcess::LoadIsOff(uint64_t job_epoch) const {
+  absl::MutexLock lock(&mu_);
+  return mail_.cause.has_value() || mail_.signal != 0 || !mail_.error.empty() ||
+         (mail_.state != nullptr && mail_.state->view().job_epoch() > job_epoch);
 }
 
 bool ShardProcess::LoadsAgain(const absl::Status& error) {
@@ -385,7 +442,7 @@ void ShardProcess::ReportReady(uint64_t epoch, uint64_t version, const std::stri
         ReportReadyRequest request;
         *request.mutable_header() = HeaderOf(epoch);
         request.set_version(version);
-        request.set_damage(damage);
+        request.set_damage(ValidUtf8(damage, kMostReasonBytes));
         membership_->coordinator()->ReportReady(request, deadline, std::move(done));
       },
       [this](absl::StatusOr<ReportReadyReply> reply) {
@@ -422,6 +479,11 @@ void ShardProcess::WriteOrderedCheckpoint() {
   });
 }
 
+bool ShardProcess::IsWanted(const CheckpointOrder& order) const {
+  absl::MutexLock lock(&mu_);
+  return sends_ && !mail_.cause.has_value() && order_.has_value() && Same(*order_, order);
+}
+
 void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& routing,
                                    const absl::StatusOr<std::vector<SliceSnapshot>>& slices) {
   const absl::Time begin = timers_->Now();
@@ -429,8 +491,11 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
   report.set_step(order.step());
   absl::Status status = slices.status();
   if (slices.ok()) {
-    auto file = WriteCheckpointFile(*files_, order.directory(), routing, *slices,
-                                    [this](uint64_t bytes) { membership_->OnDisk(bytes); });
+    auto file =
+        WriteCheckpointFile(*files_, order.directory(), routing, *slices, [&](uint64_t bytes) {
+          membership_->OnDisk(bytes);
+          return IsWanted(order);
+        });
     status = file.status();
     if (file.ok()) {
       *report.mutable_file() = *file;
@@ -447,6 +512,11 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
     if (!is_given_up) order_.reset();
     mail_.wrote = true;
   }
+  if (absl::IsCancelled(status)) {
+    // Nobody waits for a word of it.
+    log_->Info("writes its part of the checkpoint no further", {{"folder", order.directory()}});
+    return;
+  }
   const absl::Duration spent = timers_->Now() - begin;
   // Its folder may have been removed, or the job has gone back: no disk is to blame.
   if (status.ok() || !is_given_up) metrics_.OnCheckpoint(order.step(), spent, status.ok());
@@ -456,7 +526,7 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
                 {"bytes", absl::StrCat(report.file().bytes())},
                 {"seconds", absl::StrCat(absl::ToDoubleSeconds(spent))}});
   } else {
-    report.set_error(std::string(status.message()));
+    report.set_error(ValidUtf8(status.message(), kMostReasonBytes));
     const LogPairs fields = {{"folder", order.directory()}, {"error", report.error()}};
     if (is_given_up) {
       log_->Info("the checkpoint was given up before its part was written", fields);
@@ -482,11 +552,13 @@ void ShardProcess::WriteCheckpoint(const CheckpointOrder& order, const Routing& 
 }
 
 std::optional<ShardProcess::End> ShardProcess::FailWith(const std::string& reason, bool preempted) {
+  BeginEnd();
   log_->Error(preempted ? "told to end" : "this shard cannot go on", {{"reason", reason}});
   return Failed(membership_->Fail(reason, preempted));
 }
 
 std::optional<ShardProcess::End> ShardProcess::Failed(const FirstCause& cause) {
+  BeginEnd();
   StopSending();
   shard_.Fail(cause);
   bool leader = false;

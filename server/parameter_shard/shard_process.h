@@ -50,6 +50,10 @@ class ShardProcess {
     FileSystem* files;
     std::shared_ptr<Runtime> runtime = RealRuntime();
     ShardResources resources = {};  // as LockedShard's
+    // Ends this process at once, with this end: a thread is in the kernel with a file, may be for
+    // ever (a mount whose server is gone), and the job is over. On any thread, once; empty: it
+    // waits.
+    std::function<void(const End& end)> leave = nullptr;
   };
   explicit ShardProcess(Surroundings surroundings);
   ~ShardProcess();
@@ -74,12 +78,14 @@ class ShardProcess {
   void TellWaits(WaitsReply& reply);
 
   // The process is told to end; any thread, before Run too. SIGTERM and SIGUSR1: when the job has
-  // written a checkpoint, for which it goes on; SIGINT: at once.
+  // written a checkpoint, for which it goes on: the coordinator is told here and now, whatever the
+  // main thread reads. SIGINT: at once.
   void OnSignal(int signal);
 
   // After Run: no thread uses the surroundings from here on, and no call stays parked, so that the
   // server can shut down. Then the connector may go, and must before this object: answers that it
-  // still holds come back here.
+  // still holds come back here. Waits for the disk's thread, which writes no further tensor; after
+  // Run for no longer than a moment where it can leave.
   void Stop();
 
  private:
@@ -88,7 +94,7 @@ class ShardProcess {
     SharedJobState state;
     std::optional<FirstCause> cause;
     std::string error;  // this shard cannot go on
-    int signal = 0;
+    int signal = 0;     // that ends it at once
     bool news = false;
     bool stayed = false;  // long enough for those that ask for the cause
     bool wrote = false;   // the disk is free
@@ -106,6 +112,8 @@ class ShardProcess {
   void HandleNews();
   void TickAgain();
   void TellWhoDoesNotAnswer(absl::Time now);
+  // Leaves if the main thread has not seen by then why the job is over for this process.
+  void LeaveIfUnread();
 
   // On the main thread.
   void AwaitMail();
@@ -113,6 +121,8 @@ class ShardProcess {
   // The checkpoint could not be read, as of a file system that is away for a moment: whether it
   // will be tried once more.
   bool LoadsAgain(const absl::Status& error);
+  // Why it would be of no use to load the rest of that job_epoch's checkpoint has come. Any thread.
+  bool LoadIsOff(uint64_t job_epoch) const;
   void ReportReadyOnce();
   // `damage`: of the checkpoint to be loaded; empty: it is ready.
   void ReportReady(uint64_t epoch, uint64_t version, const std::string& damage);
@@ -131,10 +141,15 @@ class ShardProcess {
   CallHeader HeaderOf(uint64_t job_epoch) const;
 
   // On the disk's thread.
+  // Whether anybody still waits for this file.
+  bool IsWanted(const CheckpointOrder& order) const;
   void WriteCheckpoint(const CheckpointOrder& order, const Routing& routing,
                        const absl::StatusOr<std::vector<SliceSnapshot>>& slices);
 
   // From any thread.
+  void TellOfSignal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(signal_mu_);
+  // The main thread sees to the end: no signal changes anything any more.
+  void BeginEnd();
   // Says with which step each view comes into force: the step leader alone knows.
   void LogViews(const std::vector<Verdict>& verdicts);
   template <class Change>
@@ -144,6 +159,7 @@ class ShardProcess {
   const JobConfig job_;
   Log* const log_;
   FileSystem* const files_;
+  const std::function<void(const End&)> leave_;
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<Timers> timers_;
   Connector* const connector_;
@@ -155,11 +171,18 @@ class ShardProcess {
   LockedShard shard_;
   std::unique_ptr<Membership> membership_;  // set before shard_.Start, which lets news come
 
-  mutable absl::Mutex mu_;
+  // Held while a signal is passed on, so that the membership does not go meanwhile.
+  absl::Mutex signal_mu_;
+  int signal_ ABSL_GUARDED_BY(signal_mu_) = 0;  // the one that leaves the least time
+  // Who hears of it; nullptr: nobody yet, or no more.
+  Membership* signal_to_ ABSL_GUARDED_BY(signal_mu_) = nullptr;
+
+  mutable absl::Mutex mu_ ABSL_ACQUIRED_AFTER(signal_mu_);
   Mail mail_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<Outgoing> outgoing_ ABSL_GUARDED_BY(mu_);
   uint64_t outgoing_epoch_ ABSL_GUARDED_BY(mu_) = 0;  // its job_epoch; 0: of none yet
   bool sends_ ABSL_GUARDED_BY(mu_) = true;            // until Stop, or the end of the job
+  bool ends_ ABSL_GUARDED_BY(mu_) = false;            // BeginEnd
   // As HandleNews saw them last.
   std::shared_ptr<const Routing> routing_ ABSL_GUARDED_BY(mu_);
   bool ready_ ABSL_GUARDED_BY(mu_) = false;
@@ -176,7 +199,7 @@ class ShardProcess {
   std::optional<uint64_t> reported_ready_;   // job_epoch
   uint64_t generation_ = 0;                  // of the coordinator whose state came last
   CheckpointOrder begun_;                    // the last one whose writing has begun
-  std::optional<End> end_;  // of a failed job, while this process still answers those that ask
+  std::optional<End> end_;  // of a failed job this process may still answer those that ask
 };
 
 }  // namespace parley

@@ -13,7 +13,8 @@ namespace parley {
 
 absl::Status LoadWeights(
     FileSystem& files, const std::string& path, const Routing& routing,
-    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start) {
+    const std::function<absl::Status(uint32_t slice, const SliceStart& start)>& start,
+    const std::function<bool()>& stop) {
   if (routing.view().start_version() != 0) {
     return absl::InvalidArgumentError(absl::StrCat(path,
                                                    " is a file of weights, but the view "
@@ -24,6 +25,7 @@ absl::Status LoadWeights(
   if (!file.ok()) return file.status();
   std::string bytes;
   for (const uint32_t id : routing.own_slices()) {
+    if (stop && stop()) return absl::CancelledError("told to read no more");
     const Slice& slice = routing.slice(id);
     const TensorSpec& tensor = routing.tensor(id);
     bytes.resize((slice.end() - slice.begin()) * ElementBytes(tensor.dtype()));
