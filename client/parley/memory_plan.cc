@@ -12,6 +12,7 @@
 #include "common/job/optimizer_settings.h"
 #include "common/tensor.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
+#include "server/pipeline_stage/schedule/schedules.h"
 
 namespace parley {
 namespace {
@@ -145,8 +146,7 @@ ComputeMemory PlanCompute(const JobConfig& job, const ModelDescription& model,
     return memory;
   }
   const std::optional<uint32_t> delay = DelayOf(job);
-  // The versions that its microbatches under way are of, and gradients that wait for their step.
-  const uint64_t stashed = delay.has_value() ? *delay + 2 : 0;
+  const uint64_t stashed = delay.has_value() ? StashedCopies(*delay) : 0;
   ComputeMemory most = PlanOne(0, versions, stashed, model, slices);
   for (uint32_t stage = 1; stage < stages; ++stage) {
     const ComputeMemory memory = PlanOne(stage, versions, stashed, model, slices);

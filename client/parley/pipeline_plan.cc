@@ -140,16 +140,26 @@ absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const 
   return PipelinePlan::Balanced{partition->first_layers, *std::move(prediction)};
 }
 
-// What a stage has beside what it keeps, where it computes forwards again: one of them.
+// What a stage has at most beside what it keeps, where it computes forwards again: one of them, and
+// where backwards come in halves those whose second half has not come, for what their weights'
+// gradients are made of.
 uint64_t ComputedAgain(const JobConfig& job, const ModelDescription& model,
                        const std::vector<Action>& actions) {
   if (!job.pipeline().recompute()) return 0;
+  const std::vector<uint32_t> first_layers = FirstLayers(model);
   uint64_t bytes = 0;
+  uint64_t most = 0;
   for (const Action& action : actions) {
-    if (action.kind != ActionKind::kForward) continue;
-    bytes = std::max(bytes, KeptBytes(model.costs, FirstLayers(model), action.part));
+    const auto kept = [&] { return KeptBytes(model.costs, first_layers, action.part); };
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient) {
+      bytes += kept();
+      most = std::max(most, bytes);
+    }
+    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient) {
+      bytes -= kept();
+    }
   }
-  return bytes;
+  return most;
 }
 
 absl::Status AddMemory(const JobConfig& job, const ModelDescription& model,

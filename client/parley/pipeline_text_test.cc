@@ -245,6 +245,21 @@ TEST(PipelineText, ActivationsThatDoNotFitAreRefused) {
   ExpectWords(Text(job, model), {"     4     3.01 MiB  0: emb"});
 }
 
+// The second halves of stage s' backwards stay s microbatches behind the first.
+TEST(PipelineText, ForwardsThatAreComputedAgainInHalvesStayUntilTheSecondHalf) {
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_schedule(ZERO_BUBBLE);
+  job.mutable_pipeline()->set_recompute(true);
+  // Beside some KiB of inputs and messages: three layers of 1 MiB of one microbatch; then a layer
+  // of two, three and four.
+  ExpectWords(Text(job, MeasuredModel()),
+              {"     4     3.01 MiB  0: embedding", "     4     2.02 MiB  1: l1",
+               "     4     3.02 MiB  2: l2", "     4     4.01 MiB  3: l3"});
+  // Not more than there are.
+  job.set_accumulate(2);
+  ExpectWords(Text(job, MeasuredModel()), {"     2     2.00 MiB  3: l3"});
+}
+
 TEST(PipelineText, TheTimelineIsWrittenAsAPicture) {
   MemoryFileSystem files;
   ASSERT_TRUE(files.CreateDirectories("/out").ok());

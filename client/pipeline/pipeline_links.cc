@@ -17,6 +17,13 @@ absl::Status NotThere(const Member& member, const absl::Status& why) {
                                              " cannot be reached: ", why.message()));
 }
 
+// Of the link, or of what the other process is. It can also say that its step is over, as can this
+// one: then nobody waits for the message.
+bool IsLoss(const absl::Status& status) {
+  return !status.ok() && !absl::IsCancelled(status) && !absl::IsFailedPrecondition(status) &&
+         !absl::IsNotFound(status);
+}
+
 }  // namespace
 
 PipelineLinks::PipelineLinks(const Options& options, Session& session)
@@ -51,7 +58,9 @@ absl::StatusOr<std::unique_ptr<PipelineLinks>> PipelineLinks::Start(const Option
   agent.observer = options.observer;
   agent.refused = options.refused;
   // Who is dead the coordinator says; whoever is slow is to be waited for.
-  const absl::Duration lease = 4 * options.liveness + absl::Seconds(30);
+  const absl::Duration lease = options.lease > absl::ZeroDuration()
+                                   ? options.lease
+                                   : 4 * options.liveness + absl::Seconds(30);
   agent.lease = lease;
   agent.patience = lease;
   agent.at_once = {kDeliver};
@@ -91,6 +100,12 @@ absl::Status PipelineLinks::BeginUnit() {
   }
   ++unit_;
   inbox_.Begin(job_epoch_, pipeline_.composition, unit_);
+  {
+    absl::MutexLock lock(&sent_mu_);
+    ++turn_;
+    sent_ = 0;
+    lost_ = absl::OkStatus();
+  }
   if (connected_) return absl::OkStatus();
   for (size_t part = 0; part < pipeline_.members.size(); ++part) {
     if (part == pipeline_.part) continue;
@@ -147,27 +162,79 @@ absl::Status PipelineLinks::Send(size_t part, const PipelineKey& key,
   scope.set_attempt(static_cast<uint32_t>(key.unit));
   const RemoteReference value = agent_->Make(ToValue(key, std::move(tensors), on_device), scope);
   const Member& member = pipeline_.members[part];
-  auto called = agent_->Call(member.address(), kDeliver, {value}, scope);
-  // The link was lost (nobody was heard there for a lease), though its process has not gone.
+  uint64_t turn = 0;
+  {
+    absl::MutexLock lock(&sent_mu_);
+    if (!lost_.ok()) return lost_;
+    turn = turn_;
+    ++sent_;
+  }
+  const auto call = [&] {
+    return agent_->Call(
+        member.address(), kDeliver, {value}, scope,
+        [this, turn, member](const absl::Status& status) { Answered(turn, member, status); });
+  };
+  auto called = call();
+  // The link was lost (nobody was heard there for a lease), though its process has not gone. If
+  // anything was on its way there Answered hears of it.
   if (absl::IsFailedPrecondition(called.status()) &&
       agent_->Connect(member.address(), SteadyNow() + liveness_).ok()) {
-    called = agent_->Call(member.address(), kDeliver, {value}, scope);
+    called = call();
   }
-  return called.ok() ? absl::OkStatus() : NotThere(member, called.status());
+  if (called.ok()) return absl::OkStatus();
+  absl::MutexLock lock(&sent_mu_);
+  --sent_;
+  return NotThere(member, called.status());
 }
 
-absl::StatusOr<ValuePtr> PipelineLinks::Await(const PipelineKey& key, const std::string& what) {
+void PipelineLinks::Answered(uint64_t turn, const Member& member, const absl::Status& status) {
+  bool wake = false;
+  {
+    absl::MutexLock lock(&sent_mu_);
+    if (turn != turn_) return;
+    --sent_;
+    if (IsLoss(status)) lost_.Update(NotThere(member, status));
+    wake = !lost_.ok() || (awaits_sent_ && sent_ == 0);
+  }
+  if (wake) Wake();
+}
+
+absl::Status PipelineLinks::lost() const {
+  absl::MutexLock lock(&sent_mu_);
+  return lost_;
+}
+
+absl::Status PipelineLinks::AwaitPeers(const std::string& what, const std::function<bool()>& done) {
   PeerWaiter* waiter = nullptr;
   {
     absl::MutexLock lock(&wake_mu_);
     waiter = waiter_;
   }
-  const auto has = [&] { return inbox_.Has(key); };
+  const auto over = [&] { return !lost().ok() || done(); };
   const absl::Status waited =
-      waiter != nullptr ? waiter->AwaitPeers(what, has) : session_.AwaitPeers(what, has);
+      waiter != nullptr ? waiter->AwaitPeers(what, over) : session_.AwaitPeers(what, over);
+  return waited.ok() ? lost() : waited;
+}
+
+absl::StatusOr<ValuePtr> PipelineLinks::Await(const PipelineKey& key, const std::string& what) {
+  const absl::Status waited = AwaitPeers(what, [&] { return inbox_.Has(key); });
   if (!waited.ok()) return waited;
   if (absl::Status error = inbox_.error(); !error.ok()) return error;
   return inbox_.Take(key);
+}
+
+absl::Status PipelineLinks::AwaitSent() {
+  {
+    absl::MutexLock lock(&sent_mu_);
+    awaits_sent_ = true;
+  }
+  const absl::Status waited = AwaitPeers("waiting for its pipeline to have what it has sent", [&] {
+    absl::MutexLock lock(&sent_mu_);
+    return sent_ == 0;
+  });
+  absl::MutexLock lock(&sent_mu_);
+  awaits_sent_ = false;
+  return waited;
 }
 
 absl::StatusOr<Verdict> PipelineLinks::GiveUp(const absl::Status& why) {

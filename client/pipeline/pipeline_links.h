@@ -40,6 +40,9 @@ class PipelineLinks {
     SharedCredentials credentials;                // the job's
     RpcObserver observer;                         // of calls that do not come by gRPC
     Refusals::Told refused;                       // of strangers who do not come by gRPC
+    // After so long without a word another process's link is lost. 0: long enough for the
+    // coordinator to say first who is dead.
+    absl::Duration lease = absl::ZeroDuration();
   };
 
   // The codes of RemoteAgent::Start.
@@ -59,7 +62,7 @@ class PipelineLinks {
 
   // To the worker, or to a stage of the pipeline. Does not wait, but for a new connection (for
   // `liveness` at most) where that process was not heard of for a lease. Unavailable: it is gone,
-  // or still cannot be reached.
+  // or still cannot be reached, or lost().
   absl::Status ToWorker(const PipelineKey& key, std::vector<ValueTensor> tensors);
   // on_device: as ToValue.
   absl::Status ToStage(uint32_t stage, const PipelineKey& key, std::vector<ValueTensor> tensors,
@@ -69,8 +72,14 @@ class PipelineLinks {
   void WaitThrough(PeerWaiter* waiter);
 
   // Waits for a message. The errors of Session::AwaitPeers; InvalidArgument where another process
-  // has sent what is no message, or one that is too large.
+  // has sent what is no message, or one that is too large; lost().
   absl::StatusOr<ValuePtr> Await(const PipelineKey& key, const std::string& what);
+  // Waits until all that was sent in this unit has come: what else is waited for may follow from
+  // it, and wait for ever where it has not. The errors of Session::AwaitPeers; lost().
+  absl::Status AwaitSent();
+  // Unavailable, with the process's name: something that was sent in this unit may not have come
+  // there, since the link was lost on its way, and nobody will send it again. Any thread.
+  absl::Status lost() const;
 
   // After an error of any of these: follows the job, as Session::Abandon. A link can end before the
   // session knows who is gone: then it waits for that, for some time; Aborted where it does not
@@ -88,6 +97,9 @@ class PipelineLinks {
   absl::Status Connect(const Member& member);
   absl::Status Send(size_t part, const PipelineKey& key, std::vector<ValueTensor> tensors,
                     bool on_device = false);
+  absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done);
+  // What was sent in that turn has come there, or it cannot be known; any thread.
+  void Answered(uint64_t turn, const Member& member, const absl::Status& status);
 
   Session& session_;
   const absl::Duration liveness_;
@@ -95,6 +107,11 @@ class PipelineLinks {
   absl::Mutex wake_mu_;
   PeerWaiter* waiter_ ABSL_GUARDED_BY(wake_mu_) = nullptr;
   PipelineInbox inbox_;
+  mutable absl::Mutex sent_mu_;
+  uint64_t turn_ ABSL_GUARDED_BY(sent_mu_) = 0;  // the present unit; never the same again
+  size_t sent_ ABSL_GUARDED_BY(sent_mu_) = 0;    // in it, and not answered yet
+  bool awaits_sent_ ABSL_GUARDED_BY(sent_mu_) = false;
+  absl::Status lost_ ABSL_GUARDED_BY(sent_mu_);
   Session::Pipeline pipeline_;
   uint64_t job_epoch_ = 0;
   uint64_t unit_ = 0;

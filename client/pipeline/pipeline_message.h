@@ -52,7 +52,7 @@ absl::StatusOr<std::vector<int64_t>> IntegersOf(const ValueTensor& tensor);
 absl::StatusOr<std::vector<double>> DoublesOf(const ValueTensor& tensor);
 
 // Of an evaluation the worker feeds so many batches before it has the result of the first of them,
-// which keeps all stages at work; one more with each result, in order.
+// which keeps all stages at work (EvaluationOrder); one more with each result, in order.
 constexpr uint32_t EvaluationBatchesFed(uint32_t stages) { return 2 * stages; }
 
 // What kWork brings.

@@ -37,6 +37,48 @@ TEST_F(ReferenceSpaceTest, ACallThatComesTwiceRunsOnce) {
   EXPECT_EQ(ran_.size(), 1u);
 }
 
+// Whether a call has come there: the callee's word, or why it is not known.
+TEST_F(ReferenceSpaceTest, WhoCallsIsToldWhetherItHasCome) {
+  Connect(0, "b");
+  std::vector<absl::Status> answered;
+  const auto call = [&](const ReferenceScope& scope = {}) {
+    Replies replies;
+    const auto result =
+        space(0).Call("b", "make", {}, scope, false, now_, replies,
+                      [&](const absl::Status& status) { answered.push_back(status); });
+    EXPECT_TRUE(result.ok()) << result.status();
+    Drop(0, result.value_or(0));
+  };
+  call();
+  const auto first = Take<OutgoingCall>();
+  EXPECT_TRUE(answered.empty());
+  Arrive(*first);
+  EXPECT_EQ(answered, std::vector<absl::Status>{absl::OkStatus()});
+  answered.clear();
+  // One that is given up, with its step.
+  call(Scope(1));
+  {
+    Replies replies;
+    space(0).EndStep({.step = 1}, now_, replies);
+  }
+  Settle();
+  ASSERT_EQ(answered.size(), 1u);
+  EXPECT_EQ(answered[0].code(), absl::StatusCode::kCancelled) << answered[0];
+  answered.clear();
+  // And one that is on its way when the link is lost.
+  call();
+  EXPECT_TRUE(Take<OutgoingCall>().has_value());
+  Pass(kLease);
+  ASSERT_EQ(answered.size(), 1u);
+  EXPECT_EQ(answered[0].code(), absl::StatusCode::kAborted) << answered[0];
+  Replies replies;
+  EXPECT_FALSE(space(0)
+                   .Call("b", "make", {}, {}, false, now_, replies,
+                         [&](const absl::Status& status) { answered.push_back(status); })
+                   .ok());
+  EXPECT_EQ(answered.size(), 1u) << "that Call has said";
+}
+
 // As gRPC says where the owner's server ends a call: that is no word of the owner's.
 TEST_F(ReferenceSpaceTest, WhatTheTransportCancelsIsTriedAgain) {
   Connect(0, "b");

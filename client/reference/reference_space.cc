@@ -60,9 +60,12 @@ ReferenceOwner::Given ReferenceSpace::PlaceOf(Handle handle) const {
   return holder_.PlaceOf(references_.at(handle).held);
 }
 
-absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(
-    const std::string& address, const std::string& function, absl::Span<const Handle> arguments,
-    const ReferenceScope& scope, bool send_ahead, absl::Time now, Replies& replies) {
+absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(const std::string& address,
+                                                            const std::string& function,
+                                                            absl::Span<const Handle> arguments,
+                                                            const ReferenceScope& scope,
+                                                            bool send_ahead, absl::Time now,
+                                                            Replies& replies, Answered answered) {
   const uint64_t callee = holder_.OwnerAt(address);
   if (callee == 0) {
     return absl::FailedPreconditionError(absl::StrCat("not connected to ", address));
@@ -111,7 +114,13 @@ absl::StatusOr<ReferenceSpace::Handle> ReferenceSpace::Call(
     DropCancelled(now, replies);
   };
   const absl::StatusOr<ReferenceHolder::HeldId> held =
-      holder_.Call(address, std::move(call), now, ended);
+      holder_.Call(address, std::move(call), now,
+                   [ended, answered = std::move(answered)](const absl::Status& status,
+                                                           ReferenceHolder::Accepted accepted,
+                                                           absl::Time now, Replies& replies) {
+                     ended(status, accepted, now, replies);
+                     if (answered) replies.Add([answered, status] { answered(status); });
+                   });
   if (!held.ok()) {
     ended(held.status(), ReferenceHolder::Accepted::kNo, now, replies);
     return held.status();

@@ -49,6 +49,9 @@ class ReferenceSpace {
   // A reference as this process has it: its own value, or a fork. 0 is none.
   using Handle = uint64_t;
   using Then = ReferenceOwner::Then;
+  // Ok: the callee has the call and holds its arguments. Else it may not have come there, and will
+  // not any more; of Cancelled this process has given it up.
+  using Answered = std::function<void(const absl::Status&)>;
 
   explicit ReferenceSpace(Options options, ReferenceOwner::Observer observer = {});
 
@@ -63,11 +66,13 @@ class ReferenceSpace {
   void Connect(const std::string& address, absl::Time now, Replies& replies, Then then);
   // Has the process at `address` run `function`; the result is there at once, as a reference. The
   // arguments stay the caller's: the callee gets forks of its own. send_ahead: their values go with
-  // the call where they are this process's and are there. FailedPrecondition: not connected; the
-  // status of an argument that can be used no more.
+  // the call where they are this process's and are there. `answered` is told once, as a reply, but
+  // not of an error that Call gives; may be empty. FailedPrecondition: not connected; the status of
+  // an argument that can be used no more.
   absl::StatusOr<Handle> Call(const std::string& address, const std::string& function,
                               absl::Span<const Handle> arguments, const ReferenceScope& scope,
-                              bool send_ahead, absl::Time now, Replies& replies);
+                              bool send_ahead, absl::Time now, Replies& replies,
+                              Answered answered = {});
   // The value, from where it lives. The error that stands in its place; Aborted: its owner was
   // restarted, or has not been heard of for a lease; FailedPrecondition: its step has ended;
   // DeadlineExceeded.

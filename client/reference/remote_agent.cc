@@ -121,7 +121,8 @@ absl::Status RemoteAgent::Connect(const std::string& address, absl::Time deadlin
 absl::StatusOr<RemoteReference> RemoteAgent::Call(const std::string& address,
                                                   const std::string& function,
                                                   const std::vector<RemoteReference>& arguments,
-                                                  const ReferenceScope& scope) {
+                                                  const ReferenceScope& scope,
+                                                  ReferenceSpace::Answered answered) {
   std::vector<ReferenceSpace::Handle> handles;
   for (const RemoteReference& argument : arguments) {
     if (!argument.valid() || argument.hold_->host != host_) {
@@ -132,7 +133,8 @@ absl::StatusOr<RemoteReference> RemoteAgent::Call(const std::string& address,
   }
   absl::StatusOr<ReferenceSpace::Handle> result = absl::CancelledError("the agent has ended");
   host_->With([&](ReferenceSpace& space, absl::Time now, Replies& replies) {
-    result = space.Call(address, function, handles, scope, /*send_ahead=*/true, now, replies);
+    result = space.Call(address, function, handles, scope, /*send_ahead=*/true, now, replies,
+                        std::move(answered));
   });
   if (!result.ok()) return result.status();
   return RemoteReference(host_, *result);

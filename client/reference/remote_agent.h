@@ -108,9 +108,11 @@ class RemoteAgent {
   // connected; InvalidArgument: an argument is of nothing, or of another agent; the status of an
   // argument that can be used no more. That there is no such function stands in the place of the
   // result (NotFound), and so does what the function throws (Internal).
+  // answered: as ReferenceSpace's, on any thread; must not wait.
   absl::StatusOr<RemoteReference> Call(const std::string& address, const std::string& function,
                                        const std::vector<RemoteReference>& arguments,
-                                       const ReferenceScope& scope = {});
+                                       const ReferenceScope& scope = {},
+                                       ReferenceSpace::Answered answered = {});
 
   // Frees every value of this attempt of a step and of all before it, here, and gives up what is
   // held of such values elsewhere.

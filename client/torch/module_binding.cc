@@ -316,7 +316,7 @@ absl::Status ModuleBinding::UseValues(const StepTensors& values) {
   });
 }
 
-absl::StatusOr<Verdict> ModuleBinding::CompleteWith(const StepTensors& tensors, double loss_sum) {
+absl::StatusOr<Verdict> ModuleBinding::CompleteWith(StepTensors tensors, double loss_sum) {
   absl::Status pushed;
   absl::Status status = CatchTorch("sending what a step has gathered", [&] {
     const c10::NoGradGuard no_grad;
@@ -328,6 +328,7 @@ absl::StatusOr<Verdict> ModuleBinding::CompleteWith(const StepTensors& tensors, 
   });
   if (!status.ok()) return status;
   if (!pushed.ok()) return pushed;
+  tensors.clear();  // the session has its copies
   return session_->Complete(loss_sum);
 }
 

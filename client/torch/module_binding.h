@@ -126,8 +126,8 @@ class ModuleBinding {
   // The next three are for the thread that the session's verbs are called on, while another one
   // computes with values of UseValues.
   //
-  // Sends a step's tensors and completes the session's step.
-  absl::StatusOr<Verdict> CompleteWith(const StepTensors& tensors, double loss_sum);
+  // Sends a step's tensors and completes the session's step. They go before it waits.
+  absl::StatusOr<Verdict> CompleteWith(StepTensors tensors, double loss_sum);
   // Session::Pull; buffers are left as they are.
   absl::Status PullParameters();
   // Copies the parameters' values as last pulled into `values`, whose tensors are used again.

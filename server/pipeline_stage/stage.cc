@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "client/pipeline/pipeline_message.h"
 #include "client/torch/value_tensor.h"
+#include "common/job/job_file.h"
 #include "common/usable_cores.h"
 #include "server/pipeline_stage/peer_tensor.h"
 #include "worker/microbatch_seed.h"
@@ -189,6 +190,8 @@ absl::Status Stage::Step(const PipelineWork& work) {
     if (absl::Status rest = parts_.compute.UpdateRest(); !rest.ok()) return rest;
   }
   if (absl::Status told = TellDone(0); !told.ok()) return told;
+  // Without it there is no verdict.
+  if (absl::Status came = parts_.links.AwaitSent(); !came.ok()) return came;
   const absl::StatusOr<Verdict> verdict = parts_.compute.binding().Complete(0);
   if (!verdict.ok()) return verdict.status();
   if (verdict->outcome() == Verdict::STALE) return absl::OkStatus();
@@ -208,6 +211,8 @@ absl::Status Stage::OverlappingSteps(const PipelineWork& work, const std::vector
   WeightStash::Options options;
   options.plans = plans;
   options.delay = *DelayOf(parts_.job);
+  options.lost = [this] { return parts_.links.lost(); };
+  options.patience = 2 * Liveness(parts_.job) + Autonomy(parts_.job);
   options.on_decided = [this](const Verdict& verdict, const StepPlan& plan) {
     parts_.metrics.StepDone(verdict, plan.samples.size(), parts_.session.traffic());
   };
@@ -298,7 +303,7 @@ absl::Status Stage::Forward(const Stretch& stretch, const Action& action) {
     if (!data.ok()) return data.status();
     inputs = *std::move(data);
   } else {
-    inputs = parts_.compute.outputs(part - 1, k);  // the part before is here, too
+    inputs = parts_.compute.TakeOutputs(part - 1, k);  // the part before is here, too
     if (inputs.empty()) return absl::InternalError("the part before has computed nothing");
   }
   StageCompute::Target target;
@@ -373,7 +378,7 @@ absl::Status Stage::RunAction(const Stretch& stretch, const Action& action) {
     }
     case ActionKind::kSendActivation:
       return Send(stretch.places.StageOf(action.peer, k), PipelineKind::kActivation, action.peer, k,
-                  compute.outputs(part, k));
+                  compute.TakeOutputs(part, k));
     case ActionKind::kSendGradient: {
       LayerFlow tensors = compute.TakeInputGradients(part, k);
       if (tensors.empty()) {

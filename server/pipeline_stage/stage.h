@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/metrics/metrics.h"
 #include "proto/job.pb.h"
+#include "server/pipeline_stage/schedule/evaluation_order.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
 #include "server/pipeline_stage/schedule/schedule.h"
 #include "server/pipeline_stage/stage_compute.h"
@@ -72,7 +73,7 @@ class Stage {
   // Those that the microbatch is computed with, in place.
   static absl::Status UseWeights(const Stretch& stretch, uint32_t microbatch);
   absl::Status EvaluateVersion(const PipelineWork& work);
-  absl::Status EvaluateBatch(uint32_t part, uint32_t batch);
+  absl::Status Evaluate(const EvaluationTurn& turn);
 
   // Tensors that another process sends, where the parts compute; one at least.
   absl::StatusOr<LayerFlow> Receive(PipelineKind kind, uint32_t part, uint32_t microbatch);

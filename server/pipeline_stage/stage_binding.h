@@ -62,8 +62,9 @@ class StageBinding {
     return absl::InvalidArgumentError(
         "another stage has sent tensors on a GPU, and this one has none");
   }
-  // No other stage reads what this one has sent it; or in an evaluation, before this batch sends
-  // anything, what it has sent before batch `first_read`.
+  // No other stage reads what this one has sent it; or in an evaluation, before anything is sent of
+  // this batch, what it has sent before batch `first_read`. Batches that come in another order than
+  // their own come as one (EvaluationTurn::group).
   virtual void BeginUnit() {}
   virtual void BeginBatch(uint64_t /*batch*/, uint64_t /*first_read*/) {}
   // Waits until nothing of another stage's device is read any more: before anybody is told that

@@ -211,11 +211,12 @@ absl::Status StageCompute::ReadLoss(const std::string& what, Live& live) {
   });
 }
 
-LayerFlow StageCompute::outputs(uint32_t part, uint32_t microbatch) const {
+LayerFlow StageCompute::TakeOutputs(uint32_t part, uint32_t microbatch) {
   LayerFlow outputs;
   const auto found = live_.find({part, microbatch});
   if (found == live_.end()) return outputs;
   for (const at::Tensor& output : found->second.outputs) outputs.push_back(output.detach());
+  if (job_.pipeline().recompute()) found->second.outputs.clear();
   return outputs;
 }
 

@@ -69,8 +69,9 @@ class StageCompute {
   // seed: of what is drawn in this microbatch (MicrobatchSeed). target: of the last part.
   absl::Status Forward(uint32_t part, uint32_t microbatch, const LayerFlow& inputs, uint64_t seed,
                        const Target* target);
-  // After Forward: what the next part gets; not of the last one.
-  LayerFlow outputs(uint32_t part, uint32_t microbatch) const;
+  // After Forward, once: what the next part gets; not of the last one. Who computes forwards again
+  // does not keep it.
+  LayerFlow TakeOutputs(uint32_t part, uint32_t microbatch);
   // The sum of the samples' losses, of the last part.
   double loss_sum(uint32_t part, uint32_t microbatch) const;
 

@@ -109,7 +109,7 @@ TEST_F(StageComputeTest, ADeviceThatHangsEndsTheForwardOfTheLastPart) {
   ASSERT_TRUE(before->Forward(0, 0, {data.x[0]}, 0, nullptr).ok());
   device.Stall(StreamId::kCompute);
   const StageCompute::Target target = {data.y[0], 3, 3};
-  const auto inputs = stage->FromHost(before->outputs(0, 0));
+  const auto inputs = stage->FromHost(before->TakeOutputs(0, 0));
   ASSERT_TRUE(inputs.ok()) << inputs.status();
   const absl::Status status = stage->Forward(1, 0, *inputs, 0, &target);
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
@@ -126,7 +126,7 @@ TEST_F(StageComputeTest, TheFirstHalfLeavesTheWeightsOfConvolutions) {
   ASSERT_TRUE(stage->Attach(session, data.samples(), 0).ok());
   stage->Begin();
   ASSERT_TRUE(stage->Forward(0, 0, {data.x[0]}, 0, nullptr).ok());
-  ASSERT_TRUE(stage->InputGradient(0, 0, {at::ones_like(stage->outputs(0, 0).at(0))}).ok());
+  ASSERT_TRUE(stage->InputGradient(0, 0, {at::ones_like(stage->TakeOutputs(0, 0).at(0))}).ok());
   const std::vector<TensorSpec>& specs = stage->binding().specs();
   const auto gathered = [&](const std::string& name) {
     for (size_t i = 0; i < specs.size(); ++i) {
@@ -141,6 +141,30 @@ TEST_F(StageComputeTest, TheFirstHalfLeavesTheWeightsOfConvolutions) {
   EXPECT_FALSE(gathered("conv1.weight"));
   ASSERT_TRUE(stage->WeightGradient(0, 0).ok());
   EXPECT_TRUE(gathered("conv1.weight"));
+}
+
+TEST_F(StageComputeTest, WhoComputesForwardsAgainKeepsTheirInputsOnly) {
+  const MicrobatchesForTest data = Data();
+  for (const PipelineSchedule schedule : {ONE_F_ONE_B, ZERO_BUBBLE}) {
+    const JobConfig job = Job(true, schedule);
+    const PipelineModel model = *PlanPipeline(job, Images());
+    FakeSession session({}, 1.0);
+    const auto stage = *StageCompute::Make(job, model, 0);
+    ASSERT_TRUE(stage->Attach(session, data.samples(), 0).ok());
+    stage->Begin();
+    uint64_t inputs = 0;
+    for (uint32_t k = 0; k < kMicrobatches; ++k) {
+      ASSERT_TRUE(stage->Forward(0, k, {data.x[k]}, k, nullptr).ok());
+      const LayerFlow sent = stage->TakeOutputs(0, k);
+      ASSERT_EQ(sent.size(), 1U);
+      inputs += data.x[k].nbytes();
+      EXPECT_EQ(stage->kept_bytes(), inputs);
+      EXPECT_EQ(sent[0].storage().use_count(), 1U) << "it goes when it has been sent";
+    }
+    // And whoever has not taken them keeps them: the next part, if it is here.
+    ASSERT_TRUE(stage->Forward(0, kMicrobatches, {data.x[0]}, 0, nullptr).ok());
+    EXPECT_GT(stage->kept_bytes(), inputs + data.x[0].nbytes());
+  }
 }
 
 TEST_F(StageComputeTest, ABackwardWithoutItsForwardIsAnError) {

@@ -1,6 +1,9 @@
 // What a stage does of an evaluation.
 #include <utility>
+#include <vector>
 
+#include "client/pipeline/pipeline_message.h"
+#include "server/pipeline_stage/schedule/evaluation_order.h"
 #include "server/pipeline_stage/stage.h"
 
 namespace parley {
@@ -11,20 +14,22 @@ absl::Status Stage::EvaluateVersion(const PipelineWork& work) {
   if (!status.ok()) {
     return absl::IsOutOfRange(status) ? absl::InternalError(status.message()) : status;
   }
-  for (uint32_t batch = 0; batch < work.microbatches; ++batch) {
-    for (const uint32_t part : parts_.compute.parts()) {
-      // In CHIMERA a stage has a second part, of which another stage has a copy as well.
-      if (part % parts_.links.stages() != stage()) continue;
-      if (status = EvaluateBatch(part, batch); !status.ok()) return status;
-    }
+  const uint32_t stages = parts_.links.stages();
+  std::vector<uint32_t> parts = parts_.compute.parts();
+  // In CHIMERA a stage has a second part, of which another stage has a copy as well.
+  std::erase_if(parts, [&](uint32_t part) { return part % stages != stage(); });
+  const EvaluationOrder order(parts, stages, work.microbatches, EvaluationBatchesFed(stages));
+  for (uint64_t i = 0; i < order.size(); ++i) {
+    if (status = Evaluate(order[i]); !status.ok()) return status;
   }
+  if (status = parts_.links.AwaitSent(); !status.ok()) return status;
   parts_.compute.TakeBusy();
   parts_.metrics.EvaluationDone();
   return absl::OkStatus();
 }
 
-absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
-  const uint32_t stages = parts_.links.stages();
+absl::Status Stage::Evaluate(const EvaluationTurn& turn) {
+  const uint32_t part = turn.part, batch = turn.batch;
   absl::StatusOr<LayerFlow> inputs;
   if (const auto came = activations_.extract({part, batch}); !came.empty()) {
     inputs = came.mapped();
@@ -32,9 +37,7 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
     inputs = Receive(PipelineKind::kActivation, part, batch);
   }
   if (!inputs.ok()) return inputs.status();
-  // It would not have come before the results of batches that are so old.
-  const uint32_t fed = EvaluationBatchesFed(stages);
-  parts_.compute.binding().BeginBatch(batch, batch < fed ? 0 : batch - fed + 1);
+  parts_.compute.binding().BeginBatch(turn.group, turn.first_read);
   at::Tensor y;
   if (parts_.compute.is_last(part)) {
     const absl::StatusOr<LayerFlow> target = Receive(PipelineKind::kTarget, part, batch);
@@ -54,7 +57,7 @@ absl::Status Stage::EvaluateBatch(uint32_t part, uint32_t batch) {
          static_cast<double>(evaluation.correct()), static_cast<double>(evaluation.correct_top5()),
          evaluation.classes() ? 1.0 : 0.0, evaluation.tokens() ? 1.0 : 0.0, evaluation.left_out()});
   }
-  const uint32_t next = (part + 1) % stages;
+  const uint32_t next = (part + 1) % parts_.links.stages();
   if (next == stage()) {
     activations_[{part + 1, batch}] = *outputs;
     return absl::OkStatus();

@@ -97,7 +97,7 @@ StepForTest StagesForTest::Run(const MicrobatchesForTest& data, bool halves) {
       const absl::Status forward = stages_[part]->Forward(part, k, FromHost(*stages_[part], flow),
                                                           k, part == last ? &target : nullptr);
       EXPECT_TRUE(forward.ok()) << forward;
-      flow = ToHost(*stages_[part], stages_[part]->outputs(part, k));
+      flow = ToHost(*stages_[part], stages_[part]->TakeOutputs(part, k));
     }
   }
   for (uint32_t k = 0; k < data.x.size(); ++k) {

@@ -37,14 +37,17 @@ absl::Status WeightStash::Begin() {
 absl::Status WeightStash::Use(size_t step) {
   const uint64_t version = VersionOf(step);
   if (used_ == version) return absl::OkStatus();
-  absl::Status waited = AwaitPeers(absl::StrCat("waiting for the weights of step ", version), [&] {
+  const auto has = [&] {
     mu_.AssertHeld();
     return versions_.count(version) > 0;
-  });
+  };
+  absl::Status waited = AwaitPeers(absl::StrCat("waiting for the weights of step ", version),
+                                   [&] { return has() || !options_.lost().ok(); });
   if (!waited.ok()) return waited;
   ModuleBinding::StepTensors weights;
   {
     absl::MutexLock lock(&mu_);
+    if (!has()) return options_.lost();
     weights = versions_.at(version);
   }
   used_ = version;
@@ -59,7 +62,7 @@ absl::Status WeightStash::Submit(size_t step) {
     submitted_[step] = *std::move(gathered);
     // Nothing that is computed from here on is older than the next step.
     while (!versions_.empty() && versions_.begin()->first < VersionOf(step + 1)) {
-      free_.push_back(std::move(versions_.begin()->second));
+      free_ = std::move(versions_.begin()->second);
       versions_.erase(versions_.begin());
     }
   }
@@ -102,18 +105,40 @@ void WeightStash::Wake() {
   changed_ = true;
 }
 
-absl::StatusOr<bool> WeightStash::End(absl::Status computed) {
-  bool fail = false;
+absl::Status WeightStash::AwaitLast() {
+  // What this gives is said by the thread, too.
+  AwaitPeers("waiting for the verdict of the last step", [&] {
+    return !options_.lost().ok();
+  }).IgnoreError();
+  absl::MutexLock lock(&mu_);
+  return ended_ ? absl::OkStatus() : options_.lost();
+}
+
+bool WeightStash::Stop(const absl::Status& why) {
   {
     absl::MutexLock lock(&mu_);
-    if (!computed.ok()) {
-      stopped_ = true;
-      // A process that is gone the session will hear of. Else nobody will hear of this stage in a
-      // step that it has not computed.
-      fail = !ended_ && !absl::IsUnavailable(computed) && !absl::IsCancelled(computed);
-    }
+    stopped_ = true;
+    if (ended_ || absl::IsCancelled(why)) return true;
+    if (!absl::IsUnavailable(why)) return false;
   }
-  if (fail) (void)session_.Fail(std::string(computed.message()), /*preempted=*/false);
+  session_.Wake();
+  // A process that is gone the session will hear of, but not of one that is there and was not
+  // reached.
+  absl::MutexLock lock(&mu_);
+  return AwaitFor(mu_, absl::Condition(&ended_), options_.patience);
+}
+
+size_t WeightStash::copies() {
+  absl::MutexLock lock(&mu_);
+  return versions_.size() + submitted_.size() + (free_.empty() ? 0 : 1);
+}
+
+absl::StatusOr<bool> WeightStash::End(absl::Status computed) {
+  if (computed.ok()) computed = AwaitLast();
+  if (!computed.ok() && !Stop(computed)) {
+    // Nobody will hear of this stage in a step that it has not computed.
+    (void)session_.Fail(std::string(computed.message()), /*preempted=*/false);
+  }
   session_.Wake();
   if (thread_.joinable()) thread_.join();
   absl::MutexLock lock(&mu_);
@@ -175,7 +200,7 @@ absl::Status WeightStash::ExchangeStep(size_t step) {
     tensors = std::move(submitted_.at(step));
     submitted_.erase(step);
   }
-  const absl::StatusOr<Verdict> verdict = binding_.CompleteWith(tensors, 0);
+  const absl::StatusOr<Verdict> verdict = binding_.CompleteWith(std::move(tensors), 0);
   if (!verdict.ok()) return verdict.status();
   if (verdict->outcome() == Verdict::STALE) {
     absl::MutexLock lock(&mu_);
@@ -195,10 +220,7 @@ absl::Status WeightStash::KeepVersion(uint64_t version) {
   ModuleBinding::StepTensors weights;
   {
     absl::MutexLock lock(&mu_);
-    if (!free_.empty()) {
-      weights = std::move(free_.back());
-      free_.pop_back();
-    }
+    weights = std::exchange(free_, {});
   }
   if (absl::Status copied = binding_.CopyParameters(weights); !copied.ok()) return copied;
   absl::MutexLock lock(&mu_);

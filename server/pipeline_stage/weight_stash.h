@@ -36,6 +36,10 @@ class WeightStash final : public PeerWaiter {
     uint32_t delay = 1;           // steps
     // What the training thread has waited for so long the session tells (Session::TellWaits).
     absl::Duration quiet = absl::Seconds(1);
+    // PipelineLinks::lost: weights, or the last verdict, may then never come.
+    std::function<absl::Status()> lost = [] { return absl::OkStatus(); };
+    // How long the session may take to hear that a process is gone that could not be reached.
+    absl::Duration patience = absl::InfiniteDuration();
     // A step is decided; on the stash's thread, one after the other.
     std::function<void(const Verdict&, const StepPlan&)> on_decided;
   };
@@ -60,8 +64,12 @@ class WeightStash final : public PeerWaiter {
   absl::Status AwaitPeers(const std::string& what, const std::function<bool()>& done) override;
   void Wake() override;  // any thread
 
+  // Copies that it has of the weights, and of gradients that are not sent yet; for tests.
+  size_t copies();
+
   // The training thread has computed all, or cannot go on: waits for the verdict of the last step,
-  // or at once for the thread's end. The first error, which may be the thread's. False: the job has
+  // or at once for the thread's end; of Unavailable for `patience`, then the job fails with that
+  // reason. The first error, which may be the thread's. False: the job has
   // gone on without one of the steps (Session::Complete's STALE), and the session with it.
   absl::StatusOr<bool> End(absl::Status computed);
 
@@ -71,6 +79,9 @@ class WeightStash final : public PeerWaiter {
   absl::Status ExchangeStep(size_t step);
   absl::Status AwaitSubmitted(size_t step);
   void WaitsFor(const std::string& what) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status AwaitLast();
+  // The training thread submits no more, and why. False: the job does not go on by itself.
+  bool Stop(const absl::Status& why);
   absl::Status KeepVersion(uint64_t version);
 
   const Options options_;
@@ -84,7 +95,8 @@ class WeightStash final : public PeerWaiter {
   absl::Mutex mu_;
   bool changed_ ABSL_GUARDED_BY(mu_) = false;  // what the training thread waits for may have come
   std::map<uint64_t, ModuleBinding::StepTensors> versions_ ABSL_GUARDED_BY(mu_);
-  std::vector<ModuleBinding::StepTensors> free_ ABSL_GUARDED_BY(mu_);            // to be used again
+  // To be used again, or empty. One: more would be copies that nobody counts.
+  ModuleBinding::StepTensors free_ ABSL_GUARDED_BY(mu_);
   std::map<size_t, ModuleBinding::StepTensors> submitted_ ABSL_GUARDED_BY(mu_);  // not sent yet
   // What the training thread has waited for since a while; or empty.
   std::string waits_for_ ABSL_GUARDED_BY(mu_);

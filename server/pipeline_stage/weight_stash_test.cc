@@ -1,13 +1,23 @@
 #include "server/pipeline_stage/weight_stash.h"
 
+#include <ATen/ops/ones_like.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
 #include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "client/torch/testing/fake_session.h"
+#include "server/pipeline_stage/schedule/schedules.h"
 
 namespace parley {
 namespace {
@@ -51,13 +61,21 @@ class WeightStashTest : public ::testing::Test {
     options.quiet = quiet;
     options.plans = plans_;
     options.delay = delay;
+    options.lost = lost_;
+    options.patience = patience_;
     options.on_decided = [this](const Verdict& verdict, const StepPlan& plan) {
       EXPECT_EQ(verdict.step(), plan.step);
       decided_.push_back(verdict.step());
+      ++verdicts_;
     };
     auto stash = std::make_unique<WeightStash>(options, *session_, *binding_);
     EXPECT_EQ(stash->Begin(), absl::OkStatus());
     return stash;
+  }
+
+  void AwaitVerdicts(size_t count) const {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (verdicts_ < count && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
   }
 
   // A stage that is `ahead` forwards ahead of its backwards.
@@ -86,6 +104,9 @@ class WeightStashTest : public ::testing::Test {
   std::unique_ptr<ModuleBinding> binding_;
   std::vector<StepPlan> plans_;
   std::vector<uint64_t> decided_;
+  std::atomic<size_t> verdicts_ = 0;
+  std::function<absl::Status()> lost_ = [] { return absl::OkStatus(); };
+  absl::Duration patience_ = absl::InfiniteDuration();
 };
 
 // w(t + 1) = w(t) - rate * gradient(w(t - delay)), or w(0) where there is none.
@@ -114,6 +135,129 @@ TEST_F(WeightStashTest, EveryStepIsComputedWithTheWeightsThatItsDelaySays) {
       ASSERT_EQ(binding_->Pull(), absl::OkStatus());
       EXPECT_NEAR(module_->weight[0].item<double>(), Delayed(kSteps, delay), 1e-12);
     }
+  }
+}
+
+// The session has its own copies of what it sends.
+TEST_F(WeightStashTest, AStepsGradientsGoBeforeItsVerdictIsWaitedFor) {
+  Attach(3);
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> gradients;
+  std::vector<bool> gone;
+  session_->on_complete = [&](uint64_t step) { gone.push_back(gradients[step - 1].expired()); };
+  auto stash = Begin(1);
+  for (size_t step = 0; step < 3; ++step) {
+    ASSERT_EQ(stash->Use(step), absl::OkStatus());
+    at::Tensor gradient = at::ones_like(module_->weight);
+    gradients.emplace_back(gradient.storage().getWeakStorageImpl());
+    const absl::Status gathered = binding_->GatherGradients(
+        [&] { binding_->AddGradient(module_->weight, std::exchange(gradient, at::Tensor())); });
+    ASSERT_EQ(gathered, absl::OkStatus());
+    EXPECT_FALSE(gradients.back().expired());
+    ASSERT_EQ(stash->Submit(step), absl::OkStatus());
+    AwaitVerdicts(step + 1);
+  }
+  ASSERT_TRUE(stash->End(absl::OkStatus()).ok());
+  EXPECT_EQ(gone, (std::vector<bool>{true, true, true}));
+}
+
+// A stage that is one forward ahead, as the first one of two; of each point the most that there can
+// be, when all that was submitted is decided.
+TEST_F(WeightStashTest, OneVersionMoreThanTheDelayIsThereWhileABackwardRuns) {
+  constexpr size_t kDelay = 2;
+  Attach(8);
+  auto stash = Begin(kDelay);
+  const auto settle = [&](size_t copies) {
+    const absl::Time deadline = absl::Now() + absl::Seconds(30);
+    while (stash->copies() != copies && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return stash->copies();
+  };
+  std::vector<at::Tensor> losses(plans_.size());
+  const auto forward = [&](size_t step) {
+    ASSERT_EQ(stash->Use(step), absl::OkStatus());
+    losses[step] = module_->Loss(step);
+  };
+  forward(0);
+  for (size_t step = 0; step < plans_.size(); ++step) {
+    if (step + 1 < plans_.size()) forward(step + 1);
+    ASSERT_EQ(stash->Use(step), absl::OkStatus());
+    // Of step 2: what it and the two before are computed with, which the next one is, and the
+    // newest. Of the last steps no version is kept.
+    const size_t versions = 1 + std::min(step, kDelay);
+    if (step + kDelay < plans_.size()) {
+      EXPECT_EQ(settle(versions), versions) << step;
+    }
+    // And what this backward gathers.
+    EXPECT_LE(versions + 1, StashedCopies(kDelay));
+    ASSERT_EQ(binding_->GatherGradients([&] { losses[step].backward(); }), absl::OkStatus());
+    ASSERT_EQ(stash->Submit(step), absl::OkStatus());
+  }
+  EXPECT_TRUE(stash->End(absl::OkStatus()).ok());
+  EXPECT_EQ(StashedCopies(kDelay), kDelay + 2);
+}
+
+// First as fast as it can be, so that all versions are there, then for some steps not at all: what
+// is to be sent comes to lie where versions were.
+TEST_F(WeightStashTest, WhereVerdictsAreLateNoMoreIsKept) {
+  constexpr size_t kDelay = 4, kFast = 8;
+  Attach(20);
+  absl::Notification go_on;
+  absl::Notification is_late;
+  session_->on_complete = [&](uint64_t step) {
+    if (step != kFast) return;
+    is_late.Notify();
+    go_on.WaitForNotification();
+  };
+  auto stash = Begin(kDelay);
+  size_t most = 0;
+  for (size_t step = 0; step < kFast + kDelay; ++step) {
+    ASSERT_EQ(stash->Use(step), absl::OkStatus());
+    const at::Tensor loss = module_->Loss(step);
+    ASSERT_EQ(binding_->GatherGradients([&] { loss.backward(); }), absl::OkStatus());
+    most = std::max(most, stash->copies() + 1);
+    ASSERT_EQ(stash->Submit(step), absl::OkStatus());
+    most = std::max(most, stash->copies());
+    AwaitVerdicts(std::min(step + 1, kFast - 1));
+    if (step + 1 == kFast) is_late.WaitForNotification();
+  }
+  go_on.Notify();
+  for (size_t step = kFast + kDelay; step < plans_.size(); ++step) {
+    ASSERT_EQ(stash->Use(step), absl::OkStatus());
+    ASSERT_EQ(stash->Submit(step), absl::OkStatus());
+  }
+  EXPECT_TRUE(stash->End(absl::OkStatus()).ok());
+  EXPECT_LE(most, StashedCopies(kDelay));
+}
+
+// A message of this stage has not come where it was sent, though its process is there: the session
+// hears of nothing, and no verdict comes.
+TEST_F(WeightStashTest, WhatIsLostOnItsWayEndsTheWaitForWeightsAndTheJob) {
+  for (const bool computes : {true, false}) {
+    Attach(6);
+    absl::Notification waits;
+    absl::Notification failed;
+    session_->on_complete = [&](uint64_t) {
+      waits.Notify();
+      failed.WaitForNotification();
+    };
+    const absl::Status lost = absl::UnavailableError("stage 1 cannot be reached");
+    lost_ = [&] { return lost; };
+    patience_ = absl::Milliseconds(20);
+    auto stash = Begin(1);
+    ASSERT_EQ(stash->Use(0), absl::OkStatus());
+    ASSERT_EQ(stash->Submit(0), absl::OkStatus());
+    ASSERT_EQ(stash->Submit(1), absl::OkStatus());
+    absl::Status why;
+    if (computes) {
+      why = stash->Use(2);
+      EXPECT_EQ(why, lost);
+    }
+    session_->on_fail = [&] { failed.Notify(); };
+    waits.WaitForNotification();
+    EXPECT_EQ(stash->End(why).status(), lost);
+    ASSERT_TRUE(session_->failure().has_value());
+    EXPECT_EQ(session_->failure()->text(), "worker 0: stage 1 cannot be reached");
   }
 }
 

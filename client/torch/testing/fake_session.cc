@@ -330,6 +330,7 @@ FirstCause FakeSession::Fail(const std::string& reason, bool preempted) {
     failure_->set_text(absl::StrCat("worker 0: ", reason));
     failure_->set_preempted(preempted);
   }
+  if (on_fail) on_fail();
   return *failure_;
 }
 

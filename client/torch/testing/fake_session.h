@@ -55,6 +55,8 @@ class FakeSession final : public Session {
   SampleRange part;             // of each evaluation; empty: none
   std::set<uint64_t> late;      // steps that the job goes on without: Complete answers STALE
   std::function<void(uint64_t step)> on_complete;
+  std::function<void()> on_fail;
+  Pipeline in;              // as pipeline
   int untaken_reports = 0;  // so many answers of ReportEvaluation are `false`, the first ones
   // The version to which the job goes back while this worker finishes for the first time.
   std::optional<uint64_t> goes_back_to;
@@ -69,6 +71,7 @@ class FakeSession final : public Session {
   uint32_t ordinal() const override { return 0; }
   bool drained() const override { return sent_away; }
   uint64_t memberships() const override { return joined; }
+  Pipeline pipeline() const override { return in; }
   absl::Status Register(std::vector<TensorSpec> tensors, uint64_t training_samples,
                         uint64_t test_samples) override;
   absl::Status RegisterPart(std::vector<TensorSpec> tensors, std::vector<TensorSpec> /*model*/,

@@ -58,6 +58,11 @@ uint32_t CreditsNeeded(const ScheduleSpec& spec);
 // is one more than its first stage has there, so that the way to the parameter shards and back
 // hides behind a microbatch.
 std::optional<uint32_t> DelayOf(const ScheduleSpec& spec);
+// Copies of its tensors that a stage keeps then at most, beside the session's: delay + 1 versions
+// of its weights, since the next one comes while the oldest is computed with, and the gradients of
+// the step that is computed. Gradients that are still to be sent are there in place of the versions
+// that they will make.
+constexpr uint32_t StashedCopies(uint32_t delay) { return delay + 2; }
 
 // With a send after what makes a tensor and a receive before what takes it, for each edge between
 // two parts that are on different stages. Edges go from a part of the schedule to a later one.
