@@ -115,7 +115,8 @@ void RecordEnd(FileSystem& files, Connector& connector, const JobConfig& job,
   if (QueryStatus(connector, files, address, absl::Seconds(2)).ok()) return;
   absl::Status over = EndEarlierRun(files, job, out, absl::Now());
   if (over.ok()) {
-    over = JobDirectory(files, out).WriteTargets(TargetsJson(job.name(), "", {}));
+    JobDirectory directory(files, out);
+    over = directory.WriteTargets(TargetsJson(job.name(), directory.name(), "", {}));
   }
   if (over.ok()) return;
   display.Say(absl::StrCat(

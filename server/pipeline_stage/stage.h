@@ -14,7 +14,7 @@
 #include "common/log.h"
 #include "common/metrics/metrics.h"
 #include "proto/job.pb.h"
-#include "server/pipeline_stage/schedule/evaluation_order.h"
+#include "server/pipeline_stage/schedule/evaluation_schedule.h"
 #include "server/pipeline_stage/schedule/job_schedule.h"
 #include "server/pipeline_stage/schedule/schedule.h"
 #include "server/pipeline_stage/stage_compute.h"

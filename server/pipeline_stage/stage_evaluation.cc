@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "client/pipeline/pipeline_message.h"
-#include "server/pipeline_stage/schedule/evaluation_order.h"
+#include "server/pipeline_stage/schedule/evaluation_schedule.h"
 #include "server/pipeline_stage/stage.h"
 
 namespace parley {
@@ -18,7 +18,7 @@ absl::Status Stage::EvaluateVersion(const PipelineWork& work) {
   std::vector<uint32_t> parts = parts_.compute.parts();
   // In CHIMERA a stage has a second part, of which another stage has a copy as well.
   std::erase_if(parts, [&](uint32_t part) { return part % stages != stage(); });
-  const EvaluationOrder order(parts, stages, work.microbatches, EvaluationBatchesFed(stages));
+  const EvaluationSchedule order(parts, stages, work.microbatches, EvaluationBatchesFed(stages));
   for (uint64_t i = 0; i < order.size(); ++i) {
     if (status = Evaluate(order[i]); !status.ok()) return status;
   }

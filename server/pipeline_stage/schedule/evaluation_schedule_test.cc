@@ -1,4 +1,4 @@
-#include "server/pipeline_stage/schedule/evaluation_order.h"
+#include "server/pipeline_stage/schedule/evaluation_schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -69,7 +69,7 @@ class Played {
 
   const uint32_t fed_;
   const uint32_t last_part_;
-  std::vector<EvaluationOrder> orders_;
+  std::vector<EvaluationSchedule> orders_;
   std::vector<uint64_t> next_;
   std::vector<EvaluationTurn> last_;
   std::map<std::pair<uint32_t, uint32_t>, uint32_t> done_;  // by part and batch
@@ -77,7 +77,7 @@ class Played {
   uint32_t time_ = 0;
 };
 
-TEST(EvaluationOrder, StagesWithSeveralPartsWaitForTheFirstBatchOnly) {
+TEST(EvaluationSchedule, StagesWithSeveralPartsWaitForTheFirstBatchOnly) {
   for (uint32_t stages = 1; stages <= 5; ++stages) {
     for (uint32_t parts = 1; parts <= 3; ++parts) {
       for (uint32_t batches = 1; batches <= 23; ++batches) {
@@ -94,8 +94,8 @@ TEST(EvaluationOrder, StagesWithSeveralPartsWaitForTheFirstBatchOnly) {
   }
 }
 
-TEST(EvaluationOrder, AStageWithOnePartGoesBatchByBatch) {
-  const EvaluationOrder order({1}, 3, 20, 6);
+TEST(EvaluationSchedule, AStageWithOnePartGoesBatchByBatch) {
+  const EvaluationSchedule order({1}, 3, 20, 6);
   ASSERT_EQ(order.size(), 20U);
   for (uint32_t i = 0; i < 20; ++i) {
     const EvaluationTurn turn = order[i];

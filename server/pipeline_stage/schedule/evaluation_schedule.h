@@ -1,5 +1,5 @@
-#ifndef PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_EVALUATION_ORDER_H_
-#define PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_EVALUATION_ORDER_H_
+#ifndef PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_EVALUATION_SCHEDULE_H_
+#define PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_EVALUATION_SCHEDULE_H_
 
 #include <cstdint>
 #include <vector>
@@ -22,11 +22,11 @@ struct EvaluationTurn {
 // one part of a group's last batch the first one is back for the next part. With one batch after
 // the other it would wait for each of them. Groups are the same on all stages, which so wait for
 // no batch that is not fed.
-class EvaluationOrder {
+class EvaluationSchedule {
  public:
   // parts: of the stage, which all stages have as many of. fed: so many batches are fed before the
   // result of the first one is there, at least twice the stages; one more with each result.
-  EvaluationOrder(std::vector<uint32_t> parts, uint32_t stages, uint32_t batches, uint32_t fed);
+  EvaluationSchedule(std::vector<uint32_t> parts, uint32_t stages, uint32_t batches, uint32_t fed);
 
   uint64_t size() const { return uint64_t{batches_} * parts_.size(); }
   EvaluationTurn operator[](uint64_t index) const;
@@ -40,4 +40,4 @@ class EvaluationOrder {
 
 }  // namespace parley
 
-#endif  // PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_EVALUATION_ORDER_H_
+#endif  // PARLEY_SERVER_PIPELINE_STAGE_SCHEDULE_EVALUATION_SCHEDULE_H_

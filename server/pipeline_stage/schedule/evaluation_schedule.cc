@@ -1,18 +1,18 @@
-#include "server/pipeline_stage/schedule/evaluation_order.h"
+#include "server/pipeline_stage/schedule/evaluation_schedule.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace parley {
 
-EvaluationOrder::EvaluationOrder(std::vector<uint32_t> parts, uint32_t stages, uint32_t batches,
-                                 uint32_t fed)
+EvaluationSchedule::EvaluationSchedule(std::vector<uint32_t> parts, uint32_t stages,
+                                       uint32_t batches, uint32_t fed)
     : parts_(std::move(parts)),
       group_(parts_.size() > 1 ? stages : 1),
       batches_(batches),
       fed_(fed) {}
 
-EvaluationTurn EvaluationOrder::operator[](uint64_t index) const {
+EvaluationTurn EvaluationSchedule::operator[](uint64_t index) const {
   const uint64_t of_group = group_ * parts_.size();
   EvaluationTurn turn;
   turn.group = static_cast<uint32_t>(index / of_group) * group_;
