@@ -88,6 +88,8 @@ absl::Status LockedCoordinator::Record(const Append& append) {
   {
     absl::MutexLock lock(&mu_);
     not_recorded_ = appended;
+    // A disk that refuses has answered, and may have room tomorrow: training goes on.
+    if (!appended.ok()) unrecorded_since_ = clock_();
     // After a failure it stays announced: who records tries again, and nobody else need ask.
     if (!appended.ok() || !lost_.ok()) return appended;
     announced_ = false;

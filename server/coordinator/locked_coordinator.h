@@ -24,9 +24,10 @@ namespace parley {
 // Where states are recorded (RecordWith), no answer leaves that tells of a change which is not
 // recorded yet: it is held until the record is there. Changes of many calls go into one record.
 // Heartbeats and verdicts that change nothing of it are answered at once. What is held for longer
-// than liveness / 2, since the disk does not take it, is answered UNAVAILABLE. Where something is
-// not recorded for stall_timeout the rule is lost (Lose): members, who would wait for ever with a
-// coordinator that hears them and tells nothing, are on their own then, and another one may come.
+// than liveness / 2, since the disk does not take it, is answered UNAVAILABLE. Where the disk
+// does not answer for stall_timeout, not even with an error, the rule is lost (Lose): members, who
+// would wait for ever with a coordinator that hears them and tells nothing, are on their own then,
+// and another one may come.
 class LockedCoordinator final : public CoordinatorClient {
  public:
   using Clock = std::function<absl::Time()>;  // thread-safe
@@ -138,7 +139,7 @@ class LockedCoordinator final : public CoordinatorClient {
   std::function<void()> due_ ABSL_GUARDED_BY(mu_);  // empty: nothing is recorded
   bool announced_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t recorded_ ABSL_GUARDED_BY(mu_) = 0;  // the core's durable_revision
-  // The oldest change that is not; infinite: all are.
+  // The oldest change that is not, or when the disk last refused it; infinite: all are.
   absl::Time unrecorded_since_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Time last_tick_ ABSL_GUARDED_BY(mu_) = absl::InfiniteFuture();
   absl::Status not_recorded_ ABSL_GUARDED_BY(mu_);  // why the last attempt failed

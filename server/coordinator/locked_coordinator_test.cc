@@ -150,6 +150,22 @@ TEST_F(LockedCoordinatorTest, WhatCannotBeRecordedForStallTimeoutLosesTheRule) {
   EXPECT_TRUE(absl::IsUnavailable(hear())) << "it has given the job up";
 }
 
+TEST_F(LockedCoordinatorTest, ADiskThatRefusesIsOneThatAnswers) {
+  const absl::Duration stall = CoordinatorFixture::DefaultOptions(1, 2).stall_timeout;
+  coordinator_.RecordWith([] {});
+  coordinator_.Join(Worker(1), absl::InfiniteFuture(), [](const absl::StatusOr<JoinReply>&) {});
+  for (absl::Duration time; time < 3 * stall; time += absl::Seconds(1)) {
+    now_ += absl::Seconds(1);
+    coordinator_.Tick();
+    EXPECT_FALSE(coordinator_
+                     .Record([](const CoordinatorState&) {
+                       return absl::UnavailableError("no space left on device");
+                     })
+                     .ok());
+    ASSERT_EQ(coordinator_.lost(), absl::OkStatus());
+  }
+}
+
 TEST_F(LockedCoordinatorTest, ARecordThatIsMadeNowAndThenIsEnough) {
   const absl::Duration stall = CoordinatorFixture::DefaultOptions(1, 2).stall_timeout;
   coordinator_.RecordWith([] {});
