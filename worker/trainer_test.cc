@@ -23,7 +23,6 @@
 namespace parley {
 namespace {
 
-using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 
 // A linear layer, with dropout before it where asked.
@@ -182,7 +181,7 @@ TEST(TrainerTest, OneThatIsLateAgainAndAgainCountsThatAndDoesNotFillItsLog) {
   session.late = {3, 4, 5, 11};
   const Outcome outcome = Train(Job(10), network, {Clouds(100), nullptr}, session);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-  EXPECT_THAT(outcome.metrics, ContainsRegex("parley_late_steps_total\\{[^}]*\\} 4\n"));
+  EXPECT_THAT(outcome.metrics, HasSubstr("parley_late_steps_total 4\n"));
   const std::vector<std::string> lines = LinesWith(outcome, "went on without this step");
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_THAT(lines[0], HasSubstr("which was late step=3 version=3 times=1"));
@@ -195,7 +194,7 @@ TEST(TrainerTest, EachStepThatWasLostWithTheLeaseIsInItsLog) {
   session.on_complete = [&](uint64_t step) { session.joined += step == 4 || step == 5 ? 1 : 0; };
   const Outcome outcome = Train(Job(10), network, {Clouds(100), nullptr}, session);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
-  EXPECT_THAT(outcome.metrics, ContainsRegex("parley_late_steps_total\\{[^}]*\\} 4\n"));
+  EXPECT_THAT(outcome.metrics, HasSubstr("parley_late_steps_total 4\n"));
   EXPECT_EQ(LinesWith(outcome, "which was cut off and has joined anew").size(), 2u);
   EXPECT_EQ(LinesWith(outcome, "went on without this step").size(), 3u);
 }
