@@ -77,6 +77,9 @@ TEST_P(FailureContract, AReasonThatIsNotUtf8ReachesEveryMemberToo) {
   auto cluster = MakeCluster(2, 1, kSum);
   cluster->RunWorkers(2, [&](Session& session) {
     StartTraining(session, 4000);
+    // The first step is over when both have begun.
+    ASSERT_TRUE(session.NextStep().has_value());
+    ASSERT_TRUE(session.Complete(0).ok());
     ASSERT_TRUE(session.NextStep().has_value());
     if (session.ordinal() == 1) {
       Heard(session.Fail("cannot read caf\xe9.jpg", false).text());

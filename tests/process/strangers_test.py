@@ -166,6 +166,7 @@ def strangers_with_tls(where, runs):
     undisturbed = job(where, runs, "undisturbed", "ON", epochs)
     assert undisturbed.wait() == 0, undisturbed.stderr()
     run = job(where, runs, "disturbed", "ON", epochs)
+    brake = Brake(run, pause=0.1)  # also where the machine has other work
     run.wait_for_step(5)
     own, other = Secrets(run.out / "credentials"), Secrets(undisturbed.out / "credentials")
     assert own.token != other.token
@@ -200,6 +201,7 @@ def strangers_with_tls(where, runs):
         assert {"garbage", "idle", "no certificate", "wrong certificate"} <= set(seen[name]), seen[name]
         assert grown < GROWTH, grown
     run.wait_for_step(int(status.step) + 1)  # with all of them still connected
+    brake.release()
     assert run.wait() == 0, run.stderr()
     for stranger in strangers:
         stranger.close()
