@@ -3,8 +3,7 @@
 //   bazel build -c opt //client/example:train_your_own
 //   out/bin/parley run client/example/spiral.textproto --worker=PROGRAM
 //
-// docs/api.md, "Your own program", says it in full. The job file has `model { own {} }`,
-// `data { own {} batch: 50 }`, and all else: seed, optimizer, schedule, number of workers, epochs.
+// docs/api.md, "Your own program", says it in full. All that is not here is in the job file.
 #include <torch/nn/modules/linear.h>
 
 #include <CLI/CLI.hpp>

@@ -1,4 +1,5 @@
 // Who says too early that it has done its steps.
+#include <atomic>
 #include <cstdint>
 
 #include "tests/contract/contract_test.h"
@@ -64,7 +65,8 @@ TEST_P(FinishContract, NorDoesOneOfTwoEndTheJobOfBoth) {
        {"steps: 3", "steps: 3 consistency { bounded {} }", "steps: 3 consistency { async {} }"}) {
     SCOPED_TRACE(more);
     auto cluster = MakeCluster(2, 2, more);
-    cluster->RunWorkers(2, [](Session& session) {
+    std::atomic<uint64_t> all = 0;
+    cluster->RunWorkers(2, [&](Session& session) {
       StartTraining(session, kTrainingSamples);
       uint64_t steps = 0;
       for (; const auto plan = session.NextStep(); ++steps) {
@@ -75,9 +77,10 @@ TEST_P(FinishContract, NorDoesOneOfTwoEndTheJobOfBoth) {
         if (session.ordinal() == 0 && steps == 0) ExpectStepsToDo(session);
         ASSERT_TRUE(session.Pull().ok());
       }
-      EXPECT_EQ(steps, 3u);
+      all += steps;
       ExpectTheEnd(session);
     });
+    EXPECT_EQ(all, 6u) << "three for each worker; in bounded and async the faster one may do more";
   }
 }
 
