@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
       if (status = finished.status(); !status.ok() || *finished) break;
     } else if (!plan->samples.empty()) {
       torch::Tensor loss;
-      status = parley::CatchTorch("forward", [&] {  // it throws where shapes do not fit, say
+      status = parley::CatchTorch("forward", [&, &x = x, &y = y] {  // LibTorch throws
         const torch::Tensor index =
             torch::tensor(std::vector<int64_t>(plan->samples.begin(), plan->samples.end()));
         loss = torch::cross_entropy_loss(network.Forward(x.index_select(0, index)),
