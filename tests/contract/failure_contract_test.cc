@@ -75,13 +75,17 @@ TEST_P(FailureContract, EveryMemberTellsTheReasonThatOneGave) {
 // As of a path of the data: a message with other bytes than UTF-8 would reach nobody.
 TEST_P(FailureContract, AReasonThatIsNotUtf8ReachesEveryMemberToo) {
   auto cluster = MakeCluster(2, 1, kSum);
+  absl::Notification second_step;  // of the one that goes on
   cluster->RunWorkers(2, [&](Session& session) {
     StartTraining(session, 4000);
-    // The first step is over when both have begun.
+    // The first step is over for both: else the one could hear of the end in its answer.
     ASSERT_TRUE(session.NextStep().has_value());
     ASSERT_TRUE(session.Complete(0).ok());
     ASSERT_TRUE(session.NextStep().has_value());
+    if (session.ordinal() == 0) second_step.Notify();
     if (session.ordinal() == 1) {
+      ASSERT_TRUE(second_step.WaitForNotificationWithTimeout(absl::Minutes(1)));
+      ASSERT_TRUE(cluster->coordinator().AwaitStep(1));
       Heard(session.Fail("cannot read caf\xe9.jpg", false).text());
       return;
     }
