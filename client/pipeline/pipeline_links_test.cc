@@ -171,7 +171,11 @@ TEST_F(PipelineLinksTest, ALinkThatWasLostWhileNothingWasSentIsMadeAgain) {
   ASSERT_TRUE(worker_.Tell(0).ok());
   ASSERT_TRUE(worker_.links().AwaitSent().ok());
   stage_.Refuse();
-  absl::SleepFor(2 * kLease);
+  const absl::Time deadline = absl::Now() + absl::Seconds(40);
+  while (stage_.links().counts().sessions != 0 && absl::Now() < deadline) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  ASSERT_EQ(stage_.links().counts().sessions, 0) << "the stage has missed it for a lease";
   stage_.ServeAgain();
   ASSERT_EQ(TellTheStage(1), absl::OkStatus());
   EXPECT_TRUE(stage_.Await(1).ok());

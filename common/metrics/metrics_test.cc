@@ -1,17 +1,16 @@
 #include "common/metrics/metrics.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <array>
 #include <string>
+#include <vector>
 
-#include "absl/strings/numbers.h"
 #include "common/clock/steady_now.h"
+#include "common/connect_for_test.h"
 #include "common/file_descriptor.h"
 
 namespace parley {
@@ -58,21 +57,9 @@ TEST(Metrics, APortInUseIsAnError) {
   EXPECT_EQ(Metrics().Serve("nonsense").code(), absl::StatusCode::kUnavailable);
 }
 
-FileDescriptor Connect(const std::string& address) {
-  int port = 0;
-  EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-  return fd;
-}
-
 // What has come after 20 s, if it has not ended before.
 std::string Scrape(const std::string& address) {
-  const FileDescriptor fd = Connect(address);
+  const FileDescriptor fd = ConnectForTest(address);
   const timeval patience = {20, 0};
   EXPECT_EQ(::setsockopt(fd.get(), SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
   const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
@@ -92,7 +79,7 @@ TEST(Metrics, WhoConnectsAndSaysNothingDoesNotHoldUpAScrape) {
   ASSERT_TRUE(metrics.Serve("127.0.0.1:0").ok());
   for (const int silent : {3, 8}) {  // some threads are left; none is
     std::vector<FileDescriptor> strangers;
-    for (int i = 0; i < silent; ++i) strangers.push_back(Connect(metrics.address()));
+    for (int i = 0; i < silent; ++i) strangers.push_back(ConnectForTest(metrics.address()));
     const absl::Time asked = SteadyNow();
     EXPECT_THAT(Scrape(metrics.address()), HasSubstr("parley_step 7\n"));
     EXPECT_LT(SteadyNow() - asked, absl::Seconds(silent == 3 ? 5 : 15));

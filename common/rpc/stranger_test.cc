@@ -11,10 +11,10 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "common/clock/steady_now.h"
+#include "common/connect_for_test.h"
 #include "common/file_descriptor.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/deadline.h"
@@ -100,18 +100,7 @@ class StrangerTest : public testing::Test {
   }
 
   // A connection without gRPC.
-  FileDescriptor Connect() const {
-    const std::string& address = server_->address();
-    int port = 0;
-    EXPECT_TRUE(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-    FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(port));
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&to), sizeof(to)), 0);
-    return fd;
-  }
+  FileDescriptor Connect() const { return ConnectForTest(server_->address()); }
 
   bool AwaitRefused(const std::string& why, int count) {
     absl::MutexLock lock(&mu_);

@@ -179,7 +179,8 @@ class CoordinatorCore {
     absl::Time heard_at;
     std::string why;
   };
-  Loss LossOf(uint64_t member) const;
+  // nullopt: of nobody that it remembers.
+  std::optional<Loss> HowLost(uint64_t member) const;
 
   uint64_t shards_lost() const { return shards_lost_; }
   uint64_t steps_lost() const { return steps_lost_; }

@@ -345,28 +345,35 @@ TEST(CoordinatorElasticTest, WhoIsLostIsToldWithItsAddressSinceWhenAndWhy) {
   job.Pass(absl::Milliseconds(2500));
   const absl::Time heard = job.now;
   Lose(job, *job.workers[1]);
-  const CoordinatorCore::Loss silent = job.core.LossOf(Id(job.workers[1]));
-  EXPECT_EQ(silent.address, job.workers[1]->address);
-  EXPECT_EQ(silent.heard_at, heard);
-  EXPECT_NE(silent.why.find("has not been heard of since " + FormatUtc(heard)), std::string::npos)
-      << silent.why;
+  const auto silent = job.core.HowLost(Id(job.workers[1]));
+  ASSERT_TRUE(silent.has_value());
+  EXPECT_EQ(silent->address, job.workers[1]->address);
+  EXPECT_EQ(silent->heard_at, heard);
+  EXPECT_NE(silent->why.find("has not been heard of since " + FormatUtc(heard)), std::string::npos)
+      << silent->why;
 
   Process& again = job.Start(WORKER);
   again.address = job.workers[2]->address;
   ASSERT_TRUE(job.Join(again).ok());
-  const CoordinatorCore::Loss replaced = job.core.LossOf(Id(job.workers[2]));
-  EXPECT_EQ(replaced.address, again.address);
-  EXPECT_NE(replaced.why.find("a new process (pid " + std::to_string(again.pid) + ") has come"),
+  const auto replaced = job.core.HowLost(Id(job.workers[2]));
+  ASSERT_TRUE(replaced.has_value());
+  EXPECT_EQ(replaced->address, again.address);
+  EXPECT_NE(replaced->why.find("a new process (pid " + std::to_string(again.pid) + ") has come"),
             std::string::npos)
-      << replaced.why;
+      << replaced->why;
 
   // One that has come and takes no part yet.
   Process& apart = job.StartAndJoin(WORKER);
   ASSERT_TRUE(job.Fail(apart, "no memory").ok());
-  EXPECT_NE(job.core.LossOf(Id(&apart)).why.find("no memory"), std::string::npos);
+  const auto failed = job.core.HowLost(Id(&apart));
+  ASSERT_TRUE(failed.has_value());
+  EXPECT_NE(failed->why.find("no memory"), std::string::npos);
   Process& leaves = job.StartAndJoin(WORKER);
   ASSERT_TRUE(job.Leave(leaves).ok());
-  EXPECT_EQ(job.core.LossOf(Id(&leaves)).why, "it said that it leaves");
+  const auto left = job.core.HowLost(Id(&leaves));
+  ASSERT_TRUE(left.has_value());
+  EXPECT_EQ(left->why, "it said that it leaves");
+  EXPECT_FALSE(job.core.HowLost(Id(&leaves) + 1).has_value()) << "nobody is";
 }
 
 TEST(CoordinatorElasticTest, AGapInTheVerdictsIsAcceptedWhereTheLeaderSaysWhereTheJobIs) {

@@ -125,11 +125,11 @@ void CoordinatorCore::LoseContributing(const Caller& member, FirstCause cause, a
   SaveIfAllHaveFinished(now);
 }
 
-CoordinatorCore::Loss CoordinatorCore::LossOf(uint64_t member) const {
+std::optional<CoordinatorCore::Loss> CoordinatorCore::HowLost(uint64_t member) const {
   const Caller* const found = members_.Find(member);
-  if (found == nullptr) return {};
-  return {found->member.address(), found->heard_at,
-          found->fenced ? found->why_fenced : "it said that it leaves"};
+  if (found == nullptr) return std::nullopt;
+  return Loss{found->member.address(), found->heard_at,
+              found->fenced ? found->why_fenced : "it said that it leaves"};
 }
 
 void CoordinatorCore::TakeIn(const Caller& caller, absl::Time now) {

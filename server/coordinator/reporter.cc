@@ -43,13 +43,14 @@ void Reporter::Report(const LockedCoordinator& coordinator) {
     } else if (phase == FINISHED || phase == FAILED) {
       daemon_.log().Info("left", {{"member", name}});
     } else {
-      const CoordinatorCore::Loss loss =
-          coordinator.Read([id = id](const auto& core) { return core.LossOf(id); });
-      daemon_.log().Warning("lost", {{"member", name},
-                                     {"id", absl::StrCat(id)},
-                                     {"address", loss.address},
-                                     {"heard_of", FormatUtc(loss.heard_at + WallAheadOfSteady())},
-                                     {"why", loss.why}});
+      const auto loss = coordinator.Read([id = id](const auto& core) { return core.HowLost(id); });
+      LogPairs told = {{"member", name}, {"id", absl::StrCat(id)}};
+      if (loss.has_value()) {
+        told.push_back({"address", loss->address});
+        told.push_back({"heard_of", FormatUtc(loss->heard_at + WallAheadOfSteady())});
+        told.push_back({"why", loss->why});
+      }
+      daemon_.log().Warning("lost", told);
     }
   }
   if (present != known_ || !written_) WriteTargets(members);

@@ -118,6 +118,9 @@ class ShardProcess {
   // On the main thread.
   void AwaitMail();
   absl::Status FollowState(const WatchReply& state);
+  void FollowOrder(const WatchReply& state);  // of a checkpoint
+  // What that view starts from, once.
+  absl::Status Load(const ClusterView& view);
   // The checkpoint could not be read, as of a file system that is away for a moment: whether it
   // will be tried once more.
   bool LoadsAgain(const absl::Status& error);

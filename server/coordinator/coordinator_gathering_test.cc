@@ -1,0 +1,108 @@
+// While members come: whom a job survives then, and how long it waits for whom.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace parley {
+namespace {
+
+using Process = CoordinatorFixture::Process;
+
+constexpr absl::Duration kLiveness = absl::Seconds(10);
+
+TEST(CoordinatorGatheringTest, WhatAJobSurvivesLaterItSurvivesWhileItGathers) {
+  auto options = CoordinatorFixture::DefaultOptions(2, 3);
+  options.job.set_max_restarts(1);
+  CoordinatorFixture job(std::move(options));
+  job.StartAndJoin(WORKER);
+  for (int i = 0; i < 2; ++i) {  // more than max_restarts
+    Process& lost = job.StartAndJoin(WORKER);
+    ASSERT_TRUE(job.Register(lost).ok());
+    lost.alive = false;
+    job.Pass(2 * kLiveness);
+    ASSERT_EQ(job.core.phase(), GATHERING);
+    EXPECT_THAT(job.Status().what_is_missing(), testing::HasSubstr("worker 1 has not joined"));
+  }
+  for (int i = 0; i < 2; ++i) job.shards.push_back(&job.StartAndJoin(SHARD));
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(job.Register(job.StartAndJoin(WORKER)).ok());
+  EXPECT_EQ(job.core.phase(), GATHERING);
+  ASSERT_TRUE(job.Register(*job.processes[0]).ok());
+  EXPECT_EQ(job.core.phase(), PREPARING);
+}
+
+TEST(CoordinatorGatheringTest, AndWorkersThatItNeedNotHave) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 3);
+  options.job.mutable_cluster()->set_min_workers(1);
+  CoordinatorFixture job(std::move(options));
+  Process& worker = job.StartAndJoin(WORKER);
+  Process& shard = job.StartAndJoin(SHARD);
+  worker.alive = false;
+  job.Pass(2 * kLiveness);
+  EXPECT_EQ(job.core.phase(), GATHERING);
+  shard.alive = false;
+  job.Pass(2 * kLiveness);
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_EQ(job.core.cause()->member(), shard.header.member());
+}
+
+TEST(CoordinatorGatheringTest, AMemberThatNeverComesEndsTheJobByName) {
+  CoordinatorFixture job(1, 2);
+  job.StartAndJoin(SHARD);
+  auto& worker = job.StartAndJoin(WORKER);
+  ASSERT_TRUE(job.Register(worker).ok());
+  job.Pass(absl::Seconds(59));
+  EXPECT_EQ(job.core.phase(), GATHERING);
+  job.Pass(absl::Seconds(2));
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_NE(job.core.cause()->text().find("worker 1 has not joined"), std::string::npos)
+      << job.core.cause()->text();
+}
+
+TEST(CoordinatorGatheringTest, ThoseThatMayComeLateHaveTheirOwnTime) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 2);
+  options.gather_timeout = absl::Hours(720);
+  CoordinatorFixture job(std::move(options));
+  job.StartAndJoin(SHARD);
+  ASSERT_TRUE(job.Register(job.StartAndJoin(WORKER)).ok());
+  job.Pass(absl::Hours(2), /*getting_on=*/false);
+  EXPECT_EQ(job.core.phase(), GATHERING);
+  job.StartAndJoin(WORKER);
+  job.Pass(absl::Seconds(59), /*getting_on=*/false);
+  EXPECT_EQ(job.core.phase(), GATHERING);
+  job.Pass(absl::Seconds(2), /*getting_on=*/false);
+  ASSERT_EQ(job.core.phase(), FAILED) << "who is there has no longer than in any phase";
+  EXPECT_EQ(job.core.cause()->member(), job.processes.back()->header.member());
+}
+
+TEST(CoordinatorGatheringTest, WhoIsThereAndGetsNowhereIsFoundBeforeTheLastOneComes) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 2);
+  options.gather_timeout = absl::Hours(720);
+  CoordinatorFixture job(std::move(options));
+  job.StartAndJoin(SHARD);
+  auto& worker = job.StartAndJoin(WORKER);
+  job.Pass(absl::Seconds(59), /*getting_on=*/false);
+  EXPECT_EQ(job.core.phase(), GATHERING);
+  job.Pass(absl::Seconds(2), /*getting_on=*/false);
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_EQ(job.core.cause()->member(), worker.header.member());
+}
+
+TEST(CoordinatorGatheringTest, ACoordinatorThatWasCutOffWhileMembersGatherMissesNobody) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 2);
+  options.autonomy = absl::Seconds(60);
+  CoordinatorFixture job(std::move(options));
+  job.StartAndJoin(SHARD);
+  job.StartAndJoin(WORKER);
+  for (auto& process : job.processes) process->alive = false;
+  job.Pass(absl::Seconds(40));
+  EXPECT_EQ(job.core.phase(), GATHERING) << "they wait for it for as long as they do later";
+  for (auto& process : job.processes) process->alive = true;
+  job.Pass(absl::Seconds(15));
+  ASSERT_EQ(job.core.phase(), GATHERING);
+  for (auto& process : job.processes) EXPECT_TRUE(job.Heartbeat(*process).ok());
+}
+
+}  // namespace
+}  // namespace parley
