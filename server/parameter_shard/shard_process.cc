@@ -119,8 +119,7 @@ void ShardProcess::Stop() {
   shard_.Stop();
 }
 
-template <class Change>
-void ShardProcess::Post(Change change) {
+void ShardProcess::Post(absl::FunctionRef<void(Mail&)> change) {
   absl::MutexLock lock(&mu_);
   change(mail_);
 }

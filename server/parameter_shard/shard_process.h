@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -155,8 +156,7 @@ class ShardProcess {
   void BeginEnd();
   // Says with which step each view comes into force: the step leader alone knows.
   void LogViews(const std::vector<Verdict>& verdicts);
-  template <class Change>
-  void Post(Change change);
+  void Post(absl::FunctionRef<void(Mail&)> change);
   RetryOptions Retries(const std::string& what) const;
 
   const JobConfig job_;
