@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "client/connector.h"
 #include "client/testing/refusing_peers.h"
 
 namespace parley {
