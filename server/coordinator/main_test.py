@@ -171,8 +171,8 @@ class MainTest(unittest.TestCase):
         process = self.start()
         self.await_address()
         path = os.path.join(self.out, "coordinator.address")
-        os.unlink(path)
-        os.mkfifo(path)  # who opens it hangs in the kernel, as where a mount's server is gone
+        os.mkfifo(path + ".fifo")
+        os.rename(path + ".fifo", path)  # who opens it hangs in the kernel, as where a mount's server is gone
         next(line for line in iter(process.stderr.readline, "") if "does not answer" in line)
         process.send_signal(signal.SIGTERM)  # it ends the job, which cannot be recorded
         _, errors = process.communicate(timeout=30)

@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "absl/synchronization/notification.h"
 #include "tests/contract/contract_test.h"
 
 namespace parley {
@@ -66,8 +67,11 @@ TEST_P(FinishContract, NorDoesOneOfTwoEndTheJobOfBoth) {
     SCOPED_TRACE(more);
     auto cluster = MakeCluster(2, 2, more);
     std::atomic<uint64_t> all = 0;
+    absl::Notification begun;  // worker 0 has: else the other one may leave it a single step
     cluster->RunWorkers(2, [&](Session& session) {
       StartTraining(session, kTrainingSamples);
+      if (session.ordinal() == 0) begun.Notify();
+      ASSERT_TRUE(begun.WaitForNotificationWithTimeout(absl::Minutes(1)));
       uint64_t steps = 0;
       for (; const auto plan = session.NextStep(); ++steps) {
         if (session.ordinal() == 0 && steps == 1) {

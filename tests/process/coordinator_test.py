@@ -99,7 +99,8 @@ def it_comes_back(where, runs):
     for member in ("worker-0", "shard-1"):
         said = run.logs()[member]
         assert re.search(r"warning .* has not answered since .*; this process goes on without it for 1m at most", said), said
-        assert len(re.findall("the coordinator at .* answers again", said)) == 1, said
+        # Once; or more often where the machine stood still.
+        assert 1 <= len(re.findall("the coordinator at .* answers again", said)) <= 3, said
     assert (run.out / "checkpoints/latest").read_text().splitlines()[0] == f"step-{options.steps:08d}"
     print(f"{without:.0f} steps in {options.away:g} s without a coordinator; then {options.steps} in all, with generation {status['generation']}")
 

@@ -13,11 +13,11 @@ from safetensors.numpy import save_file
 from support.jobs import Run, alive, last_line, main, small_job, wait_for
 from support.programs import program
 
-# Forward sleeps: a step of 5 s, within which nobody hears anything.
+# Forward sleeps: a step of 8 s, within which nobody hears anything.
 SLOW = """
 name: "slow"
 seed: 3
-model {{ sleeping {{ layers: 1 forward_seconds: 5 }} }}
+model {{ sleeping {{ layers: 1 forward_seconds: 8 }} }}
 data {{ safetensors {{ train: "{data}" }} batch: 20 }}
 optimizer {{ sgd {{ rate: 0.01 }} }}
 cluster {{ workers: 2 shards: 1 }}
