@@ -60,6 +60,7 @@ std::string Describe(const PipelineModel& model, const PipelineProfile& profile,
     }
     description["parts"].push_back(std::move(layers));
   }
+  if (!profile.layers.empty()) description["input_bytes"] = profile.input_bytes;
   for (const LayerCost& cost : profile.layers) {
     Json layer;
     layer["forward_seconds"] = absl::ToDoubleSeconds(cost.forward);

@@ -23,14 +23,15 @@ namespace parley {
 //    "parts": [["conv1", "layer1.0"], ["layer1.1", "fc"]]
 // with the layers of each part of the model; and where they were profiled
 //    "costs": [{"forward_seconds": 0.01, "backward_seconds": 0.02, "output_bytes": 4096,
-//               "kept_bytes": 65536}, ...]
-// for each layer, and
+//               "kept_bytes": 65536}, ...], "input_bytes": 2048
+// for each layer, and for what the first one is given, and
 //    "hop": {"bytes": 4096, "seconds": 0.0002}
 // where there is more than one part: what the largest tensors take that a part hands on. The codes
 // of SpecsOf.
 absl::StatusOr<std::string> Describe(const Network& network, const Datasets& data);
 struct PipelineProfile {
   std::vector<LayerCost> layers;
+  uint64_t input_bytes = 0;  // of the first one's
   uint64_t hop_bytes = 0;
   std::optional<absl::Duration> hop;
 };

@@ -14,10 +14,6 @@ namespace {
 // Microbatches of steps that overlap, before the pipeline comes to rest: a schedule has an end.
 constexpr uint32_t kMostOverlapping = 2048;
 
-// Of steps that overlap so many microbatches are sent in a row. The first message after a rest
-// finds cold caches and wakes the stage's thread: one alone costs the driver three times as much.
-constexpr size_t kFedTogether = 4;
-
 // A batch's x or y as it travels; `owner` keeps the bytes.
 ValueTensor RowsOf(const SampleLayout& layout, size_t samples, absl::Span<std::byte> bytes,
                    const std::shared_ptr<Batch>& owner) {
@@ -102,17 +98,6 @@ absl::StatusOr<absl::Duration> PipelineCompute::AwaitStages(size_t step) {
     for (const double part : *seconds) busy += absl::Seconds(part);
   }
   return busy;
-}
-
-size_t PipelineCompute::fed_ahead() const {
-  const std::optional<uint32_t> delay = DelayOf(parts_.job);
-  // So many are computed before the stages wait for weights, and one more lies ready.
-  return delay.has_value() ? size_t{*delay} + 1 : 0;
-}
-
-size_t PipelineCompute::fed_together() const {
-  if (!DelayOf(parts_.job).has_value()) return 1;
-  return std::max<size_t>(1, kFedTogether / std::max<size_t>(1, parts_.job.accumulate()));
 }
 
 void PipelineCompute::Expect(const std::vector<StepPlan>& plans) {
@@ -216,8 +201,9 @@ absl::StatusOr<double> PipelineCompute::RunStep(const StepPlan& plan) {
                                             " was announced to the stages, or has "
                                             "other samples"));
   }
-  const size_t needed = std::min(stretch.plans.size(), stretch.next + 1 + fed_ahead());
-  const size_t enough = std::min(stretch.plans.size(), needed + fed_together() - 1);
+  const size_t needed =
+      std::min(stretch.plans.size(), stretch.next + 1 + StepsFedAhead(parts_.job));
+  const size_t enough = std::min(stretch.plans.size(), needed + StepsFedTogether(parts_.job) - 1);
   if (stretch.fed < needed) {
     for (; stretch.fed < enough; ++stretch.fed) {
       if (absl::Status fed = FeedStep(stretch.fed); !fed.ok()) return fed;

@@ -40,7 +40,7 @@ class PipelineCompute final : public Compute {
 
   absl::Status Attach() override;
   size_t steps_ahead() const override {
-    return batches_.steps_ahead() + fed_ahead() + fed_together() - 1;
+    return batches_.steps_ahead() + StepsFedAhead(parts_.job) + StepsFedTogether(parts_.job) - 1;
   }
   void Expect(const std::vector<StepPlan>& plans) override;
   absl::StatusOr<Verdict> Step(const StepPlan& plan) override;
@@ -64,10 +64,6 @@ class PipelineCompute final : public Compute {
   // The stretch that begins with this step.
   Stretch StretchFrom(const StepPlan& plan) const;
   absl::Status Begin(const StepPlan& plan);
-  // How many steps ahead of the one that is waited for the stages get data.
-  size_t fed_ahead() const;
-  // Of how many steps the data go to the stages in one go.
-  size_t fed_together() const;
   // Until all stages have done their part: the sum of losses.
   absl::StatusOr<double> RunStep(const StepPlan& plan);
   absl::Status FeedStep(size_t step);

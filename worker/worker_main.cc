@@ -81,6 +81,7 @@ absl::StatusOr<PipelineProfile> ProfilePipeline(const JobConfig& job, const Pipe
   PipelineProfile profile;
   profile.hop_bytes = LargestHop(model, *layers);
   profile.layers = *std::move(layers);
+  profile.input_bytes = job.data().batch() * x.bytes();
   if (model.parts() == 1) return profile;
   const auto hop = MeasureHop(profile.hop_bytes, budget / 10);
   if (!hop.ok()) return hop.status();

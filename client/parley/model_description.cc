@@ -152,6 +152,11 @@ absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json) 
   auto costs = Costs(object, model);
   if (!costs.ok()) return costs.status();
   model.costs = *std::move(costs);
+  if (!model.costs.empty()) {
+    const auto input = Number(object, "input_bytes");
+    if (!input.ok()) return input.status();
+    model.input_bytes = *input;
+  }
   const auto hop = Hop(object);
   if (!hop.ok()) return hop.status();
   model.hop = *hop;

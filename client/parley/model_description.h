@@ -34,6 +34,7 @@ struct ModelDescription {
   std::vector<std::vector<std::string>> parts = {};
   // Of each layer, in order; empty: nothing was measured.
   std::vector<MeasuredLayer> costs = {};
+  uint64_t input_bytes = 0;  // with costs: what a microbatch's first layer is given
   std::optional<MeasuredHop> hop = {};
   // What a stage may have of activations, in bytes, as who plans says; 0: not limited.
   uint64_t stage_memory = 0;
@@ -42,7 +43,8 @@ struct ModelDescription {
 // Of one JSON object: {"tensors": [{"name", "dtype", "shape", "buffer"}], "training_samples",
 // "test_samples"}. With pipelines each tensor has "stages", and there are "parts": [["layer"]], and
 // perhaps "costs": [{"forward_seconds", "backward_seconds", "output_bytes", "kept_bytes"}], one for
-// each layer, and "hop": {"bytes", "seconds"}. InvalidArgument for anything else.
+// each layer, with them "input_bytes", and "hop": {"bytes", "seconds"}. InvalidArgument for
+// anything else.
 absl::StatusOr<ModelDescription> ParseModelDescription(const std::string& json);
 
 }  // namespace parley

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 
 namespace parley {
 namespace {
@@ -50,7 +51,7 @@ std::string Measured(const std::string& cost, const std::string& hop) {
   return absl::StrCat(
       R"({"tensors":[],"training_samples":6,"test_samples":0,"parts":[["conv1"],["fc"]],"costs":[)",
       R"({"forward_seconds":0.5,"backward_seconds":1,"output_bytes":8,"kept_bytes":24},)", cost,
-      R"(],"hop":)", hop, "}");
+      R"(],"input_bytes":16,"hop":)", hop, "}");
 }
 constexpr char kCost[] =
     R"({"forward_seconds":0.25,"backward_seconds":0.5,"output_bytes":4,"kept_bytes":12})";
@@ -64,6 +65,7 @@ TEST(ModelDescription, OfAMeasuredPipelineHasTheCostOfEachLayerAndOfAHop) {
   EXPECT_EQ(model->costs[1].backward_seconds, 0.5);
   EXPECT_EQ(model->costs[0].output_bytes, 8u);
   EXPECT_EQ(model->costs[1].kept_bytes, 12u);
+  EXPECT_EQ(model->input_bytes, 16u);
   ASSERT_TRUE(model->hop.has_value());
   EXPECT_EQ(model->hop->bytes, 8u);
   EXPECT_EQ(model->hop->seconds, 0.002);
@@ -78,6 +80,9 @@ TEST(ModelDescription, WrongCostsAreRefused) {
     EXPECT_FALSE(ParseModelDescription(Measured(cost, kHop)).ok()) << cost;
   }
   EXPECT_FALSE(ParseModelDescription(Measured(absl::StrCat(kCost, ",", kCost), kHop)).ok());
+  const std::string no_input =
+      absl::StrReplaceAll(Measured(kCost, kHop), {{R"("input_bytes":16,)", ""}});
+  EXPECT_FALSE(ParseModelDescription(no_input).ok());
   for (const char* hop : {"3", "{}", R"({"bytes":8})", R"({"bytes":-8,"seconds":1})",
                           R"({"bytes":8,"seconds":null})"}) {
     EXPECT_FALSE(ParseModelDescription(Measured(kCost, hop)).ok()) << hop;

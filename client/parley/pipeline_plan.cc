@@ -90,7 +90,8 @@ std::vector<PartCost> MeasuredCosts(const JobConfig& job, const std::vector<Meas
     cost.output_bytes = layers[end - 1].output_bytes;
     cost.activation_bytes =
         first_layers[part] == 0 ? 0 : layers[first_layers[part] - 1].output_bytes;
-    if (!job.pipeline().recompute()) cost.activation_bytes += KeptBytes(layers, first_layers, part);
+    (job.pipeline().recompute() ? cost.again_bytes : cost.activation_bytes) +=
+        KeptBytes(layers, first_layers, part);
     cost.forward = absl::Seconds(forward / places[part].speed);
     cost.input_gradient = cost.weight_gradient = absl::Seconds(backward / 2 / places[part].speed);
   }
@@ -106,6 +107,11 @@ PipelineCosts CostsOf(const JobConfig& job, const ModelDescription& model, uint3
   }
   costs.credits = CreditsNeeded(SpecOf(job, microbatches));
   costs.delay = DelayOf(job);
+  costs.input_bytes = model.input_bytes;
+  if (costs.delay.has_value()) {
+    costs.inputs = (1 + StepsFedAhead(job) + StepsFedTogether(job) - 1) *
+                   std::max(job.accumulate(), uint32_t{1});
+  }
   if (model.costs.empty() || !model.hop.has_value() || model.hop->seconds == 0) return costs;
   costs.hop = absl::Seconds(model.hop->seconds);
   // The stages' sends never wait. On links that take their time as many more are under way.
@@ -121,6 +127,50 @@ absl::StatusOr<Prediction> PredictCosts(const JobConfig& job, const ModelDescrip
   return prediction;
 }
 
+// ResourceExhausted where a stage has no room for its activations.
+absl::Status CheckMemory(const JobConfig& job, const ModelDescription& model,
+                         const Prediction& prediction) {
+  if (model.stage_memory == 0) return absl::OkStatus();
+  if (job.pipeline().schedule() == EAGER && !job.pipeline().has_forwards_ahead()) {
+    return absl::OkStatus();  // as many as fit
+  }
+  for (size_t stage = 0; stage < prediction.stages.size(); ++stage) {
+    const uint64_t bytes = prediction.stages[stage].peak_bytes;
+    if (bytes <= model.stage_memory) continue;
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "pipeline: the activations of stage ", stage, " take ", bytes, " bytes, of ",
+        model.stage_memory,
+        " allowed: another schedule keeps fewer microbatches (docs/schedules.md), recompute: true "
+        "only their inputs"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<uint32_t> AheadWithin(const JobConfig& job, const ModelDescription& model,
+                                     uint32_t microbatches, const std::vector<PartCost>& parts) {
+  auto ahead = ForwardsAhead(job.cluster().stages(), microbatches,
+                             CostsOf(job, model, microbatches, parts), model.stage_memory);
+  if (ahead.ok()) return ahead;
+  return absl::Status(ahead.status().code(), absl::StrCat("pipeline: EAGER cannot run, even as ",
+                                                          ahead.status().message()));
+}
+
+absl::Status AddAhead(const JobConfig& job, const ModelDescription& model,
+                      std::vector<PartCost> parts, PipelinePlan& plan) {
+  const uint32_t microbatches = plan.schedule.microbatches;
+  const auto ahead = AheadWithin(job, model, microbatches, parts);
+  if (!ahead.ok()) return ahead.status();
+  JobConfig with = job;
+  with.mutable_pipeline()->set_forwards_ahead(*ahead);
+  const auto schedule = ScheduleOf(with, microbatches);
+  if (!schedule.ok()) return Refused(schedule.status());
+  const auto prediction = PredictCosts(with, model, *schedule, std::move(parts));
+  if (!prediction.ok()) return prediction.status();
+  plan.ahead = {*ahead, prediction->makespan};
+  return absl::OkStatus();
+}
+
+// ResourceExhausted: that cut does not fit.
 absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const Schedule& schedule,
                                                     const ModelDescription& model) {
   PartitionCosts costs;
@@ -134,85 +184,25 @@ absl::StatusOr<PipelinePlan::Balanced> PlanBalanced(const JobConfig& job, const 
   }
   const absl::StatusOr<Partition> partition = Balance(costs);
   if (!partition.ok()) return partition.status();
-  absl::StatusOr<Prediction> prediction =
-      PredictCosts(job, model, schedule, MeasuredCosts(job, model.costs, partition->first_layers));
+  std::vector<PartCost> parts = MeasuredCosts(job, model.costs, partition->first_layers);
+  absl::StatusOr<Prediction> prediction = PredictCosts(job, model, schedule, parts);
   if (!prediction.ok()) return prediction.status();
+  if (absl::Status fits = CheckMemory(job, model, *prediction); !fits.ok()) return fits;
+  if (job.pipeline().schedule() == EAGER) {
+    const auto ahead = AheadWithin(job, model, schedule.microbatches, parts);
+    if (!ahead.ok()) return ahead.status();
+  }
   return PipelinePlan::Balanced{partition->first_layers, *std::move(prediction)};
-}
-
-// What a stage has at most beside what it keeps, where it computes forwards again: one of them, and
-// where backwards come in halves those whose second half has not come, for what their weights'
-// gradients are made of.
-uint64_t ComputedAgain(const JobConfig& job, const ModelDescription& model,
-                       const std::vector<Action>& actions) {
-  if (!job.pipeline().recompute()) return 0;
-  const std::vector<uint32_t> first_layers = FirstLayers(model);
-  uint64_t bytes = 0;
-  uint64_t most = 0;
-  for (const Action& action : actions) {
-    const auto kept = [&] { return KeptBytes(model.costs, first_layers, action.part); };
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient) {
-      bytes += kept();
-      most = std::max(most, bytes);
-    }
-    if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient) {
-      bytes -= kept();
-    }
-  }
-  return most;
-}
-
-absl::Status AddMemory(const JobConfig& job, const ModelDescription& model,
-                       const Schedule& schedule, PipelinePlan& plan) {
-  for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {
-    plan.activation_bytes.push_back(plan.prediction.stages[stage].peak_bytes +
-                                    ComputedAgain(job, model, schedule.stages[stage]));
-    if (model.stage_memory == 0 || plan.activation_bytes.back() <= model.stage_memory) continue;
-    if (job.pipeline().schedule() == EAGER && !job.pipeline().has_forwards_ahead()) continue;
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "pipeline: the activations of stage ", stage, " take ", plan.activation_bytes.back(),
-        " bytes, of ", model.stage_memory,
-        " allowed: another schedule keeps fewer microbatches (docs/schedules.md), recompute: true "
-        "only their inputs"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status AddAhead(const JobConfig& job, const ModelDescription& model,
-                      std::vector<PartCost> parts, PipelinePlan& plan) {
-  const uint32_t stages = job.cluster().stages();
-  const uint32_t microbatches = plan.schedule.microbatches;
-  uint64_t again = 0;
-  for (const auto& actions : plan.schedule.stages) {
-    again = std::max(again, ComputedAgain(job, model, actions));
-  }
-  // 0 would be no limit.
-  const uint64_t memory = model.stage_memory == 0      ? 0
-                          : model.stage_memory > again ? model.stage_memory - again
-                                                       : 1;
-  const auto ahead =
-      ForwardsAhead(stages, microbatches, CostsOf(job, model, microbatches, parts), memory);
-  if (!ahead.ok()) {
-    return absl::Status(ahead.status().code(), absl::StrCat("pipeline: EAGER cannot run, even as ",
-                                                            ahead.status().message()));
-  }
-  JobConfig with = job;
-  with.mutable_pipeline()->set_forwards_ahead(*ahead);
-  const auto schedule = ScheduleOf(with, microbatches);
-  if (!schedule.ok()) return Refused(schedule.status());
-  const auto prediction = PredictCosts(with, model, *schedule, std::move(parts));
-  if (!prediction.ok()) return prediction.status();
-  plan.ahead = {*ahead, prediction->makespan};
-  return absl::OkStatus();
 }
 
 absl::Status AddMeasured(const JobConfig& job, const ModelDescription& model,
                          std::vector<PartCost> parts, PipelinePlan& plan) {
-  if (absl::Status fits = AddMemory(job, model, plan.schedule, plan); !fits.ok()) return fits;
+  if (absl::Status fits = CheckMemory(job, model, plan.prediction); !fits.ok()) return fits;
   if (job.pipeline().schedule() == EAGER) {
     if (absl::Status fits = AddAhead(job, model, std::move(parts), plan); !fits.ok()) return fits;
   }
   absl::StatusOr<PipelinePlan::Balanced> balanced = PlanBalanced(job, plan.schedule, model);
+  if (absl::IsResourceExhausted(balanced.status())) return absl::OkStatus();
   if (!balanced.ok()) return balanced.status();
   if (balanced->prediction.makespan < plan.prediction.makespan) {
     plan.balanced = *std::move(balanced);

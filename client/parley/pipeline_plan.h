@@ -24,8 +24,6 @@ struct PipelinePlan {
   // forward again (pipeline.recompute) three.
   Prediction prediction;
   bool measured = false;
-  // Of measured ones, by stage: the most that it has of activations, and of messages that came.
-  std::vector<uint64_t> activation_bytes;
 
   // The same for the cut that balances the measured layers, where a step of it takes less.
   struct Balanced {

@@ -51,7 +51,7 @@ void AddStage(std::string& text, const ModelDescription& model, const PipelinePl
   std::string begin = absl::StrFormat("  %5d %12d %13s %5d", stage, trained, BytesText(bytes),
                                       plan.prediction.stages[stage].peak_activations);
   if (plan.measured) {
-    absl::StrAppendFormat(&begin, " %12s", BytesText(plan.activation_bytes[stage]));
+    absl::StrAppendFormat(&begin, " %12s", BytesText(plan.prediction.stages[stage].peak_bytes));
   }
   for (const uint32_t part : PartsOf(plan.schedule.stages[stage])) {
     absl::StrAppend(&text, begin, "  ", LayersText(part, model.parts[part]), "\n");

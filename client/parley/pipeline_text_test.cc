@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "client/parley/pipeline_plan.h"
 #include "client/parley/plan_text.h"
 #include "common/file_system.h"
 #include "common/memory_file_system.h"
@@ -227,6 +228,12 @@ TEST(PipelineText, EagerForwardsAreAsManyAsTheHopNeedsAndTheMemoryAllows) {
               {"forwards ahead       1 of at most 3 are worth it within 16.0 MiB"});
   model.stage_memory = 4 << 20;
   EXPECT_EQ(PlanText(job, model).status().code(), absl::StatusCode::kResourceExhausted);
+  // Three layers that are computed again, and of inputs and messages some KiB.
+  job.mutable_pipeline()->set_recompute(true);
+  model.stage_memory = 2 << 20;
+  const std::string refused(PlanText(job, model).status().message());
+  EXPECT_NE(refused.find("even as 1F1B keeps 31"), std::string::npos) << refused;
+  EXPECT_NE(refused.find(" bytes on one stage; 2097152 are allowed"), std::string::npos) << refused;
 }
 
 TEST(PipelineText, ActivationsThatDoNotFitAreRefused) {
@@ -258,6 +265,54 @@ TEST(PipelineText, ForwardsThatAreComputedAgainInHalvesStayUntilTheSecondHalf) {
   // Not more than there are.
   job.set_accumulate(2);
   ExpectWords(Text(job, MeasuredModel()), {"     2     2.00 MiB  3: l3"});
+}
+
+// The worker sends a step's samples ahead, and nobody waits with sending them.
+TEST(PipelineText, InputsOfTheFirstPartLieThereFromTheBeginning) {
+  ModelDescription model = MeasuredModel();
+  model.input_bytes = 1 << 20;
+  ExpectWords(Text(Job(), model), {"     4     28.0 MiB  0: embedding"});  // 12 MiB and 16 inputs
+  // Two stages have the first part, each for half of the microbatches.
+  JobConfig job = Job();
+  job.mutable_pipeline()->set_schedule(CHIMERA);
+  const auto peaks = [&](uint64_t input_bytes) {
+    model.input_bytes = input_bytes;
+    const auto plan = PlanPipelines(job, model);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    std::vector<uint64_t> bytes;
+    for (const StagePrediction& stage : plan->prediction.stages) bytes.push_back(stage.peak_bytes);
+    return bytes;
+  };
+  std::vector<uint64_t> expected = peaks(0);
+  expected.front() += 8 << 20;
+  expected.back() += 8 << 20;
+  EXPECT_EQ(peaks(1 << 20), expected);
+  // Of steps that overlap those of the step that is waited for, of as many as its weights are old,
+  // and of one more.
+  job.mutable_pipeline()->set_schedule(TWO_BUFFER_WEIGHTS);
+  expected = peaks(0);
+  expected.front() += 3 * 16 << 20;
+  EXPECT_EQ(peaks(1 << 20), expected);
+}
+
+TEST(PipelineText, ACutThatDoesNotFitIsNotProposed) {
+  JobConfig job = Job();
+  job.mutable_cluster()->set_stages(2);
+  ModelDescription model = Model(2);
+  for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
+  for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
+  // The last one takes the time, those before it the memory.
+  for (const double forward : {0.001, 0.001, 0.001, 0.009}) {
+    model.costs.push_back({forward, 2 * forward, 1024, forward < 0.002 ? 1U << 20 : 0});
+  }
+  job.mutable_pipeline()->add_cut_before("norm");
+  model.parts = {{"embedding"}, {"norm", "layer.0", "l1"}};
+  model.stage_memory = 8 << 20;
+  ExpectWords(Text(job, model), {"s a step, with pipeline { cut_before: \"l1\" }"});
+  model.stage_memory = 4 << 20;
+  ExpectWords(Text(job, model), {"balanced cut         as it is\n"});
+  model.stage_memory = 1 << 20;
+  EXPECT_EQ(PlanText(job, model).status().code(), absl::StatusCode::kResourceExhausted);
 }
 
 TEST(PipelineText, TheTimelineIsWrittenAsAPicture) {

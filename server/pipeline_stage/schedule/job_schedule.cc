@@ -8,6 +8,10 @@
 namespace parley {
 namespace {
 
+// Of steps that overlap so many microbatches are sent in a row. The first message after a rest
+// finds cold caches and wakes the stage's thread: one alone costs the driver three times as much.
+constexpr uint32_t kFedTogether = 4;
+
 ScheduleKind KindOf(PipelineSchedule schedule) {
   switch (schedule) {
     case GPIPE:
@@ -43,6 +47,17 @@ ScheduleSpec SpecOf(const JobConfig& job, uint32_t microbatches) {
 }
 
 std::optional<uint32_t> DelayOf(const JobConfig& job) { return DelayOf(SpecOf(job, 1)); }
+
+uint32_t StepsFedAhead(const JobConfig& job) {
+  const std::optional<uint32_t> delay = DelayOf(job);
+  // So many are computed before the stages wait for weights, and one more lies ready.
+  return delay.has_value() ? *delay + 1 : 0;
+}
+
+uint32_t StepsFedTogether(const JobConfig& job) {
+  if (!DelayOf(job).has_value()) return 1;
+  return std::max(kFedTogether / std::max(job.accumulate(), 1U), 1U);
+}
 
 absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches) {
   const absl::StatusOr<Schedule> made = MakeSchedule(SpecOf(job, microbatches));

@@ -22,6 +22,11 @@ ScheduleSpec SpecOf(const JobConfig& job, uint32_t microbatches);
 // not overlap.
 std::optional<uint32_t> DelayOf(const JobConfig& job);
 
+// Where steps overlap a worker sends the stages the data of so many steps beyond the one that it
+// waits for, and then of so many in a row; else 0 and 1.
+uint32_t StepsFedAhead(const JobConfig& job);
+uint32_t StepsFedTogether(const JobConfig& job);
+
 // The job's schedule, with messages between parts one behind the other. All processes of a pipeline
 // make it for themselves; it has passed CheckSchedule. The codes of MakeSchedule.
 absl::StatusOr<Schedule> ScheduleOf(const JobConfig& job, uint32_t microbatches);

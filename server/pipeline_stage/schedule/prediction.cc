@@ -39,7 +39,7 @@ class Play {
     for (size_t stage = 0; stage < stages_.size(); ++stage) {
       result_.makespan = std::max(result_.makespan, stages_[stage].now);
       busy += result_.stages[stage].busy;
-      result_.stages[stage].peak_bytes += BufferBytes(stage);
+      result_.stages[stage].peak_bytes += BufferBytes(stage) + InputBytes(stage);
     }
     const absl::Duration all = result_.makespan * static_cast<int64_t>(stages_.size());
     result_.bubble = all > absl::ZeroDuration() ? 1 - absl::FDivDuration(busy, all) : 0;
@@ -151,6 +151,9 @@ class Play {
     Stage& at = stages_[stage];
     StagePrediction& result = result_.stages[stage];
     const PartCost& cost = costs_.parts[action.part];
+    const bool begins =
+        action.kind == ActionKind::kBackward || action.kind == ActionKind::kInputGradient;
+    if (begins) at.live_bytes += cost.again_bytes;
     absl::Duration took;
     switch (action.kind) {
       case ActionKind::kForward:
@@ -174,8 +177,16 @@ class Play {
     result.peak_bytes = std::max(result.peak_bytes, at.live_bytes);
     if (action.kind == ActionKind::kBackward || action.kind == ActionKind::kWeightGradient) {
       at.live -= 1;
-      at.live_bytes -= cost.activation_bytes;
+      at.live_bytes -= cost.activation_bytes + cost.again_bytes;
     }
+  }
+
+  uint64_t InputBytes(size_t stage) const {
+    const auto& actions = schedule_.stages[stage];
+    const auto count = std::count_if(actions.begin(), actions.end(), [](const Action& action) {
+      return action.kind == ActionKind::kForward && action.part == 0;
+    });
+    return std::min(static_cast<uint64_t>(count), uint64_t{costs_.inputs}) * costs_.input_bytes;
   }
 
   // Of the messages that may lie at the stage, or be on their way to it.

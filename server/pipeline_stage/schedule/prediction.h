@@ -15,7 +15,9 @@ namespace parley {
 struct PartCost {
   absl::Duration forward, input_gradient, weight_gradient;  // a whole backward: both gradients
   uint64_t activation_bytes = 0;  // kept from its forward to the end of its backward
-  uint64_t output_bytes = 0;      // that the next part gets; its gradient has as many
+  // Where forwards are computed again: of that, from the beginning of its backward to the end.
+  uint64_t again_bytes = 0;
+  uint64_t output_bytes = 0;  // that the next part gets; its gradient has as many
 };
 
 // Stands for any number of credits.
@@ -27,6 +29,10 @@ struct PipelineCosts {
   // So many messages of an edge between two parts, in each direction, may be sent and not yet
   // received. 0: a send waits for its receive.
   uint32_t credits = kUnlimited;
+  // What the first part is given of a microbatch; so many of them lie there at most, or wait for
+  // their backward (kUnlimited: all), since nobody waits with sending them.
+  uint64_t input_bytes = 0;
+  uint32_t inputs = kUnlimited;
   // A step's forwards wait until all stages have done the updates of the step before the last
   // `delay` ones (DelayOf), in no time. nullopt: all is one step.
   std::optional<uint32_t> delay;
@@ -41,7 +47,7 @@ struct StagePrediction {
   std::vector<TimedAction> timeline;  // what computes, in order
   absl::Duration busy;
   uint32_t peak_activations = 0;  // microbatches kept at once, counted in each part
-  // Those activations, and room for as many messages as may come.
+  // Those activations, inputs, and room for as many messages as may come.
   uint64_t peak_bytes = 0;
 };
 
