@@ -137,7 +137,11 @@ absl::StatusOr<ComputeDevice::Shared> CudaDevice::AllocateShared(absl::string_vi
   cudaIpcMemHandle_t handle = {};
   absl::Status status = Error(cudaIpcGetMemHandle(&handle, memory->data()), "naming memory");
   if (!status.ok()) return absl::UnavailableError(status.message());
-  return Shared{*std::move(memory), std::string(handle.reserved, sizeof handle.reserved)};
+  // Never freed: others may still have it open, and they close it in no order with this process'
+  // end. CUDA leaves undefined what becomes of memory that is freed before.
+  const auto* const kept = new DeviceBuffer(*std::move(memory));
+  return Shared{DeviceBuffer(kept->data(), kept->size(), [](std::byte*) {}),
+                std::string(handle.reserved, sizeof handle.reserved)};
 }
 
 absl::StatusOr<DeviceBuffer> CudaDevice::OpenShared(absl::string_view handle) {

@@ -74,6 +74,7 @@ class ComputeDevice {
   // device.
   virtual absl::StatusOr<DeviceBuffer> Allocate(absl::string_view what, size_t bytes) = 0;
   // Memory of the device that other processes of this machine can read, and what they find it by.
+  // The device may keep it until the process ends, since they may.
   struct Shared {
     DeviceBuffer memory;
     std::string handle;
