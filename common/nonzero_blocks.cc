@@ -44,7 +44,7 @@ std::optional<uint64_t> NonzeroElements(std::string_view nonzero, uint64_t eleme
     if (IsNonzero(nonzero, block)) return std::nullopt;
   }
   uint64_t count = 0;
-  ForRuns(nonzero, elements, [&](uint64_t begin, uint64_t end, bool holds) {
+  ForRuns(nonzero, 0, elements, [&](uint64_t begin, uint64_t end, bool holds) {
     if (holds) count += end - begin;
   });
   return count;
@@ -61,10 +61,17 @@ bool AreZero(std::string_view nonzero, uint64_t begin, uint64_t end) {
   return true;
 }
 
+bool HoldAll(std::string_view nonzero, uint64_t begin, uint64_t end) {
+  for (uint64_t block = begin / kZeroBlock; block < Blocks(end); ++block) {
+    if (!IsNonzero(nonzero, block)) return false;
+  }
+  return true;
+}
+
 void PackNonzero(absl::Span<const std::byte> values, size_t element_bytes, std::string_view nonzero,
                  std::string* out) {
   out->clear();
-  ForRuns(nonzero, values.size() / element_bytes, [&](uint64_t begin, uint64_t end, bool holds) {
+  ForRuns(nonzero, 0, values.size() / element_bytes, [&](uint64_t begin, uint64_t end, bool holds) {
     if (!holds) return;
     out->append(reinterpret_cast<const char*>(values.data()) + begin * element_bytes,
                 (end - begin) * element_bytes);

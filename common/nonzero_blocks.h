@@ -36,18 +36,20 @@ std::optional<uint64_t> NonzeroElements(std::string_view nonzero, uint64_t eleme
 // Whether a quarter of so many elements, or more, lie in blocks of zeros; `nonzero` is of so many.
 bool AreWorthLeavingOut(std::string_view nonzero, uint64_t elements);
 
-// Whether all of the elements begin .. end lie in blocks of zeros; `nonzero` is of `end` or more.
+// Whether all of the elements begin .. end lie in blocks of zeros, or none does; `nonzero` is of
+// `end` or more.
 bool AreZero(std::string_view nonzero, uint64_t begin, uint64_t end);
+bool HoldAll(std::string_view nonzero, uint64_t begin, uint64_t end);
 
-// Calls run(begin, end, holds) for all elements, as many blocks that are alike at a time as there
-// are; `nonzero` is of so many.
+// Calls run(begin, end, holds) for the elements first .. last, as many blocks that are alike at a
+// time as there are; `nonzero` is of `last` or more.
 template <class Run>
-void ForRuns(std::string_view nonzero, uint64_t elements, Run run) {
-  for (uint64_t begin = 0; begin < elements;) {
+void ForRuns(std::string_view nonzero, uint64_t first, uint64_t last, Run run) {
+  for (uint64_t begin = first; begin < last;) {
     const bool holds = IsNonzero(nonzero, begin / kZeroBlock);
-    uint64_t end = begin + kZeroBlock;
-    while (end < elements && IsNonzero(nonzero, end / kZeroBlock) == holds) end += kZeroBlock;
-    end = std::min(end, elements);
+    uint64_t end = begin - begin % kZeroBlock + kZeroBlock;
+    while (end < last && IsNonzero(nonzero, end / kZeroBlock) == holds) end += kZeroBlock;
+    end = std::min(end, last);
     run(begin, end, holds);
     begin = end;
   }

@@ -35,7 +35,7 @@ TEST(NonzeroBlocksTest, WhatIsPackedIsAllThatIsNotZero) {
     std::vector<float> unpacked(elements, 0);
     size_t taken = 0;
     uint64_t covered = 0;
-    ForRuns(nonzero, elements, [&](uint64_t begin, uint64_t end, bool holds) {
+    ForRuns(nonzero, 0, elements, [&](uint64_t begin, uint64_t end, bool holds) {
       ASSERT_EQ(begin, covered);
       covered = end;
       ASSERT_EQ(AreZero(nonzero, begin, end), !holds);
@@ -47,6 +47,18 @@ TEST(NonzeroBlocksTest, WhatIsPackedIsAllThatIsNotZero) {
       taken += (end - begin) * sizeof(float);
     });
     ASSERT_EQ(covered, elements);
+    // The same of a part.
+    const uint64_t first = random() % elements;
+    const uint64_t last = first + 1 + random() % (elements - first);
+    covered = first;
+    ForRuns(nonzero, first, last, [&](uint64_t begin, uint64_t end, bool holds) {
+      ASSERT_EQ(begin, covered);
+      covered = end;
+      ASSERT_EQ(AreZero(nonzero, begin, end), !holds);
+      ASSERT_EQ(HoldAll(nonzero, begin, end), holds);
+      ASSERT_EQ(HoldAll(nonzero, first, last), holds && begin == first && end == last);
+    });
+    ASSERT_EQ(covered, last);
     ASSERT_EQ(std::memcmp(unpacked.data(), values.data(), elements * sizeof(float)), 0);
   }
   EXPECT_GT(found, 200);

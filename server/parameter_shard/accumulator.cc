@@ -84,7 +84,7 @@ void Transfer(const TensorSlice& data, uint64_t elements, double scale, bool add
   const size_t element = ElementBytes(data.dtype);
   const auto zero = static_cast<float>(0.0 * scale);  // as it would be if it had come
   size_t taken = 0;
-  ForRuns(data.nonzero, elements, [&](uint64_t begin, uint64_t end, bool holds) {
+  ForRuns(data.nonzero, 0, elements, [&](uint64_t begin, uint64_t end, bool holds) {
     if (holds) {
       const size_t bytes = (end - begin) * element;
       Transfer(data.dtype, data.bytes.Part(taken, bytes), scale, add, out + begin);

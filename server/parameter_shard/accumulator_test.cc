@@ -83,6 +83,32 @@ TEST(GradientAccumulatorTest, ZerosThatAreLeftOutAreAddedBitByBit) {
   EXPECT_GT(packed_ones, 500);
 }
 
+TEST(GradientAccumulatorTest, BlocksOfZerosOfOneThatLendsAreNotRead) {
+  BufferPool pool;
+  std::vector<float> lent(kElements, 7.0F);  // by its rules they would be zeros
+  std::vector<float> expected(kElements, 0.0F);
+  std::fill_n(lent.begin() + kZeroBlock, kZeroBlock, 3.0F);
+  std::fill_n(expected.begin() + kZeroBlock, kZeroBlock, 3.0F);
+  const std::atomic<uint64_t> count = 1;
+  TensorSlice one = SliceOf(lent);
+  one.owner = std::shared_ptr<const void>(lent.data(), [](const void*) {});
+  one.loan = Loan{&count, 1};
+  one.nonzero = "\x02";
+  GradientAccumulator gradient(kElements, /*apart=*/false, &pool);
+  ASSERT_TRUE(gradient.Add({0, 0, 0, kElements}, one).ok());
+  const auto gathered = gradient.Share();
+  for (const size_t tile : {size_t{100}, size_t{kZeroBlock}, size_t{1500}, size_t{kElements}}) {
+    for (uint64_t begin = 0; begin < kElements; begin += tile) {
+      std::vector<float> own(std::min<size_t>(tile, kElements - begin), -1.0F);
+      const auto sum = gathered->SumOf({0}, begin, absl::MakeSpan(own));
+      ASSERT_TRUE(sum.ok()) << sum.status();
+      ASSERT_TRUE(std::equal(sum->begin(), sum->end(),
+                             expected.begin() + static_cast<std::ptrdiff_t>(begin)))
+          << tile << " at " << begin;
+    }
+  }
+}
+
 TEST(GradientAccumulatorTest, WhatIsKnownToBeZeroIs) {
   BufferPool pool;
   const std::vector<float> lent(kElements, 0.0F);

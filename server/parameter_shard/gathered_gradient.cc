@@ -8,6 +8,7 @@
 
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_cat.h"
+#include "common/nonzero_blocks.h"
 #include "server/parameter_shard/sum_kernels.h"
 
 namespace parley {
@@ -103,7 +104,20 @@ absl::StatusOr<absl::Span<const float>> GatheredGradient::SumOf(
   const uint64_t end = begin + out.size();
   if (const Contribution* const only = OnlyOne(contributors, begin, end)) {
     if (!only->loan.Stands()) return LentIsWritten(only->range.contributor);
-    return absl::Span<const float>(only->values + (begin - only->range.begin), out.size());
+    const uint64_t from = begin - only->range.begin;
+    if (only->nonzero.empty() || HoldAll(only->nonzero, from, from + out.size())) {
+      return absl::Span<const float>(only->values + from, out.size());
+    }
+    // Nobody reads zeros from memory.
+    ForRuns(only->nonzero, from, from + out.size(), [&](uint64_t run, uint64_t end, bool holds) {
+      float* const to = out.data() + (run - from);
+      if (holds) {
+        std::copy_n(only->values + run, end - run, to);
+      } else {
+        std::fill_n(to, end - run, 0.0F);
+      }
+    });
+    return out;
   }
   if (started_) {
     std::memcpy(out.data(), sum_->as<float>().data() + begin, out.size() * sizeof(float));

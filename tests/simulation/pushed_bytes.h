@@ -18,7 +18,7 @@ inline std::string BytesOf(const SliceData& slice, const SimulatedModel& model) 
   const uint64_t elements = model.size(slice.slice());
   std::string bytes(elements * sizeof(float), '\0');
   size_t taken = 0;
-  ForRuns(slice.nonzero(), elements, [&](uint64_t begin, uint64_t end, bool holds) {
+  ForRuns(slice.nonzero(), 0, elements, [&](uint64_t begin, uint64_t end, bool holds) {
     if (!holds) return;
     const size_t size = (end - begin) * sizeof(float);
     std::memcpy(bytes.data() + begin * sizeof(float), slice.data().data() + taken, size);

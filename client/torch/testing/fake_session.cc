@@ -210,7 +210,7 @@ absl::Status FakeSession::PushNonzero(size_t tensor, std::string_view nonzero) {
   const uint64_t elements = gradient.size() / element;
   bool fits = NonzeroElements(nonzero, elements).has_value();
   if (fits) {
-    ForRuns(nonzero, elements, [&](uint64_t begin, uint64_t end, bool holds) {
+    ForRuns(nonzero, 0, elements, [&](uint64_t begin, uint64_t end, bool holds) {
       fits = fits && (holds || AllZero(gradient.subspan(begin * element, (end - begin) * element)));
     });
   }
