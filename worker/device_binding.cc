@@ -290,7 +290,7 @@ absl::Status DeviceBinding::BringPulled() {
 
 absl::Status DeviceBinding::Pull(bool ahead) {
   values_->Stop();
-  absl::Status status = ahead ? binding_->PullBuffers() : binding_->Pull();
+  absl::Status status = ahead ? session_->PullAhead() : binding_->Pull();
   if (!status.ok()) return status;
   if (!ahead) return BringPulled();
   status = values_->BringAsUsed();

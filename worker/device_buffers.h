@@ -19,8 +19,8 @@
 namespace parley {
 
 // A network's buffers (running means, counts) that lie on a device: to the session as forward has
-// left them, and back where the session's are others. The network, the device and the shadows, what
-// the session's values are pulled into, must outlive it. DeviceBinding's.
+// left them, and back where the session's are others. The network, the device and the shadows, its
+// tensors on the host, must outlive it. DeviceBinding's.
 class DeviceBuffers {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceBuffers>> Make(

@@ -409,17 +409,13 @@ absl::Status ModuleBinding::PullVersion(uint64_t version) {
 }
 
 absl::Status ModuleBinding::PullAhead() {
-  if (absl::Status status = PullBuffers(); !status.ok()) return status;
+  watch_.reset();
+  if (absl::Status status = session_->PullAhead(); !status.ok()) return status;
+  if (absl::Status status = TakeBuffers(); !status.ok()) return status;
   // What goes wrong, Complete says.
   watch_.emplace(values_,
                  [this](size_t tensor) { session_->AwaitParameter(tensor).IgnoreError(); });
   return absl::OkStatus();
-}
-
-absl::Status ModuleBinding::PullBuffers() {
-  watch_.reset();
-  if (absl::Status status = session_->PullAhead(); !status.ok()) return status;
-  return TakeBuffers();
 }
 
 absl::StatusOr<std::optional<Session::PendingEvaluation>> ModuleBinding::PullEvaluation() {

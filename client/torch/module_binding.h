@@ -144,10 +144,6 @@ class ModuleBinding {
   // Session::PullVersion, into parameters and buffers.
   absl::Status PullVersion(uint64_t version);
 
-  // As PullAhead, for who sees to it himself that each parameter is waited for before it is read
-  // (Session::AwaitParameter).
-  absl::Status PullBuffers();
-
   // As Pull, but waits for the buffers only: forward, on this thread, waits before the first
   // operation of LibTorch that reads a parameter until that one is here (use_watch.h), so that it
   // begins while the last layers' are on their way. Until Complete, or another pull, parameters
