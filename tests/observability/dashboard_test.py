@@ -55,6 +55,23 @@ def panels_tell_what_they_are(dashboard):
     assert rows >= 8
 
 
+# What other panels tell as well, or better.
+NOT_SHOWN = {
+    "parley_checkpoint_barriers_total",  # how long they take is shown
+    "parley_checkpoint_last_step",  # parley_goes_back_to_step is, also where the job has written none
+    "parley_wanted_workers",  # parley_expected_members is
+}
+
+
+def everything_that_is_measured_is_shown(dashboard):
+    table = pathlib.Path("docs/operating.md").read_text().split("## Metrics")[1].split("## Logs")[0]
+    measured = {name for line in table.splitlines() if line.startswith("| `parley_") for name in re.findall(r"`(parley_\w+)", line.split("|")[1])}
+    assert len(measured) > 40, measured
+    shown = " ".join(target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", []))
+    missing = {name for name in measured if not re.search(rf"\b{name}(_bucket|_sum|_count)?\b", shown)}
+    assert missing == NOT_SHOWN, f"in no panel: {sorted(missing - NOT_SHOWN)}; shown by now: {sorted(NOT_SHOWN - missing)}"
+
+
 def panels_are_right_where_they_are_zero_or_large(dashboard):
     panels = {panel["title"]: panel for panel in dashboard["panels"]}
     # A job that is resumed at step 100000 has no checkpoint of its own yet, and would lose nothing.
@@ -69,5 +86,6 @@ same_as_made()
 shown = json.loads((FOLDER / "grafana_dashboard.json").read_text())
 importable(shown)
 panels_tell_what_they_are(shown)
+everything_that_is_measured_is_shown(shown)
 panels_are_right_where_they_are_zero_or_large(shown)
 print(f"{len(shown['panels'])} panels")
