@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,13 @@ constexpr absl::Duration kLastWord = absl::Seconds(5);
 
 // How long the status can still be asked for when everybody has gone.
 constexpr absl::Duration kLastStatus = absl::Seconds(1);
+
+// What is left for the end when the time of a job that was told to end is over: Slurm kills 5 s
+// after the default, and MayExit takes up to one of them.
+constexpr absl::Duration kAfterPreemption = absl::Milliseconds(2500);
+
+// How long the last line may take, since the log may lie where nothing answers either.
+constexpr absl::Duration kLastLine = absl::Seconds(1);
 
 // How often it is told how far the job is: the history has a line for each step that takes longer.
 constexpr absl::Duration kReport = absl::Milliseconds(250);
@@ -121,14 +129,18 @@ LogWriter::Options WritingOf(Daemon& daemon, JobDirectory& directory, DirectoryS
 
 absl::Duration TickOf(const JobConfig& job) { return Liveness(job) / 20; }
 
-// Until the job is over and everybody has gone, or another coordinator rules.
-void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordinator& coordinator) {
+// Before main's thread may hang with a file: who is told to end goes all the same.
+void FollowSignals(Daemon& daemon, LockedCoordinator& coordinator) {
   daemon.OnSignal([&](int signal) {
     const std::string reason = absl::StrCat("preempted by ", SignalName(signal));
     if (signal == SIGINT) return coordinator.FailItself(reason);
     const JobConfig& job = daemon.job();
     coordinator.PreemptItself(reason, signal == SIGUSR1 ? WarningGrace(job) : PreemptionGrace(job));
   });
+}
+
+// Until the job is over and everybody has gone, or another coordinator rules.
+void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordinator& coordinator) {
   while (true) {
     reporter.Report(coordinator);
     if (coordinator.Read([](const auto& core) { return core.MayExit(SteadyNow()); })) {
@@ -151,17 +163,35 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordin
   daemon.OnSignal([](int) {});
 }
 
-// How the job has ended; returns the exit code.
-int SayEnd(Daemon& daemon, const LockedCoordinator& coordinator) {
+// How the job has ended.
+JobEnd EndOf(const LockedCoordinator& coordinator) {
   const auto cause = coordinator.Read([](const CoordinatorCore& core) { return core.cause(); });
-  if (!cause) return daemon.Exit(kFinished, "");
-  return daemon.Exit(cause->preempted() ? kPreempted : kFailed, cause->text());
+  if (!cause) return {};
+  return {cause->preempted() ? kPreempted : kFailed, cause->text()};
+}
+
+// How long one that may go has for all that it does with files, End and what comes before it.
+absl::Duration TimeToEnd(const JobConfig& job, const LockedCoordinator& coordinator) {
+  const absl::Time preempted =
+      coordinator.Read([](const CoordinatorCore& core) { return core.preemption_end(); });
+  const absl::Duration left = std::max(preempted - SteadyNow(), absl::ZeroDuration());
+  return std::min(kLastStatus + Liveness(job) + kLastWord, left + kAfterPreemption);
+}
+
+// The process ends now, with that line if there is anybody who takes it.
+void GoAtOnce(Daemon& daemon, const JobEnd& end) {
+  std::thread([code = end.code] {
+    absl::SleepFor(kLastLine);
+    std::_Exit(code);
+  }).detach();
+  std::_Exit(daemon.Exit(end.code, end.text));
 }
 
 // After RunJob, where this coordinator still rules: the end is told to whoever asks late, and is
 // recorded; then the writer ends, and the server. Returns the exit code.
 int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
-        std::unique_ptr<LogWriter>& writer, LastMoment& last_moment) {
+        std::unique_ptr<LogWriter>& writer, std::atomic<bool>& writer_goes,
+        LastMoment& last_moment) {
   daemon.server().SetServing(false);
   // Members have been told through Watch; who polls the status (`parley run`) sees the end here.
   absl::SleepFor(kLastStatus);
@@ -180,6 +210,7 @@ int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
   // missed.
   if (!cause || cause->preempted())
     directory.WriteTargets(TargetsJson("", "", "", {})).IgnoreError();
+  writer_goes = true;
   writer.reset();
   daemon.server().Shutdown(absl::Seconds(1));
   directory.RemoveAddress(daemon.address());
@@ -190,7 +221,8 @@ int End(Daemon& daemon, JobDirectory& directory, LockedCoordinator& coordinator,
                            {{"version", absl::StrCat(version)}});
     }
   }
-  return SayEnd(daemon, coordinator);
+  const JobEnd end = EndOf(coordinator);
+  return daemon.Exit(end.code, end.text);
 }
 
 int Main(int argc, char** argv) {
@@ -290,22 +322,28 @@ int Main(int argc, char** argv) {
   if (auto status = directory.WriteStopped(says.is_stopped); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
-  // Their threads may be in the kernel with a file for as long as its server is away.
-  std::atomic<bool> ends_with_job = false;
+  // This thread and the writer's may be in the kernel with a file for as long as its server is
+  // away.
+  std::atomic<bool> writer_goes = false;  // and takes the rule along, in order
   LastMoment last_moment([&] {
-    std::_Exit(ends_with_job ? SayEnd(daemon, *coordinator)
-                             : daemon.Exit(kFailed, coordinator->lost()));
+    const absl::Status lost = coordinator->lost();
+    const bool is_over = lost.ok() || writer_goes;
+    GoAtOnce(daemon, is_over ? EndOf(*coordinator) : JobEnd{kFailed, std::string(lost.message())});
   });
   auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator,
                                             WritingOf(daemon, directory, says));
   coordinator->Open(*generation, address);
   // Time goes on whatever the main thread does with files. This thread touches none, not the log of
   // this process either, which often lies beside them; so the one below does that.
-  auto ticker = std::make_unique<Ticker>(TickOf(job), [&, lost = false]() mutable {
+  auto ticker = std::make_unique<Ticker>(TickOf(job), [&, lost = false, over = false]() mutable {
     coordinator->Tick();
     if (!lost && !coordinator->lost().ok()) {
       lost = true;
       last_moment.SetIn(kLastWord);
+    }
+    if (!over && coordinator->Read([](const auto& core) { return core.MayExit(SteadyNow()); })) {
+      over = true;
+      last_moment.SetIn(TimeToEnd(job, *coordinator));
     }
   });
   auto writers_ticker = std::make_unique<Ticker>(TickOf(job), [&] { writer->TellIfSlow(); });
@@ -316,6 +354,7 @@ int Main(int argc, char** argv) {
       for (Wait& wait : core.Waits(SteadyNow())) *reply.add_waits() = std::move(wait);
     });
   });
+  FollowSignals(daemon, *coordinator);
   Reporter reporter(daemon, *files, directory);
   reporter.Report(*coordinator);
   // The last of the files: who sees it finds the others too.
@@ -328,14 +367,15 @@ int Main(int argc, char** argv) {
                                               {"address_file", directory.address_file()}});
 
   RunJob(daemon, *files, reporter, *coordinator);
+  ticker.reset();
+  // The ticker may not have seen it yet. All that follows may wait for a disk.
+  last_moment.SetIn(coordinator->lost().ok() ? TimeToEnd(job, *coordinator) : kLastWord);
   writers_ticker.reset();
   if (auto lost = coordinator->lost(); !lost.ok()) {
     writer.reset();
     return daemon.Exit(kFailed, lost);
   }
-  ticker.reset();
-  ends_with_job = true;
-  return End(daemon, directory, *coordinator, writer, last_moment);
+  return End(daemon, directory, *coordinator, writer, writer_goes, last_moment);
 }
 
 }  // namespace

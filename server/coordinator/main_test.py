@@ -179,6 +179,41 @@ class MainTest(unittest.TestCase):
         self.assertEqual(process.returncode, 75, errors)
         self.assertIn("preempted by SIGTERM", errors.split("\n")[-2])
 
+    def fill(self, path):
+        """Whoever writes into this pipe hangs from now on, as where a mount's server is gone."""
+        pipe = os.open(path, os.O_RDWR | os.O_NONBLOCK)  # not the one that the coordinator has
+        self.addCleanup(os.close, pipe)
+        with self.assertRaises(BlockingIOError):
+            while True:
+                os.write(pipe, b"x")
+
+    def test_one_whose_main_thread_hangs_with_a_file_goes_with_its_job(self):
+        os.makedirs(self.out)
+        history = os.path.join(self.out, "history.jsonl")
+        os.mkfifo(history)
+        self.fill(history)
+        process = self.start()
+        next(line for line in iter(process.stderr.readline, "") if "serving" in line)
+        records = os.path.join(self.out, "log")
+        while not os.path.exists(records) or not os.listdir(records):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75, errors)
+        self.assertIn("preempted by SIGTERM", errors.split("\n")[-2])
+
+    def test_so_does_one_whose_log_hangs(self):
+        reads, writes = os.pipe()
+        for end in (reads, writes):
+            self.addCleanup(os.close, end)
+        process = subprocess.Popen([PROGRAM, "--job=" + self.job, "--out=" + self.out],
+                                   stdout=subprocess.DEVNULL, stderr=writes)
+        self.started.append(process)
+        self.await_address()
+        self.fill("/proc/self/fd/%d" % writes)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=30), 75)
+
     def test_signals_end_the_job_as_preempted(self):
         for number, name in ((signal.SIGTERM, "SIGTERM"), (signal.SIGUSR1, "SIGUSR1")):
             process = self.start()
