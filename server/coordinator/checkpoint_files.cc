@@ -53,6 +53,7 @@ absl::Status RemoveCheckpoint(FileSystem& files, const std::string& folder) {
 }
 
 absl::Status Abandon(FileSystem& files, const FileWork& work) {
+  if (work.damaged && files.Exists(work.folder)) return RemoveCheckpoint(files, work.folder);
   // A commit that seemed to fail may have happened.
   if (IsWhole(files, work.folder) || !files.Exists(work.folder)) return absl::OkStatus();
   absl::Status first_error;

@@ -261,6 +261,9 @@ TEST_F(CheckpointFilesTest, WhatIsLeftOfOneThatWasGivenUpGoes) {
   ASSERT_TRUE(Write(30).ok());
   EXPECT_TRUE(Perform(*files_, work).ok());
   EXPECT_TRUE(LoadStart(*files_, work.folder).ok());
+  work.damaged = true;
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_FALSE(files_->Exists(work.folder));
 }
 
 }  // namespace

@@ -29,6 +29,7 @@ FileWork CheckpointPlan::FolderWork() const {
   FileWork work;
   work.kind = FileWork::Kind::kCreateFolder;
   work.folder = folder_;
+  work.checkpoint = number_;
   return work;
 }
 
@@ -36,6 +37,8 @@ FileWork CheckpointPlan::CommitWork() const {
   FileWork work;
   work.kind = FileWork::Kind::kCommit;
   work.folder = folder_;
+  work.checkpoint = number_;
+  work.began = began_;
   work.manifest = manifest_;
   return work;
 }
@@ -43,6 +46,7 @@ FileWork CheckpointPlan::CommitWork() const {
 FileWork CheckpointPlan::Begin(const std::string& checkpoint_directory, uint32_t shards,
                                Manifest manifest, absl::Time now) {
   stage_ = Stage::kFolder;
+  ++number_;
   shards_ = shards;
   manifest_ = std::move(manifest);
   folder_ = absl::StrCat(checkpoint_directory, "/", StepFolderName(manifest_.step()));
@@ -110,6 +114,13 @@ void CheckpointPlan::Committed(absl::Time now) {
   ++written_;
 }
 
+void CheckpointPlan::CommittedLate(const FileWork& commit, absl::Time now) {
+  if (busy() && folder_ == commit.folder) End();
+  TurnTo(commit.folder, commit.manifest);
+  duration_ = now - commit.began;
+  ++written_;
+}
+
 std::optional<FileWork> CheckpointPlan::GiveUp(std::string why, GivenUp as) {
   if (!busy()) return std::nullopt;
   FileWork work;
@@ -144,6 +155,7 @@ void CheckpointPlan::Write(CoordinatorState& state) const {
 }
 
 std::optional<FileWork> CheckpointPlan::Read(const LoggedCheckpoint& logged, uint32_t shards) {
+  ++number_;
   shards_ = shards;
   folder_ = logged.folder();
   manifest_ = logged.manifest();

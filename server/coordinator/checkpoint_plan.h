@@ -34,7 +34,9 @@ struct FileWork {
   };
   Kind kind = Kind::kCreateFolder;
   std::string folder;              // absolute; after kFindPrevious the one that was found
-  bool damaged = false;            // kCreateFolder: what lies in it is no loss
+  uint64_t checkpoint = 0;         // kCreateFolder, kCommit: CheckpointPlan::number(); else 0
+  absl::Time began;                // kCommit: that one
+  bool damaged = false;            // kCreateFolder, kAbandon: what lies in it is no loss
   Manifest manifest;               // kCommit; after kFindPrevious of the one that was found
   std::vector<std::string> files;  // kAbandon: names
   Keep keep;                       // kRemoveOld
@@ -63,6 +65,8 @@ class CheckpointPlan {
   std::optional<FileWork> CommitIfComplete();
   // kCommit -> kNone: it is whole.
   void Committed(absl::Time now);
+  // So is one that was given up, after that. If it is being written anew, that is over.
+  void CommittedLate(const FileWork& commit, absl::Time now);
   // -> kNone: somebody could not do his part; nobody tries again. What there is of it goes, so that
   // a full disk is less full the next time; nothing where it was not busy.
   std::optional<FileWork> GiveUp(std::string why, GivenUp as = GivenUp::kForAFault);
@@ -81,6 +85,8 @@ class CheckpointPlan {
   Stage stage() const { return stage_; }
   bool busy() const { return stage_ != Stage::kNone; }
   bool commits() const { return stage_ == Stage::kCommit; }
+  // Which one of this process; from 1.
+  uint64_t number() const { return number_; }
   uint64_t step() const { return manifest_.step(); }     // while busy
   const std::string& folder() const { return folder_; }  // while busy
   absl::Time began() const { return began_; }            // of the last one
@@ -105,6 +111,7 @@ class CheckpointPlan {
   void End();
 
   Stage stage_ = Stage::kNone;
+  uint64_t number_ = 0;
   std::string folder_;
   uint32_t shards_ = 0;
   Manifest manifest_;

@@ -233,6 +233,13 @@ class CoordinatorCore {
   // Training goes on; the last one of a job is its end.
   void GiveUpCheckpoint(FirstCause cause, absl::Time now,
                         CheckpointPlan::GivenUp as = CheckpointPlan::GivenUp::kForAFault);
+  // No more of that: what is left to do with its files.
+  void Abandon(std::string why, CheckpointPlan::GivenUp as);
+  // What of one is still to be done is not. True if its folder was among it: nothing has begun.
+  bool DropFileWork(uint64_t checkpoint);
+  void RemoveOldOnes(const std::string& newest);
+  // The commit of one that was given up has come through after all.
+  void CommittedLate(const FileWork& commit, absl::Time now);
   void AskNow(absl::Time now);
   void AskIfDue(absl::Time now);
   void EndSlowCheckpoint(absl::Time now);

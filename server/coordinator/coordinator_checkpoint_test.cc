@@ -1,4 +1,5 @@
 // Checkpoints while the job trains: which version, in what order, and what becomes of failures.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "server/coordinator/coordinator_fixture.h"
@@ -175,6 +176,92 @@ TEST_F(CoordinatorCheckpointTest, AShardThatWritesIsWaitedForHoweverLongThatTake
   EXPECT_EQ(Told(*job_.shards[0]).checkpoint_ended(), 0u);
   job_.Pass(absl::Seconds(61));
   EXPECT_EQ(Told(*job_.shards[0]).checkpoint_ended(), 1u) << "it gets on, but with training only";
+}
+
+TEST_F(CoordinatorCheckpointTest, AFolderThatNoDiskMakesIsNotWaitedForForEver) {
+  job_.Train();
+  Decide(/*mark=*/true);
+  const FileWork hangs = TheWork();
+  job_.Pass(absl::Seconds(59));
+  EXPECT_EQ(Told(*job_.shards[0]).checkpoint_ended(), 0u);
+  job_.Pass(absl::Seconds(2));
+  EXPECT_EQ(Told(*job_.shards[0]).checkpoint_ended(), 1u);
+  EXPECT_THAT(job_.Status().checkpoint_error(),
+              testing::HasSubstr("waits for a disk to make /job/checkpoints/step-00000001"));
+  for (uint64_t failed = 2; failed < 5; ++failed) {
+    Decide(/*mark=*/true);
+    job_.Pass(absl::Seconds(61));
+    EXPECT_EQ(job_.Status().checkpoints_failed(), failed);
+  }
+  EXPECT_EQ(job_.core.phase(), TRAINING);
+  // The disk answers again. Of those that had not begun nothing is left to do.
+  Decide(/*mark=*/true);
+  job_.Done(hangs);
+  EXPECT_FALSE(Told(*job_.shards[0]).has_checkpoint());
+  const auto work = job_.core.TakeFileWork();
+  ASSERT_EQ(work.size(), 2u);
+  EXPECT_EQ(work[0].kind, FileWork::Kind::kAbandon);
+  EXPECT_EQ(work[0].folder, hangs.folder);
+  job_.Done(work[1]);
+  EXPECT_EQ(Told(*job_.shards[0]).checkpoint().step(), mark_.version());
+}
+
+// As the job writes its manifest, and the disk does not answer for so long.
+class CheckpointWhoseCommitHangsTest : public CoordinatorCheckpointTest {
+ protected:
+  void HangAt(uint64_t step) {
+    job_.Train();
+    while (job_.core.progress().step() < step) {
+      Decide(/*mark=*/job_.core.progress().step() + 1 == step);
+    }
+    job_.Done(TheWork());
+    for (auto* shard : job_.shards) ASSERT_TRUE(job_.ReportFile(job_.FileOf(*shard, step)).ok());
+    commit_ = TheWork();
+    ASSERT_EQ(commit_.kind, FileWork::Kind::kCommit);
+    job_.Pass(absl::Seconds(59));
+    ASSERT_EQ(job_.Status().checkpoints_failed(), 0u);
+    job_.Pass(absl::Seconds(2));
+    ASSERT_EQ(job_.Status().checkpoints_failed(), 1u);
+    EXPECT_THAT(job_.Status().checkpoint_error(),
+                testing::HasSubstr("waits for a disk to write the manifest of"));
+  }
+
+  FileWork commit_;
+};
+
+TEST_F(CheckpointWhoseCommitHangsTest, ItCountsOnceWhereItComesThroughAfterAll) {
+  HangAt(1);
+  Decide(/*mark=*/true);
+  EXPECT_EQ(job_.Status().checkpoint_step(), 0u);
+  job_.Done(commit_);
+  EXPECT_EQ(job_.Status().checkpoint_step(), 1u);
+  EXPECT_EQ(job_.core.checkpoint().written(), 1u);
+  EXPECT_EQ(job_.core.checkpoint().duration(), absl::Seconds(61));
+  const auto work = job_.core.TakeFileWork();
+  ASSERT_EQ(work.size(), 3u) << "what is left of it, the next one, and the removal of old ones";
+  EXPECT_EQ(work[1].kind, FileWork::Kind::kCreateFolder);
+  EXPECT_EQ(work[2].keep.in_use.count(commit_.folder), 1u);
+  job_.Done(work[1]);
+  EXPECT_EQ(Told(*job_.shards[0]).checkpoint().step(), 2u);
+}
+
+TEST_F(CheckpointWhoseCommitHangsTest, TheNextOneOfTheSameVersionIsNotBegunThen) {
+  HangAt(10);
+  for (auto* worker : job_.workers) ASSERT_TRUE(job_.Finish(*worker, 10).ok());
+  EXPECT_EQ(job_.core.phase(), SAVING);
+  job_.Done(commit_);
+  EXPECT_EQ(job_.core.phase(), FINISHED);
+  EXPECT_EQ(job_.core.checkpoint().whole_folder(), commit_.folder);
+  for (const FileWork& work : job_.core.TakeFileWork()) {
+    EXPECT_NE(work.kind, FileWork::Kind::kCreateFolder);
+  }
+}
+
+TEST_F(CheckpointWhoseCommitHangsTest, OneThatFailsAfterAllChangesNothing) {
+  HangAt(1);
+  job_.Done(commit_, absl::UnavailableError("the disk"));
+  EXPECT_EQ(job_.Status().checkpoint_step(), 0u);
+  EXPECT_EQ(job_.Status().checkpoints_failed(), 1u);
 }
 
 TEST_F(CoordinatorCheckpointTest, TheEndWaitsForTheOneThatIsBeingWritten) {

@@ -1,5 +1,6 @@
 // When checkpoints are written, and what becomes of them.
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -68,7 +69,11 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     return;
   }
   // Of one that was given up meanwhile: it says nothing of the one after it.
-  if (!checkpoint_.busy() || work.folder != checkpoint_.folder()) return;
+  if (!checkpoint_.busy() || work.checkpoint != checkpoint_.number()) {
+    if (work.kind == FileWork::Kind::kCommit && result.ok()) CommittedLate(work, now);
+    TellWatchers(replies);
+    return;
+  }
   if (!result.ok()) {
     const bool commits = work.kind == FileWork::Kind::kCommit;
     const std::string why = absl::StrCat("the checkpoint ", work.folder, " could not be ",
@@ -85,16 +90,7 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
     checkpoint_.FolderIsThere();
   } else {
     checkpoint_.Committed(now);
-    damaged_checkpoints_.erase(work.folder);  // it is a new one
-    const Checkpoint& checkpoint = options_.job.checkpoint();
-    FileWork remove;
-    remove.kind = FileWork::Kind::kRemoveOld;
-    remove.folder = options_.checkpoint_directory;
-    remove.keep = {checkpoint.keep_last(),
-                   checkpoint.keep_every_steps(),
-                   {view_.start_from(), started_from_, work.folder},
-                   damaged_checkpoints_};
-    file_work_.push_back(std::move(remove));
+    RemoveOldOnes(work.folder);
     // Where the last one is whole, a shard that was lost meanwhile is needed no more.
     SaveOrEnd(now);
     EndPreempted(now);
@@ -103,12 +99,67 @@ void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& res
   TellWatchers(replies);
 }
 
+void CoordinatorCore::RemoveOldOnes(const std::string& newest) {
+  damaged_checkpoints_.erase(newest);  // it is a new one
+  const Checkpoint& checkpoint = options_.job.checkpoint();
+  FileWork remove;
+  remove.kind = FileWork::Kind::kRemoveOld;
+  remove.folder = options_.checkpoint_directory;
+  remove.keep = {checkpoint.keep_last(),
+                 checkpoint.keep_every_steps(),
+                 {view_.start_from(), started_from_, newest},
+                 damaged_checkpoints_};
+  file_work_.push_back(std::move(remove));
+}
+
+void CoordinatorCore::CommittedLate(const FileWork& commit, absl::Time now) {
+  if (life_.ended()) return;
+  if (commit.manifest.job_epoch() != job_epoch_) {
+    // The job has gone back to an earlier one, and comes to this step again. Before all else: the
+    // folder may be about to be made.
+    FileWork remove;
+    remove.kind = FileWork::Kind::kAbandon;
+    remove.folder = commit.folder;
+    remove.damaged = true;
+    file_work_.insert(file_work_.begin(), std::move(remove));
+    return;
+  }
+  // Files are touched in order, so that nothing has begun of one that came after it.
+  if (checkpoint_.busy() && checkpoint_.folder() == commit.folder) {
+    DropFileWork(checkpoint_.number());
+  }
+  checkpoint_.CommittedLate(commit, now);
+  Change();
+  ++revision_;
+  RemoveOldOnes(commit.folder);
+  SaveOrEnd(now);
+  EndPreempted(now);
+  GoBackIfShardsAreThere(now);
+}
+
+bool CoordinatorCore::DropFileWork(uint64_t checkpoint) {
+  bool folder_too = false;
+  for (auto it = file_work_.begin(); it != file_work_.end();) {
+    const bool is_of_it = it->checkpoint == checkpoint;
+    folder_too |= is_of_it && it->kind == FileWork::Kind::kCreateFolder;
+    it = is_of_it ? file_work_.erase(it) : std::next(it);
+  }
+  return folder_too;
+}
+
+void CoordinatorCore::Abandon(std::string why, CheckpointPlan::GivenUp as) {
+  auto work = checkpoint_.GiveUp(std::move(why), as);
+  if (!work) return;
+  // Where a file hangs, the work of each that is given up would pile up behind it.
+  if (!DropFileWork(checkpoint_.number())) file_work_.push_back(*std::move(work));
+}
+
 void CoordinatorCore::GiveUpCheckpoint(FirstCause cause, absl::Time now,
                                        CheckpointPlan::GivenUp as) {
   const bool was_last = life_.phase() == SAVING && lost_shards_.empty() && !going_back_ &&
                         options_.job.checkpoint().at_end() && checkpoint_.busy() &&
                         checkpoint_.step() == progress_.step();
-  if (auto work = checkpoint_.GiveUp(cause.text(), as)) file_work_.push_back(*std::move(work));
+  Abandon(cause.text(), as);
   Change();
   ++revision_;
   if (was_last) {
@@ -183,8 +234,19 @@ void CoordinatorCore::AskIfDue(absl::Time now) {
 }
 
 void CoordinatorCore::EndSlowCheckpoint(absl::Time now) {
-  if (life_.phase() != TRAINING || !checkpoint_.order()) return;
-  absl::Time moved = std::max(checkpoint_moved_at_, resumed_at_);
+  if (life_.phase() != TRAINING || !checkpoint_.busy()) return;
+  // It decides where to the job goes back. EndWait and EndDeadlock see to it.
+  if (checkpoint_.commits() && (going_back_ || !lost_shards_.empty())) return;
+  absl::Time moved = std::max({checkpoint_moved_at_, checkpoint_.began(), resumed_at_});
+  if (!checkpoint_.order()) {
+    if (now - moved < options_.stall_timeout) return;
+    const std::string why = absl::StrCat(
+        "gave up the checkpoint of step ", checkpoint_.step(), ": since ", FormatUtc(moved),
+        " the coordinator waits for a disk to ",
+        checkpoint_.commits() ? "write the manifest of " : "make ", checkpoint_.folder());
+    GiveUpCheckpoint(OfCoordinator(address_, why, /*preempted=*/false, progress_.step()), now);
+    return;
+  }
   std::vector<std::string> who;
   for (uint32_t shard = 0; shard < members_.places(SHARD); ++shard) {
     const Caller* holder = members_.Holder(SHARD, shard);

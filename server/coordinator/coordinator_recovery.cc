@@ -61,9 +61,7 @@ void CoordinatorCore::GoBackIfShardsAreThere(absl::Time now) {
 void CoordinatorCore::GoBack(absl::Time now) {
   going_back_ = false;
   lost_cause_.reset();
-  if (auto work = checkpoint_.GiveUp("a shard was lost", CheckpointPlan::GivenUp::kForALostShard)) {
-    file_work_.push_back(*std::move(work));
-  }
+  Abandon("a shard was lost", CheckpointPlan::GivenUp::kForALostShard);
   const GoBackPoint to = GoesBackTo();
   checkpoint_.RollBack(to.version);
   if (progress_.step() > to.version) steps_lost_ += progress_.step() - to.version;

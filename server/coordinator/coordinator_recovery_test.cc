@@ -244,6 +244,24 @@ TEST_F(CoordinatorRecoveryTest, ACommitThatNeverEndsHasAsLongAsAnythingElse) {
       << job_.core.cause()->text();
 }
 
+TEST_F(CoordinatorRecoveryTest, OneThatComesThroughAfterTheJobHasGoneBackBeforeItGoesAgain) {
+  TrainWithACheckpoint();
+  mark_.Clear();
+  Decide(/*mark=*/true);
+  const FileWork commit = WriteFiles(5);
+  job_.Pass(absl::Seconds(61));  // the disk does not answer, and it is given up
+  LoseShard(1);
+  Replace(1);
+  ASSERT_EQ(job_.core.view().start_version(), 2u);
+  job_.Done(commit);
+  EXPECT_EQ(job_.core.checkpoint().whole_step(), 2u);
+  const auto work = job_.core.TakeFileWork();
+  ASSERT_FALSE(work.empty());
+  EXPECT_EQ(work[0].kind, FileWork::Kind::kAbandon);
+  EXPECT_EQ(work[0].folder, commit.folder);
+  EXPECT_TRUE(work[0].damaged) << "else step 5 could not be written again";
+}
+
 TEST_F(CoordinatorRecoveryTest, ACommitThatFailsIsNoPlaceToGoBackTo) {
   TrainWithACheckpoint();
   mark_.Clear();
