@@ -66,6 +66,8 @@ std::string JobFingerprint(const JobConfig& job) {
   // Where a machine keeps its files is its own matter: of paths only the last name counts, so that
   // copies of a job file in different folders are the same job.
   JobConfig same = job;
+  // How long to wait until it begins is a matter of each start: deploy/slurm/submit sets it.
+  same.clear_gather_timeout();
   if (same.model().has_torchscript()) KeepName(*same.mutable_model()->mutable_torchscript());
   if (same.data().has_idx()) KeepName(*same.mutable_data()->mutable_idx()->mutable_directory());
   if (same.data().has_cifar10()) {

@@ -138,6 +138,9 @@ TEST_F(JobFile, TheFingerprintTellsJobsApartButNotPlaces) {
     ASSERT_TRUE(changed.ok()) << changed.status();
     EXPECT_NE(JobFingerprint(*changed), JobFingerprint(*job)) << change;
   }
+  const auto started_otherwise = Load(kGood, {"gather_timeout=720h"});
+  ASSERT_TRUE(started_otherwise.ok()) << started_otherwise.status();
+  EXPECT_EQ(JobFingerprint(*started_otherwise), JobFingerprint(*job));
 }
 
 TEST_F(JobFile, PathsAreRelativeToTheFile) {
