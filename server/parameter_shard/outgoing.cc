@@ -1,6 +1,7 @@
 #include "server/parameter_shard/outgoing.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -179,14 +180,37 @@ void Outgoing::OnAnswered(uint32_t shard, const absl::Status& status) {
 void Outgoing::Report(std::vector<Verdict> verdicts, const JobProgress& progress) {
   {
     absl::MutexLock lock(&mu_);
-    if (!verdicts.empty()) progress_ = std::make_shared<const JobProgress>(progress);
-    for (Verdict& verdict : verdicts) {
-      const size_t bytes = verdict.ByteSizeLong();
-      verdicts_.push_back({std::move(verdict), bytes, progress_});
-    }
-    while (verdicts_.size() > kVerdicts) verdicts_.pop_front();
+    if (!verdicts.empty()) Keep(std::move(verdicts), progress);
   }
   ReportNext();
+}
+
+void Outgoing::Keep(std::vector<Verdict> verdicts, const JobProgress& progress) {
+  progress_ = std::make_shared<const JobProgress>(progress);
+  Untold came;
+  came.progress = progress_;
+  for (auto verdict = verdicts.rbegin(); verdict != verdicts.rend(); ++verdict) {
+    const size_t bytes = verdict->ByteSizeLong();
+    if (came.bytes + bytes > kReportBytes && !came.verdicts.empty()) break;
+    came.bytes += bytes;
+    came.verdicts.push_front(std::move(*verdict));
+  }
+  untold_verdicts_ += came.verdicts.size();
+  if (!untold_.empty() && untold_.back().bytes + came.bytes <= kReportBytes) {
+    Untold& last = untold_.back();
+    std::move(came.verdicts.begin(), came.verdicts.end(), std::back_inserter(last.verdicts));
+    last.bytes += came.bytes;
+    last.progress = std::move(came.progress);
+  } else {
+    untold_.push_back(std::move(came));
+  }
+  while (untold_verdicts_ > kVerdicts) {
+    Untold& oldest = untold_.front();
+    oldest.bytes -= oldest.verdicts.front().ByteSizeLong();
+    oldest.verdicts.pop_front();
+    --untold_verdicts_;
+    if (oldest.verdicts.empty()) untold_.pop_front();
+  }
 }
 
 void Outgoing::ReportAgain() {
@@ -202,20 +226,18 @@ void Outgoing::ReportNext() {
   std::shared_ptr<CoordinatorClient> coordinator;
   {
     absl::MutexLock lock(&mu_);
-    if (stopped_ || reporting_ || coordinator_ == nullptr || (verdicts_.empty() && !again_)) return;
+    if (stopped_ || reporting_ || coordinator_ == nullptr || (untold_.empty() && !again_)) return;
     reporting_ = true;
     reporting_since_ = options_.timers->Now();
     again_ = false;
     // All that have gathered while the last report was on its way, or as many as it may have.
     std::shared_ptr<const JobProgress> progress = progress_;
-    size_t bytes = 0;
-    while (!verdicts_.empty()) {
-      Untold& first = verdicts_.front();
-      bytes += first.bytes;
-      if (bytes > kReportBytes && request.verdicts_size() > 0) break;
-      *request.add_verdicts() = std::move(first.verdict);
+    if (!untold_.empty()) {
+      Untold& first = untold_.front();
+      for (Verdict& verdict : first.verdicts) *request.add_verdicts() = std::move(verdict);
       progress = std::move(first.progress);
-      verdicts_.pop_front();
+      untold_verdicts_ -= first.verdicts.size();
+      untold_.pop_front();
     }
     *request.mutable_progress() = *progress;
     coordinator = coordinator_;
@@ -303,7 +325,7 @@ void Outgoing::Stop() {
 
 bool Outgoing::idle() const {
   absl::MutexLock lock(&mu_);
-  if (reporting_ || !verdicts_.empty()) return false;
+  if (reporting_ || !untold_.empty()) return false;
   for (const auto& [shard, peer] : peers_) {
     if (!peer.queue.empty()) return false;
   }

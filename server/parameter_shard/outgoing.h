@@ -57,8 +57,9 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
                       std::function<CallHeader()> header);
 
   void Send(std::vector<ToShard> requests, const Routing& routing);
-  // progress: where the job is after the last of them. Where they are told in several reports, it
-  // goes with each: the coordinator takes the later ones for repeated then.
+  // progress: where the job is after the last of them. It goes with the last of them alone: told
+  // with an earlier one, it would have the coordinator count those after it twice or not at all. So
+  // what comes together is never told in two reports; of more than one holds the newest are told.
   void Report(std::vector<Verdict> verdicts, const JobProgress& progress);
   // There is a new coordinator: it is told where the job is, also if all verdicts were told to the
   // one before.
@@ -83,11 +84,11 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
     absl::Time since;           // when it became the first
   };
 
-  // A verdict that the coordinator has not been told.
+  // What one report is to tell the coordinator.
   struct Untold {
-    Verdict verdict;
-    size_t bytes;
-    std::shared_ptr<const JobProgress> progress;  // after the last one that came with it
+    std::deque<Verdict> verdicts;  // never empty
+    size_t bytes = 0;
+    std::shared_ptr<const JobProgress> progress;  // after the last one
   };
 
   explicit Outgoing(Options options);
@@ -101,6 +102,8 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
                    void (ShardClient::*method)(const Request&, absl::Time, Done<Reply>),
                    std::function<void(const Reply&)> take);
   void OnAnswered(uint32_t shard, const absl::Status& status);
+  void Keep(std::vector<Verdict> verdicts, const JobProgress& progress)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void ReportNext();
   bool stopped() const;
   RetryOptions RetriesOf(const std::string& what) const;
@@ -115,7 +118,8 @@ class Outgoing : public std::enable_shared_from_this<Outgoing> {
   std::map<uint32_t, Peer> peers_ ABSL_GUARDED_BY(mu_);
   std::shared_ptr<CoordinatorClient> coordinator_ ABSL_GUARDED_BY(mu_);
   std::function<CallHeader()> header_ ABSL_GUARDED_BY(mu_);
-  std::deque<Untold> verdicts_ ABSL_GUARDED_BY(mu_);
+  std::deque<Untold> untold_ ABSL_GUARDED_BY(mu_);
+  size_t untold_verdicts_ ABSL_GUARDED_BY(mu_) = 0;
   std::shared_ptr<const JobProgress> progress_ ABSL_GUARDED_BY(mu_);  // after all; null: of none
   bool reporting_ ABSL_GUARDED_BY(mu_) = false;
   absl::Time reporting_since_ ABSL_GUARDED_BY(mu_);

@@ -392,19 +392,35 @@ TEST_F(OutgoingTest, WhatACoordinatorMissesIsToldInAsManyReportsAsItsMessagesTak
   EXPECT_THAT(errors_, IsEmpty());
 }
 
-TEST_F(OutgoingTest, SoAreManyThatCameTogetherAndOneIsToldHoweverLargeItIs) {
+TEST_F(OutgoingTest, WhatCameTogetherIsToldTogetherWithWhereTheJobIsAfterIt) {
+  JobProgress progress;
+  progress.set_step(1);
+  outgoing_->Report({LargeVerdict(1, 3 << 20)}, progress);
+  progress.set_step(3);
+  outgoing_->Report({LargeVerdict(2, 1 << 20), LargeVerdict(3, 1 << 10)}, progress);
+  KnowCoordinator();
+  EXPECT_THAT(ReportedSteps(), ElementsAre(1)) << "two do not fit in, and one says nothing alone";
+  EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 1u);
+  peers_.coordinator->verdicts.Answer();
+  EXPECT_THAT(ReportedSteps(), ElementsAre(2, 3));
+  EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 3u);
+  peers_.coordinator->verdicts.Answer();
+  EXPECT_TRUE(outgoing_->idle());
+}
+
+TEST_F(OutgoingTest, OfMoreThanAReportHoldsTheNewestAreToldAndOneHoweverLargeItIs) {
   JobProgress progress;
   progress.set_step(3);
-  outgoing_->Report({LargeVerdict(1, 3 << 20), LargeVerdict(2, 3 << 20), LargeVerdict(3, 5 << 20)},
+  outgoing_->Report({LargeVerdict(1, 3 << 20), LargeVerdict(2, 2 << 20), LargeVerdict(3, 1 << 20)},
                     progress);
+  progress.set_step(5);
+  outgoing_->Report({LargeVerdict(4, 1 << 20), LargeVerdict(5, 5 << 20)}, progress);
   KnowCoordinator();
-  for (const uint64_t step : {1, 2, 3}) {
-    ASSERT_EQ(peers_.coordinator->verdicts.size(), 1u);
-    EXPECT_THAT(ReportedSteps(), ElementsAre(step));
-    EXPECT_EQ(peers_.coordinator->verdicts.front().progress().step(), 3u);
-    peers_.coordinator->verdicts.Answer();
-  }
-  EXPECT_TRUE(peers_.coordinator->verdicts.empty());
+  EXPECT_THAT(ReportedSteps(), ElementsAre(2, 3));
+  peers_.coordinator->verdicts.Answer();
+  EXPECT_THAT(ReportedSteps(), ElementsAre(5));
+  peers_.coordinator->verdicts.Answer();
+  EXPECT_TRUE(outgoing_->idle());
 }
 
 TEST_F(OutgoingTest, AShardThatIsLeftFarBehindIsAnErrorAndItsQueueDoesNotGrow) {
