@@ -103,7 +103,8 @@ class CheckpointPlan {
   absl::Duration duration() const { return duration_; }  // of the last whole one
   uint64_t failed() const { return failed_; }            // given up
   uint64_t interrupted() const { return interrupted_; }  // of those, for a lost shard
-  const std::string& error() const { return error_; }    // of the last of those
+  uint64_t faults() const { return failed_ - interrupted_; }
+  const std::string& error() const { return error_; }  // of the last of those
 
  private:
   FileWork FolderWork() const;

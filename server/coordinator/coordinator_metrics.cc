@@ -60,7 +60,7 @@ CoordinatorMetrics::Numbers CoordinatorMetrics::Read(const CoordinatorCore& core
   numbers.shards_lost = core.shards_lost();
   numbers.steps_lost = core.steps_lost();
   numbers.checkpoints_written = core.checkpoint().written();
-  numbers.checkpoints_failed = core.checkpoint().failed() - core.checkpoint().interrupted();
+  numbers.checkpoints_failed = core.checkpoint().faults();
   return numbers;
 }
 

@@ -115,13 +115,12 @@ void Reporter::ReportGoingBack(const LockedCoordinator& coordinator) {
 }
 
 void Reporter::ReportCheckpoints(const LockedCoordinator& coordinator) {
-  const auto [written, given_up, interrupted, folder, step, duration, error] =
+  const auto [written, failed, interrupted, folder, step, duration, error] =
       coordinator.Read([](const CoordinatorCore& core) {
         const CheckpointPlan& plan = core.checkpoint();
-        return std::tuple(plan.written(), plan.failed(), plan.interrupted(), plan.whole_folder(),
+        return std::tuple(plan.written(), plan.faults(), plan.interrupted(), plan.whole_folder(),
                           plan.whole_step(), plan.duration(), plan.error());
       });
-  const uint64_t failed = given_up - interrupted;
   const std::string whole = folder.empty() ? "none" : folder;
   if (failed != checkpoints_failed_) {
     daemon_.log().Error(
