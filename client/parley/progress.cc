@@ -100,4 +100,21 @@ std::string EvaluationLine(const Evaluation& evaluation) {
   return line;
 }
 
+uint32_t AbsentWorkers(const GetStatusReply& status) {
+  const bool has_steps = (status.phase() == PREPARING || status.phase() == TRAINING) &&
+                         status.phase_seconds().empty();  // nobody has finished
+  uint32_t here = 0;
+  for (const MemberStatus& member : status.members()) {
+    if (member.member().role() == WORKER && !member.left() && !member.drained()) ++here;
+  }
+  return has_steps && here < status.wanted_workers() ? status.wanted_workers() - here : 0;
+}
+
+std::string WantedText(const GetStatusReply& status) {
+  if (status.wanted_workers() == 0) return "";
+  const uint32_t absent = AbsentWorkers(status);
+  return absl::StrCat("workers: ", status.wanted_workers(),
+                      absent == 0 ? "" : absl::StrCat(", ", absent, " of them not here"));
+}
+
 }  // namespace parley

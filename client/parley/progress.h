@@ -41,6 +41,13 @@ std::string ProgressBar(const GetStatusReply& status, std::optional<absl::Durati
 // loss knows no classes.
 std::string EvaluationLine(const Evaluation& evaluation);
 
+// "workers: 4, 1 of them not here" of a job that trains; nothing may wait for that one, so that it
+// is no matter of what_is_missing. Empty where it is not known.
+std::string WantedText(const GetStatusReply& status);
+
+// How many of the wanted workers are not there, while the job has steps to do.
+uint32_t AbsentWorkers(const GetStatusReply& status);
+
 }  // namespace parley
 
 #endif  // PARLEY_CLIENT_PARLEY_PROGRESS_H_

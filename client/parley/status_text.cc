@@ -70,7 +70,7 @@ std::string StatusText(const GetStatusReply& status) {
          absl::StrCat("job ", status.job_epoch(), ", view ", status.view_epoch(),
                       ", coordinator's generation ", status.generation()));
   if (status.wanted_workers() != 0) {
-    AddRow(text, "wanted", absl::StrCat("workers: ", status.wanted_workers()));
+    AddRow(text, "wanted", WantedText(status));
   }
   AddRow(text, "members", absl::StrCat(status.members_size(), " of ", status.expected_members()));
   if (!status.members().empty()) AddMembers(status, text);

@@ -42,6 +42,21 @@ TEST(StatusText, HasARowForEachMember) {
   }
 }
 
+TEST(StatusText, TellsHowManyWorkersAreWantedAndNotThere) {
+  GetStatusReply status = Status();
+  status.set_wanted_workers(3);
+  EXPECT_NE(StatusText(status).find("workers: 3, 2 of them not here\n"), std::string::npos);
+  *status.add_members() = status.members(0);
+  status.mutable_members(1)->set_drained(true);
+  EXPECT_NE(StatusText(status).find("workers: 3, 2 of them not here\n"), std::string::npos)
+      << "who was told to go is none of them";
+  status.set_wanted_workers(1);
+  EXPECT_NE(StatusText(status).find("workers: 1\n"), std::string::npos);
+  status.set_wanted_workers(3);
+  status.add_phase_seconds()->set_phase("forward");
+  EXPECT_NE(StatusText(status).find("workers: 3\n"), std::string::npos) << "all steps are done";
+}
+
 TEST(StatusText, TellsTheMachineOfAMemberWithoutAnAddress) {
   GetStatusReply status = Status();
   status.mutable_members(0)->mutable_member()->clear_address();

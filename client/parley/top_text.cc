@@ -109,6 +109,9 @@ void AddJob(const TopFrame& frame, Page& page) {
   if (!status.what_is_missing().empty()) {
     page.Add(absl::StrCat("missing      ", status.what_is_missing()), Style::kRed);
   }
+  if (AbsentWorkers(status) != 0) {
+    page.Add(absl::StrCat("wanted       ", WantedText(status)), Style::kRed);
+  }
   if (const auto silent = SilentMembers(status); !silent.empty()) {
     page.Add(absl::StrCat("silent       ", CommaSeparated(silent)), Style::kRed);
   }

@@ -357,8 +357,6 @@ class CoordinatorCore {
   Missing WhatIsMissing() const;
   // How long the job waits for it.
   absl::Duration TimeoutOf(const Missing& missing) const;
-  // For people: also whom nothing waits for.
-  std::string MissingText() const;
   // When something of it last came.
   absl::Time LastEvent(const Missing& missing) const;
 

@@ -116,25 +116,6 @@ absl::Duration CoordinatorCore::TimeoutOf(const Missing& missing) const {
                                                         : options_.stall_timeout;
 }
 
-std::string CoordinatorCore::MissingText() const {
-  std::vector<std::string> who = WhatIsMissing().who;
-  // Nothing is left for one that comes when the steps are done.
-  if (InPhase({PREPARING, TRAINING}).ok() && !finished_.begun()) {
-    uint32_t here = members_.Count(WORKER);
-    for (const auto& [place, vacancy] : vacancies_) {
-      const bool is_named =
-          place.first == WORKER && members_.Holder(WORKER, place.second) == nullptr;
-      if (is_named) ++here;
-    }
-    if (here + 1 == wanted_workers()) {
-      who.push_back("1 worker is wanted that is not here");
-    } else if (here < wanted_workers()) {
-      who.push_back(absl::StrCat(wanted_workers() - here, " workers are wanted that are not here"));
-    }
-  }
-  return absl::StrJoin(who, "; ");
-}
-
 uint64_t CoordinatorCore::ExpectedMembers() const {
   const uint64_t wanted = members_.places(SHARD) + members_.places(STAGE) + members_.places(WORKER);
   if (view_.view_epoch() == 0) return wanted;
@@ -214,7 +195,8 @@ absl::StatusOr<GetStatusReply> CoordinatorCore::GetStatus(const GetStatusRequest
   reply.set_generation(generation_);
   reply.set_preemption(preemption());
   reply.set_wanted_workers(wanted_workers());
-  reply.set_what_is_missing(MissingText());
+  // Only what the job waits for: a worker whose calls fail gives it as the reason.
+  reply.set_what_is_missing(absl::StrJoin(WhatIsMissing().who, "; "));
   return reply;
 }
 
