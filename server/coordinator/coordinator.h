@@ -184,7 +184,8 @@ class CoordinatorCore {
 
   uint64_t shards_lost() const { return shards_lost_; }
   uint64_t steps_lost() const { return steps_lost_; }
-  // Where training would begin anew if a shard was lost now; 0 also where the job would end.
+  // The version from which training would begin anew if a shard was lost now, also where
+  // max_restarts does not allow it: from there the job can be resumed. 0 where there is none.
   uint64_t goes_back_to_step() const { return GoesBackTo().version; }
   const std::set<std::string>& damaged_checkpoints() const { return damaged_checkpoints_; }
   uint64_t generation() const { return generation_; }
