@@ -336,6 +336,12 @@ class CoordinatorCore {
   void EndDeadlock(absl::Time now);
   // A step is decided, or the job is in another phase: what was waited for before that is over.
   void GotOn(absl::Time now);
+  // Somebody has come or gone, or is to: whom the job waits for, or another one.
+  void Came(bool is_awaited, absl::Time now);
+  // Of members, and of those that have registered, without those that were told to go.
+  std::pair<size_t, size_t> Gathered() const;
+  // When one that is there, and that others wait for while members gather, last got on.
+  absl::Time GotOnWhileGathering(const Caller& entry) const;
   // While members gather: one has joined or registered. Only more of them than ever before are what
   // the job waits for; who takes the place of one that has gone counts as one that comes.
   void CountGathered(absl::Time now);
@@ -398,7 +404,7 @@ class CoordinatorCore {
   // Somebody has come or gone: others may have waited for that until then.
   absl::Time view_changed_at_ = absl::InfinitePast();
   absl::Time gone_moved_at_ = absl::InfinitePast();  // when one that has gone since last got on
-  std::pair<size_t, size_t> most_gathered_;  // at once: members, and those that had registered
+  std::pair<size_t, size_t> most_gathered_;          // at once, for the number that the job wants
   std::vector<bool> ready_shards_;
   TrainingProgress progress_;
   Evaluations evaluations_;
@@ -422,6 +428,8 @@ class CoordinatorCore {
   // After a pause of the coordinator itself, or of all it hears; or when it took over.
   absl::Time resumed_at_ = absl::InfinitePast();
   bool alone_ = false;
+  // While members gather: the first member was heard of again after none was.
+  absl::Time heard_again_at_ = absl::InfinitePast();
   absl::Time last_event_ = absl::InfinitePast();  // something of what the job waits for has come
   absl::Time training_since_ = absl::InfiniteFuture();
   absl::Time ended_at_ = absl::InfiniteFuture();

@@ -89,6 +89,71 @@ TEST(CoordinatorGatheringTest, WhoIsThereAndGetsNowhereIsFoundBeforeTheLastOneCo
   EXPECT_EQ(job.core.cause()->member(), worker.header.member());
 }
 
+// With workers that need not stay, so that nobody's loss is the end of the job.
+CoordinatorCore::Options WithDefaultAutonomy(uint32_t workers = 4) {
+  auto options = CoordinatorFixture::DefaultOptions(1, workers);
+  options.job.mutable_cluster()->set_min_workers(1);
+  options.autonomy = absl::Seconds(60);
+  return options;
+}
+
+TEST(CoordinatorGatheringTest, OneThatComesAndGoesAloneDoesNotHideThatTheOthersNeverCome) {
+  CoordinatorFixture job(WithDefaultAutonomy());
+  const absl::Time start = job.now;
+  while (job.core.phase() == GATHERING && job.now < start + absl::Hours(2)) {
+    Process& one = job.StartAndJoin(WORKER);
+    job.Pass(absl::Seconds(5));
+    one.alive = false;
+    job.Pass(absl::Seconds(75));
+  }
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_LE(job.now - start, 3 * absl::Seconds(60) + absl::Seconds(160));
+  EXPECT_THAT(job.core.cause()->text(), testing::HasSubstr("shard 0 has not joined"));
+}
+
+TEST(CoordinatorGatheringTest, NorDoesOneWhoseHeartbeatsAreLateNowAndThen) {
+  CoordinatorFixture job(WithDefaultAutonomy());
+  Process& one = job.StartAndJoin(WORKER);
+  ASSERT_TRUE(job.Register(one).ok());
+  const absl::Time start = job.now;
+  while (job.core.phase() == GATHERING && job.now < start + absl::Hours(2)) {
+    one.alive = false;
+    job.Pass(absl::Seconds(8));
+    one.alive = true;
+    job.Pass(absl::Seconds(8));
+  }
+  ASSERT_EQ(job.core.phase(), FAILED);
+  EXPECT_GE(job.now - start, absl::Seconds(60));
+  EXPECT_LE(job.now - start, 3 * absl::Seconds(60) + absl::Seconds(30));
+}
+
+TEST(CoordinatorGatheringTest, ThoseThatComeAgainAfterFewerWereWantedAreWaitedForLikeTheFirst) {
+  auto options = WithDefaultAutonomy(/*workers=*/5);
+  options.autonomy = absl::ZeroDuration();
+  CoordinatorFixture job(std::move(options));
+  std::vector<Process*> workers;
+  for (int i = 0; i < 4; ++i) {
+    workers.push_back(&job.StartAndJoin(WORKER));
+    ASSERT_TRUE(job.Register(*workers[i]).ok());
+  }
+  ASSERT_TRUE(job.SetWorkers(1).ok());
+  for (int i : {1, 2, 3}) {
+    ASSERT_TRUE(job.Depart(*workers[i]).ok());
+    workers[i]->alive = false;
+  }
+  ASSERT_TRUE(job.SetWorkers(5).ok());
+  // Each within the time that the others give it, though never more of them than at first.
+  for (int i = 0; i < 3; ++i) {
+    job.Pass(absl::Seconds(55));
+    ASSERT_TRUE(job.Register(job.StartAndJoin(WORKER)).ok());
+  }
+  job.Pass(absl::Seconds(30));
+  ASSERT_EQ(job.core.phase(), GATHERING);
+  const std::vector<Wait> waits = job.core.Waits(job.now);
+  ASSERT_FALSE(waits.empty());
+  EXPECT_EQ(waits[0].seconds(), 30) << "the last one that came is what the job has waited for";
+}
+
 TEST(CoordinatorGatheringTest, ACoordinatorThatWasCutOffWhileMembersGatherMissesNobody) {
   auto options = CoordinatorFixture::DefaultOptions(1, 2);
   options.autonomy = absl::Seconds(60);

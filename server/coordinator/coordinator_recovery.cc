@@ -74,8 +74,7 @@ void CoordinatorCore::GoBack(absl::Time now) {
   ready_shards_.assign(ready_shards_.size(), false);
   checkpoints_asked_ = 0;
   if (preemption_) preemption_->set_after_step(to.version);
-  view_changed_at_ = now;
-  GotOn(now);
+  Came(/*is_awaited=*/false, now);
   Enter(PREPARING, now);
   // Who had finished has steps to do again, and who was lost or came after that is missed.
   RefillPlaces(now);

@@ -89,11 +89,13 @@ absl::StatusOr<SetWorkersReply> CoordinatorCore::SetWorkers(const SetWorkersRequ
   if (wanted != wanted_workers()) {
     has_scaled_ = true;
     members_.SetPlaces(WORKER, wanted);
-    (life_.phase() == GATHERING ? last_event_ : view_changed_at_) = now;
+    Came(/*is_awaited=*/life_.phase() == GATHERING, now);
     ++revision_;
     Change();
   }
   for (const Caller* worker : to_go) TellToGo(*worker, now);
+  // Where some go and as many are wanted again later, these are what the job waits for.
+  most_gathered_ = Gathered();
   MakeViewIfAllAreHere(now);
   TellWatchers(replies);
   return reply;

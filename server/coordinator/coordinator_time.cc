@@ -32,11 +32,17 @@ void CoordinatorCore::GotOn(absl::Time now) {
   first_vacant_.clear();
 }
 
+void CoordinatorCore::Came(bool is_awaited, absl::Time now) {
+  (is_awaited ? last_event_ : view_changed_at_) = now;
+}
+
+std::pair<size_t, size_t> CoordinatorCore::Gathered() const {
+  return {members_.Count(SHARD) + members_.Count(STAGE) + members_.Count(WORKER), models_.count()};
+}
+
 void CoordinatorCore::CountGathered(absl::Time now) {
-  const std::pair<size_t, size_t> gathered = {members_.Holders().size(), models_.count()};
-  const bool more =
-      gathered.first > most_gathered_.first || gathered.second > most_gathered_.second;
-  (more ? last_event_ : view_changed_at_) = now;
+  const auto gathered = Gathered();
+  Came(gathered.first > most_gathered_.first || gathered.second > most_gathered_.second, now);
   most_gathered_ = {std::max(gathered.first, most_gathered_.first),
                     std::max(gathered.second, most_gathered_.second)};
 }
@@ -54,12 +60,17 @@ void CoordinatorCore::SeeOff(const Caller& gone) {
 
 absl::Time CoordinatorCore::LastEvent(const Missing& missing) const {
   absl::Time moved = std::max({last_event_, gone_moved_at_, resumed_at_});
-  absl::Time came = view_changed_at_;
+  absl::Time came = std::max(view_changed_at_, heard_again_at_);
   for (const Caller* entry : missing.are_awaited) {
     absl::Time& counts = HasJustCome(*entry, entry->progressed_at) ? came : moved;
     counts = std::max(counts, entry->progressed_at);
   }
   return CountingThoseThatCome(moved, came, TimeoutOf(missing));
+}
+
+absl::Time CoordinatorCore::GotOnWhileGathering(const Caller& entry) const {
+  return CountingThoseThatCome(std::max(entry.progressed_at, resumed_at_), heard_again_at_,
+                               options_.stall_timeout);
 }
 
 void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
@@ -91,7 +102,12 @@ void CoordinatorCore::Tick(absl::Time now, Replies& replies) {
 
 bool CoordinatorCore::IsAlone(absl::Time now) {
   if (options_.autonomy == absl::ZeroDuration()) return false;
-  const absl::Duration silence = now - members_.LastHeard();
+  const absl::Time heard = members_.LastHeard();
+  if (heard == absl::InfinitePast()) {  // there is nobody to be heard of
+    alone_ = false;
+    return false;
+  }
+  const absl::Duration silence = now - heard;
   // Two heartbeats of everybody are missing; each comes every liveness / 4.
   if (silence > options_.liveness / 2) {
     alone_ = true;
@@ -100,7 +116,9 @@ bool CoordinatorCore::IsAlone(absl::Time now) {
   if (alone_) {
     // The first one is heard of again. The others' heartbeats may take as long.
     alone_ = false;
-    resumed_at_ = now;
+    // Few are there while members gather, be it one that is late now and then: that counts no
+    // longer than who comes.
+    (life_.phase() == GATHERING ? heard_again_at_ : resumed_at_) = now;
     members_.GrantLeases(now);
   }
   return false;
@@ -236,7 +254,7 @@ void CoordinatorCore::EndStall(absl::Time now) {
   if (life_.phase() == GATHERING) {
     // However long the others may take to come.
     for (const Caller* entry : missing.are_awaited) {
-      const absl::Time got_on = std::max(entry->progressed_at, resumed_at_);
+      const absl::Time got_on = GotOnWhileGathering(*entry);
       if (now - got_on < options_.stall_timeout) continue;
       EndJob(StalledMember(entry->member, got_on, now, progress_.step()), now);
       return;

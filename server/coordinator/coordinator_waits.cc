@@ -33,8 +33,16 @@ std::vector<Wait> CoordinatorCore::Waits(absl::Time now) const {
   for (const auto& [ordinal, vacancy] : lost_shards_) vacant.push_back(vacancy.since);
   for (const auto& [place, vacancy] : vacancies_) vacant.push_back(vacancy.since);
   for (size_t i = 0; i < missing.who.size(); ++i) {
-    const absl::Time since = i < vacant.size() ? std::max(vacant[i], resumed_at_) : event;
-    Wait& wait = add(missing.who[i], since, since + TimeoutOf(missing));
+    absl::Time since = i < vacant.size() ? std::max(vacant[i], resumed_at_) : event;
+    absl::Time until = since + TimeoutOf(missing);
+    const Caller* const is_there =
+        life_.phase() == GATHERING ? members_.Holder(missing.on[i].role(), missing.on[i].ordinal())
+                                   : nullptr;
+    if (is_there != nullptr) {  // it has no longer than in any phase
+      since = GotOnWhileGathering(*is_there);
+      until = std::min(until, since + options_.stall_timeout);
+    }
+    Wait& wait = add(missing.who[i], since, until);
     if (missing.on[i].role() != ROLE_UNSPECIFIED) *wait.add_on() = missing.on[i];
   }
 

@@ -30,6 +30,22 @@ TEST(CoordinatorWaits, NamesThePlacesThatAreFreeAndTheModelsThatAreMissingWhileI
   EXPECT_EQ(waits[0].seconds_left(), 57);
 }
 
+TEST(CoordinatorWaits, ThoseThatAreThereHaveLessTimeThanThoseThatAreToCome) {
+  auto options = CoordinatorFixture::DefaultOptions(1, 2);
+  options.gather_timeout = absl::Hours(720);
+  CoordinatorFixture job(std::move(options));
+  job.StartAndJoin(WORKER);
+  job.now += absl::Seconds(20);
+  job.StartAndJoin(SHARD);
+  job.now += absl::Seconds(3);
+  const std::vector<Wait> waits = job.core.Waits(job.now);
+  ASSERT_EQ(WaitedForBy(waits), (Places{"worker-0", "worker-1", "worker-0"}));
+  EXPECT_EQ(waits[0].seconds(), 23);
+  EXPECT_EQ(waits[0].seconds_left(), 37);
+  EXPECT_EQ(waits[1].seconds(), 3);
+  EXPECT_EQ(waits[1].seconds_left(), 720 * 3600 - 3);
+}
+
 TEST(CoordinatorWaits, NamesTheShardsThatAreNotReady) {
   CoordinatorFixture job(2, 1);
   job.Gather();
