@@ -1,8 +1,5 @@
 #include "common/log.h"
 
-#include <unistd.h>
-
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/escaping.h"
@@ -12,6 +9,9 @@
 
 namespace parley {
 namespace {
+
+// How long who logs waits for the line to be written: much less than anything else in a job takes.
+constexpr absl::Duration kPatience = absl::Seconds(1);
 
 const char* LevelName(LogLevel level) {
   switch (level) {
@@ -78,12 +78,28 @@ void Log::Error(const std::string& message, const LogPairs& pairs) {
 }
 
 void Log::Write(LogLevel level, const std::string& message, const LogPairs& pairs) {
-  absl::MutexLock lock(&mu_);
-  const std::string line = FormatLogLine(format_, absl::Now(), level, who_, message, pairs) + "\n";
-  if (sink_) return sink_(line);
-  // One write a line, so that the lines of processes that share a file do not mix. A full disk or a
-  // closed pipe must not end the job: nothing is to be done about it here.
-  if (::write(STDERR_FILENO, line.data(), line.size()) < 0) return;
+  {
+    absl::MutexLock lock(&mu_);
+    LogPairs all = pairs;
+    if (dropped_ != 0) all.emplace_back("lines_lost_before", absl::StrCat(dropped_));
+    // One write a line, so that the lines of processes that share a file do not mix.
+    const std::string line = FormatLogLine(format_, absl::Now(), level, who_, message, all) + "\n";
+    if (sink_) return sink_(line);
+    dropped_ = stderr_->Add(line) ? 0 : dropped_ + 1;
+  }
+  if (!stderr_->is_late()) (void)stderr_->Await(kPatience);
+}
+
+bool Log::Last(const std::string& line) {
+  {
+    absl::MutexLock lock(&mu_);
+    if (sink_) {
+      sink_(line + "\n");
+      return true;
+    }
+    (void)stderr_->Add(line + "\n", /*whatever_waits=*/true);
+  }
+  return stderr_->Await(kPatience);
 }
 
 }  // namespace parley

@@ -1,7 +1,11 @@
 #ifndef PARLEY_COMMON_LOG_H_
 #define PARLEY_COMMON_LOG_H_
 
+#include <unistd.h>
+
+#include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/bounded_writer.h"
 
 namespace parley {
 
@@ -25,10 +30,15 @@ std::string FormatLogLine(LogFormat format, absl::Time time, LogLevel level, con
                           const std::string& message, const LogPairs& pairs);
 
 // Writes log lines to stderr, one write each. A process has one, made in its main and passed on.
-// Thread-safe.
+// A line waits a second at most until it is written, and no longer at all while an earlier one is
+// not: stderr may be a file whose disk answers no more, and nobody is to stand still for that. The
+// lines come later, as many as BoundedWriter keeps. Thread-safe.
 class Log {
  public:
-  Log(LogFormat format, std::string who) : format_(format), who_(std::move(who)) {}
+  Log(LogFormat format, std::string who)
+      : format_(format),
+        stderr_(std::make_unique<BoundedWriter>(STDERR_FILENO)),
+        who_(std::move(who)) {}
   // The lines go to `sink` rather than to stderr.
   Log(LogFormat format, std::string who, std::function<void(const std::string& line)> sink)
       : format_(format), sink_(std::move(sink)), who_(std::move(who)) {}
@@ -41,13 +51,19 @@ class Log {
   // Says what failed, who (host:port, member), since when, and what to do.
   void Error(const std::string& message, const LogPairs& pairs = {});
 
+  // A process's last line, as it is, after all others. Whether it is written; waits a second for it
+  // at most, whatever was late before.
+  bool Last(const std::string& line);
+
  private:
   void Write(LogLevel level, const std::string& message, const LogPairs& pairs);
 
   const LogFormat format_;
   const std::function<void(const std::string&)> sink_;
+  const std::unique_ptr<BoundedWriter> stderr_;  // nullptr: there is a sink
   absl::Mutex mu_;
   std::string who_ ABSL_GUARDED_BY(mu_);
+  uint64_t dropped_ ABSL_GUARDED_BY(mu_) = 0;  // lines, since the last one that was taken
 };
 
 }  // namespace parley

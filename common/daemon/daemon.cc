@@ -6,7 +6,6 @@
 
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <fstream>
 #include <utility>
 
@@ -178,9 +177,8 @@ void Daemon::HandleSignal(int signal) {
 }
 
 int Daemon::Exit(ExitCode code, const std::string& last_line) {
-  if (code != kFinished) {
-    std::fprintf(stderr, "%s\n", last_line.c_str());
-  }
+  // Whether anybody can read it or not: this process goes.
+  if (code != kFinished) (void)log_.Last(last_line);
   return code;
 }
 

@@ -94,7 +94,7 @@ class Daemon {
   void TellWaits(WaitsService::Source source) { waits_.SetSource(std::move(source)); }
 
   // Prints the message as the last line on stderr, as it is, unless the code is kFinished; returns
-  // the code.
+  // the code. Where stderr takes nothing any more, after a second all the same.
   int Exit(ExitCode code, const absl::Status& why) {
     return Exit(code, std::string(why.message()));
   }
