@@ -75,11 +75,12 @@ int Run(const TrainingProcess& process) {
   if (const absl::Duration grace = PreemptionGrace(daemon.job()); grace > absl::ZeroDuration()) {
     preemption.GoOnAfter([&, grace, early = WarningGrace(daemon.job())](int signal) {
       const absl::Duration time = signal == SIGUSR1 ? early : grace;
+      last_moment.SetIn(time + kLastWord);
+      (*session)->Preempt("preempted by " + SignalName(signal), time);
+      // Last: the log may lie on a disk that does not answer.
       daemon.log().Warning(
           "told to end: goes on until a checkpoint is whole",
           {{"signal", SignalName(signal)}, {"at_most", absl::FormatDuration(time)}});
-      (*session)->Preempt("preempted by " + SignalName(signal), time);
-      last_moment.SetIn(time + kLastWord);
     });
   }
   // The training thread asks before its next step, which does not come while it joins anew.

@@ -125,24 +125,33 @@ void ShardProcess::Post(absl::FunctionRef<void(Mail&)> change) {
 }
 
 void ShardProcess::OnSignal(int signal) {
-  absl::MutexLock lock(&signal_mu_);
-  // The one that leaves the least time.
-  if (signal_ != 0 && signal_ != SIGUSR1 && signal != SIGINT) return;
-  signal_ = signal;
-  if (signal_to_ != nullptr) TellOfSignal();
+  absl::Duration time;
+  {
+    absl::MutexLock lock(&signal_mu_);
+    // The one that leaves the least time.
+    if (signal_ != 0 && signal_ != SIGUSR1 && signal != SIGINT) return;
+    signal_ = signal;
+    if (signal_to_ != nullptr) time = TellOfSignal();
+  }
+  LogThatItGoesOn(signal, time);
 }
 
-void ShardProcess::TellOfSignal() {
+absl::Duration ShardProcess::TellOfSignal() {
   const absl::Duration time = signal_ == SIGUSR1 ? WarningGrace(job_) : PreemptionGrace(job_);
   // Ctrl-C, or no time for a checkpoint.
   if (signal_ == SIGINT || time == absl::ZeroDuration()) {
     Post([signal = signal_](Mail& mail) { mail.signal = signal; });
     timers_->RunAt(timers_->Now() + liveness_, [this] { LeaveIfUnread(); });
-    return;
+    return absl::ZeroDuration();
   }
   signal_to_->Preempt(PreemptedBy(signal_), time);
+  return time;
+}
+
+void ShardProcess::LogThatItGoesOn(int signal, absl::Duration time) {
+  if (time == absl::ZeroDuration()) return;
   log_->Warning("told to end: goes on until a checkpoint is whole",
-                {{"signal", SignalName(signal_)}, {"at_most", absl::FormatDuration(time)}});
+                {{"signal", SignalName(signal)}, {"at_most", absl::FormatDuration(time)}});
 }
 
 void ShardProcess::BeginEnd() {
@@ -207,9 +216,15 @@ std::optional<ShardProcess::End> ShardProcess::Start(const Join& join) {
   outgoing()->SetCoordinator(membership_->coordinator(), [this] { return HeaderOf(0); });
   shard_.Start(membership_->ordinal());
   TickAgain();
-  absl::MutexLock lock(&signal_mu_);
-  signal_to_ = membership_.get();
-  if (signal_ != 0) TellOfSignal();
+  int signal = 0;
+  absl::Duration time;
+  {
+    absl::MutexLock lock(&signal_mu_);
+    signal_to_ = membership_.get();
+    signal = signal_;
+    if (signal != 0) time = TellOfSignal();
+  }
+  LogThatItGoesOn(signal, time);
   return std::nullopt;
 }
 

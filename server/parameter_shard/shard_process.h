@@ -151,7 +151,10 @@ class ShardProcess {
                        const absl::StatusOr<std::vector<SliceSnapshot>>& slices);
 
   // From any thread.
-  void TellOfSignal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(signal_mu_);
+  // How long the job may go on for it; zero: it does not.
+  absl::Duration TellOfSignal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(signal_mu_);
+  // Not under a lock that the end needs: the log may lie on a disk that does not answer.
+  void LogThatItGoesOn(int signal, absl::Duration time);
   // The main thread sees to the end: no signal changes anything any more.
   void BeginEnd();
   // Says with which step each view comes into force: the step leader alone knows.

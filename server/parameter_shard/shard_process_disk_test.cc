@@ -380,7 +380,8 @@ class ShardOnASlowDiskTest : public ::testing::Test {
 
   ClusterView view_ = ViewOfAll();
   FakeConnector peers_;
-  Log log_{LogFormat::kText, "shard"};
+  std::function<void()> on_log_ = [] {};  // set before anything is logged
+  Log log_{LogFormat::kText, "shard", [this](const std::string&) { on_log_(); }};
   Metrics metrics_;
   EventfulFiles files_;
   Place place_;
@@ -435,6 +436,27 @@ TEST_F(ShardOnASlowDiskTest, WhatHangsInAReadIsLeftToo) {
   ASSERT_EQ(left_with_.size(), 1u);
   EXPECT_EQ(left_with_[0].code, kFailed);
   EXPECT_EQ(left_with_[0].last_line, "what failed first");
+}
+
+TEST_F(ShardOnASlowDiskTest, ALogThatHangsAtASignalKeepsNobodyFromTheEnd) {
+  Join();
+  absl::Notification logs;
+  on_log_ = [&] {
+    logs.Notify();
+    disk_comes_back_.WaitForNotification();
+  };
+  std::thread signals([&] { process_->OnSignal(SIGTERM); });
+  logs.WaitForNotification();
+  EXPECT_THAT(place_.preempted, ElementsAre("preempted by SIGTERM, 25s"));
+  place_.listener.on_failed(Cause(/*preempted=*/true));
+  absl::Notification ended;
+  std::thread main_thread([&] {
+    EXPECT_TRUE(process_->HandleMail().has_value());
+    ended.Notify();
+  });
+  EXPECT_TRUE(ended.WaitForNotificationWithTimeout(absl::Seconds(10)));
+  disk_comes_back_.Notify();
+  for (std::thread* thread : {&signals, &main_thread}) thread->join();
 }
 
 }  // namespace
