@@ -99,6 +99,14 @@ class Session {
     // its log each time: that it has not been taken in, and why; that the coordinator is lost, or
     // answers again. On a thread of the session's; must not wait. Empty: nobody is told.
     std::function<void(const std::string& news)> coordinator_news;
+    // For who ends a process whose training thread does not come back to the session (a device, a
+    // disk that answers no more). Both are called at once, whatever that thread does, on a thread
+    // of the session's; must not wait. Empty: nobody is told.
+    // The job has failed: each method says so from now on.
+    std::function<void(const FirstCause& cause)> on_failed;
+    // The job goes on without this worker. The training thread joins anew when it finds out; until
+    // then `still` is true, whoever asks, after the session too.
+    std::function<void(std::function<bool()> still)> on_expelled;
     // Where the coordinator is now: host:port. Empty: `coordinator` says it.
     std::function<absl::StatusOr<std::string>()> resolve;
   };

@@ -129,6 +129,7 @@ absl::Status WorkerSession::JoinJob() {
     woken_ = queue_;
   }
   watched_ = std::make_shared<SharedJobState>(std::make_shared<const WatchReply>());
+  if (is_expelled_ != nullptr) *is_expelled_ = false;  // for who asks whether it `still` is
   is_expelled_ = std::make_shared<std::atomic<bool>>(false);
 
   Membership::Options member;
@@ -157,14 +158,18 @@ absl::Status WorkerSession::JoinJob() {
                        newest = newest_](const SharedJobState& state) {
     if (newest->Hear(state)) queue->Post([watched, newest] { *watched = newest->Take(); });
   };
-  listener.on_failed = [queue = queue_, newest = newest_](const FirstCause& cause) {
+  listener.on_failed = [queue = queue_, newest = newest_,
+                        told = options_.on_failed](const FirstCause& cause) {
     newest->End();
     queue->End(absl::AbortedError(cause.text()));
+    if (told) told(cause);
   };
-  listener.on_expelled = [queue = queue_, newest = newest_, is_expelled = is_expelled_] {
+  listener.on_expelled = [queue = queue_, newest = newest_, is_expelled = is_expelled_,
+                          told = options_.on_expelled] {
     newest->End();
     *is_expelled = true;
     queue->End(absl::AbortedError("the job goes on without this worker"));
+    if (told) told([is_expelled] { return is_expelled->load(); });
   };
   absl::StatusOr<std::unique_ptr<Membership>> joined =
       Membership::Join(std::move(member), connector_, std::move(listener));

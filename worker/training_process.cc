@@ -2,11 +2,15 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
@@ -17,14 +21,65 @@
 namespace parley {
 namespace {
 
-// How long after the job's time is over a worker still waits for its training thread; its
-// membership has given up the coordinator before.
+// When this process goes though its training thread hangs (in a step, a device or a file).
+// How long after the job's time is over; its membership has given up the coordinator before.
 constexpr absl::Duration kLastWord = absl::Seconds(3);
+
+// How long after the job has failed. With what it takes to find out that somebody is silent, up to
+// `liveness`, it is within the twice `liveness` that are promised. Whoever is well hears of the
+// failure as soon as he waits for anybody, which is at once but in the middle of a long step; and
+// nothing is lost by that, since no step counts any more.
+absl::Duration AfterFailure(const JobConfig& job) { return Liveness(job) * 3 / 4; }
 
 // How the job ended for this worker, by its first cause.
 int ExitWith(Daemon& daemon, const FirstCause& cause) {
   return daemon.Exit(cause.preempted() ? kPreempted : kFailed, cause.text());
 }
+
+// What is known of this process's end, for its last moment. Thread-safe.
+class KnownEnd {
+ public:
+  void Failed(const FirstCause& cause) {
+    absl::MutexLock lock(&mu_);
+    cause_ = cause;
+  }
+  void Preempted() {
+    absl::MutexLock lock(&mu_);
+    preempted_ = true;
+  }
+  // The last line is printed. Returns the code.
+  int Said(int code) {
+    absl::MutexLock lock(&mu_);
+    said_ = code;
+    return code;
+  }
+
+  // The training thread has not come to its end, or not further.
+  [[noreturn]] void Go(Daemon& daemon) {
+    std::optional<FirstCause> cause;
+    bool preempted = false;
+    {
+      absl::MutexLock lock(&mu_);
+      if (said_) std::_Exit(*said_);
+      cause = cause_;
+      preempted = preempted_;
+    }
+    if (cause) std::_Exit(ExitWith(daemon, *cause));
+    std::_Exit(
+        preempted
+            ? daemon.Exit(kPreempted, "preempted; the step took longer than the job has time")
+            : daemon.Exit(kFailed, absl::StrCat("the job has gone on without this process, whose "
+                                                "step has not ended within ",
+                                                absl::FormatDuration(StallTimeout(daemon.job())),
+                                                " of that (stall_timeout)")));
+  }
+
+ private:
+  absl::Mutex mu_;
+  std::optional<FirstCause> cause_ ABSL_GUARDED_BY(mu_);
+  bool preempted_ ABSL_GUARDED_BY(mu_) = false;
+  std::optional<int> said_ ABSL_GUARDED_BY(mu_);
+};
 
 }  // namespace
 
@@ -52,11 +107,22 @@ int Run(const TrainingProcess& process) {
   const std::shared_ptr<Trace> trace = options.trace;
   options.join_timeout = daemon.flags().join_timeout;
   options.coordinator_news = daemon.coordinator_news();
+  // Until the session has gone, too: it waits for threads.
+  KnownEnd known;
+  LastMoment last_moment([&] { known.Go(daemon); });
+  options.on_failed = [&](const FirstCause& cause) {
+    known.Failed(cause);
+    last_moment.SetIn(AfterFailure(daemon.job()));
+  };
+  // A slow step is given as long as the job gives it, and then it is a hung one.
+  options.on_expelled = [&](std::function<bool()> still) {
+    last_moment.SetIn(StallTimeout(daemon.job()), std::move(still));
+  };
   auto session = Session::Join(std::move(options), *connector);
   if (!prepared.ok()) {
     // The others learn why nothing will come of the job, if there is somebody to tell.
     if (session.ok()) (*session)->Fail(std::string(prepared.message()), false);
-    return daemon.Exit(kWrongUsage, prepared);
+    return known.Said(daemon.Exit(kWrongUsage, prepared));
   }
   if (!session.ok()) {
     // Another job, or another job file: what this worker was told is wrong.
@@ -67,14 +133,10 @@ int Run(const TrainingProcess& process) {
   daemon.Joined((*session)->member_ordinal());
   daemon.TellWaits([&](WaitsReply& reply) { (*session)->TellWaits(reply); });
   const absl::Cleanup tell_no_more = [&] { daemon.TellWaits(nullptr); };  // before the session goes
-  LastMoment last_moment([&] {
-    const std::optional<FirstCause> cause = (*session)->failure();
-    const std::string own = "preempted; the step took longer than the job has time";
-    std::_Exit(cause ? ExitWith(daemon, *cause) : daemon.Exit(kPreempted, own));
-  });
   if (const absl::Duration grace = PreemptionGrace(daemon.job()); grace > absl::ZeroDuration()) {
     preemption.GoOnAfter([&, grace, early = WarningGrace(daemon.job())](int signal) {
       const absl::Duration time = signal == SIGUSR1 ? early : grace;
+      known.Preempted();
       last_moment.SetIn(time + kLastWord);
       (*session)->Preempt("preempted by " + SignalName(signal), time);
       // Last: the log may lie on a disk that does not answer.
@@ -98,10 +160,11 @@ int Run(const TrainingProcess& process) {
         trace->WriteTo(process.trace_file, MemberName(process.role, (*session)->member_ordinal()));
     if (!written.ok()) daemon.log().Warning(std::string(written.message()), {});
   }
-  if (status.ok()) return daemon.Exit(kFinished, "");
-  if (const std::optional<FirstCause> cause = (*session)->failure())
-    return ExitWith(daemon, *cause);
-  return daemon.Exit(absl::IsCancelled(status) ? kPreempted : kFailed, status);
+  if (status.ok()) return known.Said(daemon.Exit(kFinished, ""));
+  if (const std::optional<FirstCause> cause = (*session)->failure()) {
+    return known.Said(ExitWith(daemon, *cause));
+  }
+  return known.Said(daemon.Exit(absl::IsCancelled(status) ? kPreempted : kFailed, status));
 }
 
 }  // namespace parley

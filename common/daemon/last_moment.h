@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/clock/steady_notification.h"
 
@@ -14,7 +16,7 @@ namespace parley {
 
 // When a process goes at the latest, whatever its main thread does: a preempted worker's step may
 // take longer than the job has time, and a file may lie where nothing answers any more. Owns the
-// threads that wait for it. SetIn is called by one thread.
+// threads that wait for it. Thread-safe.
 class LastMoment {
  public:
   // go: ends the process; on a thread of its own.
@@ -24,14 +26,16 @@ class LastMoment {
   // The process goes in time: `go` is not called any more.
   ~LastMoment();
 
-  // Of several times the earliest counts.
-  void SetIn(absl::Duration time);
+  // Of several times the earliest counts; one that has come and does not hold any more (`still`, on
+  // a thread of this object's; empty: it does) counts for nothing.
+  void SetIn(absl::Duration time, std::function<bool()> still = nullptr);
 
  private:
   const std::function<void()> go_;
   std::atomic_flag goes_ = ATOMIC_FLAG_INIT;
   SteadyNotification gone_;
-  std::vector<std::thread> threads_;
+  absl::Mutex mu_;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace parley

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <thread>
+#include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
@@ -41,6 +43,31 @@ TEST(LastMomentTest, WhoHasGoneBeforeIsLeftAlone) {
     const LastMoment nobody_was_told([&] { went = true; });
   }
   EXPECT_FALSE(went);
+}
+
+TEST(LastMomentTest, ATimeThatDoesNotHoldAnyMoreCountsForNothing) {
+  absl::Notification asked;
+  absl::Notification went;
+  LastMoment last([&] { went.Notify(); });
+  last.SetIn(absl::Milliseconds(10), [&] {
+    asked.Notify();
+    return false;
+  });
+  EXPECT_TRUE(asked.WaitForNotificationWithTimeout(absl::Minutes(1)));
+  EXPECT_FALSE(went.WaitForNotificationWithTimeout(absl::Milliseconds(50)));
+  last.SetIn(absl::Milliseconds(10), [] { return true; });
+  EXPECT_TRUE(went.WaitForNotificationWithTimeout(absl::Minutes(1)));
+}
+
+TEST(LastMomentTest, SeveralThreadsMaySetIt) {
+  std::atomic<int> went = 0;
+  {
+    LastMoment last([&] { ++went; });
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; ++i) threads.emplace_back([&] { last.SetIn(absl::Hours(1)); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  EXPECT_EQ(went, 0);
 }
 
 }  // namespace

@@ -37,12 +37,18 @@ class ByHand:
         return -1 if seen is None else seen
 
     def wait_for_step(self, step, seconds=120):
-        def reached():
+        self._wait_while_all_run(f"step {step}", lambda: self.step() >= step, seconds)
+
+    def wait_for_log(self, name, text, seconds=120):
+        self._wait_while_all_run(f"{text} of {name}", lambda: text in self.logs()[name], seconds)
+
+    def _wait_while_all_run(self, what, reached, seconds):
+        def reached_in_time():
             ended = {name: process.returncode for name, process in self.processes.items() if process.poll() is not None}
             assert not ended, f"the job ended early: {ended}"
-            return self.step() >= step
+            return reached()
 
-        wait_for(f"step {step}", reached, seconds)
+        wait_for(what, reached_in_time, seconds)
 
     def place(self, name):
         """As messages name it: "shard 1"."""
