@@ -24,6 +24,7 @@
 #include "common/security/credential_file.h"
 #include "common/security/protection.h"
 #include "server/coordinator/job_directory.h"
+#include "server/coordinator/job_log.h"
 #include "server/coordinator/job_start.h"
 #include "server/coordinator/targets.h"
 
@@ -107,15 +108,18 @@ absl::Status WriteJob(FileSystem& files, const std::string& out, const JobArgume
 }
 
 // After processes of the job were killed, of which none is left: the directory says that its run is
-// over, where the coordinator had no time for that. Not where another one answers: somebody has
-// started it by hand, and it records the end itself.
+// over, where the coordinator had no time for that. Where it had, the targets are as it has left
+// them, too: those of a failed job stay, so that its processes are missed. Not where another one
+// answers: somebody has started it by hand, and it records the end itself.
 void RecordEnd(FileSystem& files, Connector& connector, const JobConfig& job,
                const std::string& out, ProgressDisplay& display) {
   const std::string address = absl::StrCat("file:", out, "/coordinator.address");
   if (QueryStatus(connector, files, address, absl::Seconds(2)).ok()) return;
+  JobDirectory directory(files, out);
+  const auto log = JobLog::Open(files, directory.log_directory(), job.name());
+  if (log.ok() && log->last() && log->last()->state().over()) return;
   absl::Status over = EndEarlierRun(files, job, out, absl::Now());
   if (over.ok()) {
-    JobDirectory directory(files, out);
     over = directory.WriteTargets(TargetsJson(job.name(), directory.name(), "", {}));
   }
   if (over.ok()) return;

@@ -3,6 +3,7 @@
 Without `autonomy`, so that the coordinator's loss ends the job like any other; coordinator_test.py has the rest.
 """
 
+import json
 import os
 import re
 import signal
@@ -75,9 +76,22 @@ def lose_of_parley_run(victim, liveness=3):
     return test
 
 
+def one_that_has_to_be_killed(where, runs):
+    # Its processes are missed by the alerts, which go by the targets: most of all where one hung.
+    run = Run(job_file(where, PLAIN, 1))
+    runs.append(run)
+    run.wait_for_step(5)
+    os.kill(run.pids()["worker-1"], signal.SIGSTOP)
+    assert run.wait(60) == 1, run.process.returncode
+    targets = json.loads((run.out / "targets.json").read_text())
+    print(f"{last_line(run.stderr())}: {len(targets)} targets")
+    assert targets
+
+
 main(
     *[lose(victim) for victim in ("worker-1", "shard-0", "shard-1", "coordinator", "worker-0")],
     lose("stage-1", PIPELINE, STAGES, liveness=2),
     *[lose_of_parley_run(victim) for victim in ("shard-1", "coordinator")],
+    one_that_has_to_be_killed,
     at_once=2,  # they mostly wait
 )
