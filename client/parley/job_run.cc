@@ -79,7 +79,7 @@ void JobRun::Ended(size_t child, absl::Time now) {
                               ended.log));
     return;
   }
-  if (supervision_.Restarts(*ended.exit)) {
+  if (supervision_.Restarts(ended.name, *ended.exit)) {
     display_.Say(absl::StrCat(ended.name, " ", Describe(*ended.exit), "; it is started again (",
                               supervision_.restarts(), " of ", job_.max_restarts(),
                               " restarts); its log was ", ended.log));
@@ -226,7 +226,8 @@ absl::Status JobRun::StartWorkers(uint32_t count, const GetStatusReply& status) 
   for (uint32_t ordinal = 0; count != 0; ++ordinal) {
     const std::string name = MemberName(WORKER, ordinal);
     if (!taken.insert(name).second) continue;
-    if (auto started = children_.Start(name, NewLog(name), CommandOf(name, programs_.worker));
+    if (auto started =
+            children_.Start(name, NewLog(name, Taken::kByAny), CommandOf(name, programs_.worker));
         !started.ok()) {
       return started;
     }
@@ -235,10 +236,10 @@ absl::Status JobRun::StartWorkers(uint32_t count, const GetStatusReply& status) 
   return absl::OkStatus();
 }
 
-std::string JobRun::NewLog(const std::string& name) const {
+std::string JobRun::NewLog(const std::string& name, Taken by) const {
   const std::string log = absl::StrCat(out_, "/", name, ".log");
   for (const Children::Child& child : children_.all()) {
-    if (child.log != log) continue;
+    if (child.log != log || (by == Taken::kByEnded && !child.exit)) continue;
     return absl::StrCat(out_, "/", name, ".again-", children_.all().size(), ".log");
   }
   return log;
@@ -266,7 +267,7 @@ void JobRun::NameByOrdinal(const GetStatusReply& status) {
   }
   for (const auto& [i, name] : renamed) {
     const std::string moving = absl::StrCat(children_.all()[i].log, ".moving");
-    const std::string log = absl::StrCat(out_, "/", name, ".log");
+    const std::string log = NewLog(name, Taken::kByEnded);  // what another process has left stays
     rename(moving.c_str(), log.c_str());
     children_.SetNameAndLog(i, name, log);
   }

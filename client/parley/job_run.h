@@ -60,7 +60,9 @@ class JobRun {
   // What `parley scale` and `parley drain` have changed: starts the workers that are missing now.
   void FollowWanted(const GetStatusReply& status);
   absl::Status StartWorkers(uint32_t count, const GetStatusReply& status);
-  std::string NewLog(const std::string& name) const;
+  // NAME.log, or another one where that is another process's.
+  enum class Taken { kByAny, kByEnded };  // whose ones stay
+  std::string NewLog(const std::string& name, Taken by) const;
   // Workers that run and were not told to go.
   uint32_t StayingWorkers() const;
   // Not a worker that was told to go, or that has no place in a job that trains.

@@ -14,6 +14,7 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -233,6 +234,51 @@ TEST_F(JobRunTest, WhoFailsBeforeTheJobIsUpGivesStatusAndLastLine) {
   });
   EXPECT_EQ(result.outcome.code, kWrongUsage);
   EXPECT_EQ(result.outcome.last_line, "cannot listen on 127.0.0.1:80");
+  ExpectAllGone();
+}
+
+TEST_F(JobRunTest, AWorkerThatIsKilledBeforeTheJobIsUpIsStartedAgainAndItsLogStays) {
+  job_.set_max_restarts(1);
+  job_.mutable_cluster()->set_workers(2);
+  JobRun::Programs programs = Programs("while [ ! -e end ]; do sleep 0.02; done");
+  // The first worker that gets there.
+  programs.worker = Program("worker",
+                            "mkdir first 2> /dev/null && kill -9 $$\n"
+                            "while [ ! -e end ]; do sleep 0.02; done");
+  bool told = false;
+  const auto result = Run(programs, [&] {
+    if (told) std::ofstream(out_ + "/end");
+    GetStatusReply status;
+    std::vector<int> workers = Pids("worker");
+    workers.erase(
+        std::remove_if(workers.begin(), workers.end(), [](int pid) { return kill(pid, 0) != 0; }),
+        workers.end());
+    const std::vector<int> shards = Pids("shard");
+    told = Pids("worker").size() == 3 && workers.size() == 2 && shards.size() == 2;
+    status.set_phase(told ? TRAINING : GATHERING);
+    if (!told) return status;
+    for (const auto& [role, pids] : {std::pair(SHARD, shards), std::pair(WORKER, workers)}) {
+      for (size_t i = 0; i < pids.size(); ++i) {
+        Member* member = status.add_members()->mutable_member();
+        member->set_role(role);
+        member->set_ordinal(i);
+        member->set_pid(pids[i]);
+      }
+    }
+    return status;
+  });
+  EXPECT_EQ(result.outcome.code, kFinished) << result.outcome.last_line;
+  EXPECT_EQ(Pids("worker").size(), 3u);
+  std::set<std::string> said;  // each in a log of its own
+  for (const auto& entry : std::filesystem::directory_iterator(out_)) {
+    const std::string name = entry.path().filename();
+    if (name.rfind("worker-", 0) == 0 && entry.path().extension() == ".log") {
+      said.insert(LastLineOfFile(entry.path().string()));
+    }
+  }
+  std::set<std::string> all;
+  for (const int pid : Pids("worker")) all.insert(absl::StrCat(pid, " up"));
+  EXPECT_EQ(said, all);
   ExpectAllGone();
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/parley/signal_inbox.h"
@@ -54,10 +55,14 @@ void Supervision::FollowWanted(uint32_t wanted) {
   wanted_workers_ = wanted;
 }
 
-bool Supervision::Restarts(const ChildExit& exit) {
+bool Supervision::Restarts(const std::string& name, const ChildExit& exit) {
   const bool up = phase_ == PREPARING || phase_ == TRAINING || phase_ == SAVING;
+  // A shard that is lost then ends the job.
+  const bool keeps_place = phase_ == GATHERING &&
+                           (absl::StartsWith(name, "worker-") || absl::StartsWith(name, "stage-"));
   // One that goes with an exit status has said why, and would again.
-  if (!up || exit.signal == 0 || cause_ || decided_ || restarts_ == limits_.max_restarts) {
+  if (!(up || keeps_place) || exit.signal == 0 || cause_ || decided_ ||
+      restarts_ == limits_.max_restarts) {
     return false;
   }
   ++restarts_;

@@ -317,26 +317,42 @@ TEST_F(SupervisionTest, AFinishedJobWhoseProcessStaysHasFailed) {
 TEST_F(SupervisionTest, WhoWasKilledIsStartedAgainSoOften) {
   supervision_ = Supervision({.patience = absl::Seconds(30), .max_restarts = 2}, kStart);
   const ChildExit killed{.signal = SIGKILL};
-  EXPECT_FALSE(supervision_.Restarts(killed)) << "members still gather";
+  EXPECT_FALSE(supervision_.Restarts("worker-0", killed)) << "no coordinator has answered";
   Saw(TRAINING);
-  EXPECT_FALSE(supervision_.Restarts({.code = 1})) << "it has said why, and would again";
-  EXPECT_TRUE(supervision_.Restarts(killed));
+  EXPECT_FALSE(supervision_.Restarts("shard-1", {.code = 1})) << "it has said why, and would again";
+  EXPECT_TRUE(supervision_.Restarts("shard-1", killed));
   Saw(PREPARING);
-  EXPECT_TRUE(supervision_.Restarts(killed));
+  EXPECT_TRUE(supervision_.Restarts("shard-1", killed));
   EXPECT_EQ(supervision_.restarts(), 2u);
   EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
   // Then the run ends with what happened.
-  EXPECT_FALSE(supervision_.Restarts(killed));
+  EXPECT_FALSE(supervision_.Restarts("shard-1", killed));
   Killed("shard-1");
   EXPECT_TRUE(supervision_.MustEnd(others_, now_ + absl::Seconds(30)));
   Expect(kFailed, absl::StrCat("shard-1 was ended by SIGKILL; its log is ", kLog));
+}
+
+TEST_F(SupervisionTest, WhoseCoordinatorWaitsForAnotherOneWhileMembersGatherIsStartedAgainToo) {
+  supervision_ = Supervision({.patience = absl::Seconds(30), .max_restarts = 2}, kStart);
+  Saw(GATHERING);
+  const ChildExit killed{.signal = SIGKILL};
+  EXPECT_FALSE(supervision_.Restarts("shard-0", killed)) << "without it the job ends";
+  EXPECT_FALSE(supervision_.Restarts("coordinator", killed));
+  EXPECT_FALSE(supervision_.Restarts("worker-0", {.code = kWrongUsage}));
+  EXPECT_TRUE(supervision_.Restarts("worker-1", killed));
+  EXPECT_TRUE(supervision_.Restarts("stage-0", killed));
+  EXPECT_FALSE(supervision_.MustEnd(others_, now_ + absl::Hours(1)));
+  // One that crashes at each start ends the run, at once as before.
+  EXPECT_FALSE(supervision_.Restarts("worker-1", killed));
+  Killed("worker-1");
+  EXPECT_TRUE(supervision_.MustEnd(others_, now_));
 }
 
 TEST_F(SupervisionTest, NobodyIsStartedForAJobThatIsOver) {
   supervision_ = Supervision({.patience = absl::Seconds(30), .max_restarts = 2}, kStart);
   for (const Phase phase : {FINISHED, FAILED}) {
     Saw(phase);
-    EXPECT_FALSE(supervision_.Restarts({.signal = SIGKILL}));
+    EXPECT_FALSE(supervision_.Restarts("shard-1", {.signal = SIGKILL}));
   }
 }
 
