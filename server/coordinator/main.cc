@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -59,9 +58,6 @@ constexpr absl::Duration kLastStatus = absl::Seconds(1);
 // What is left for the end when the time of a job that was told to end is over: Slurm kills 5 s
 // after the default, and MayExit takes up to one of them.
 constexpr absl::Duration kAfterPreemption = absl::Milliseconds(2500);
-
-// How long the last line may take, since the log may lie where nothing answers either.
-constexpr absl::Duration kLastLine = absl::Seconds(1);
 
 // How often it is told how far the job is: the history has a line for each step that takes longer.
 constexpr absl::Duration kReport = absl::Milliseconds(250);
@@ -176,15 +172,6 @@ absl::Duration TimeToEnd(const JobConfig& job, const LockedCoordinator& coordina
       coordinator.Read([](const CoordinatorCore& core) { return core.preemption_end(); });
   const absl::Duration left = std::max(preempted - SteadyNow(), absl::ZeroDuration());
   return std::min(kLastStatus + Liveness(job) + kLastWord, left + kAfterPreemption);
-}
-
-// The process ends now, with that line if there is anybody who takes it.
-void GoAtOnce(Daemon& daemon, const JobEnd& end) {
-  std::thread([code = end.code] {
-    absl::SleepFor(kLastLine);
-    std::_Exit(code);
-  }).detach();
-  std::_Exit(daemon.Exit(end.code, end.text));
 }
 
 // After RunJob, where this coordinator still rules: the end is told to whoever asks late, and is
@@ -328,7 +315,8 @@ int Main(int argc, char** argv) {
   LastMoment last_moment([&] {
     const absl::Status lost = coordinator->lost();
     const bool is_over = lost.ok() || writer_goes;
-    GoAtOnce(daemon, is_over ? EndOf(*coordinator) : JobEnd{kFailed, std::string(lost.message())});
+    const JobEnd end = is_over ? EndOf(*coordinator) : JobEnd{kFailed, std::string(lost.message())};
+    std::_Exit(daemon.Exit(end.code, end.text));
   });
   auto writer = std::make_unique<LogWriter>(*std::move(log), *coordinator,
                                             WritingOf(daemon, directory, says));
