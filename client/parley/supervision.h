@@ -19,14 +19,13 @@ namespace parley {
 // A job that is up ends by itself, since all its members learn the first cause; only who is still
 // there after `patience` is ended. Before that (members still gather) nobody may notice that a
 // process is missing, so one that goes then ends the run at once, with its own exit status, unless
-// it is started again. Workers
-// that the job can spare (min_workers) may go while it is up, and those that it has sent away
-// (`parley scale`, `parley drain`) with exit status 0; so may the coordinator of a job with
-// `autonomy`, which the operator may start again. Who was ended by a signal while the job is up is
-// started again, and a worker or stage, whose place waits for another one, while members gather, so
-// often in all as `max_restarts` says. On SIGTERM and SIGUSR1 a job that is up
-// has its grace and a little more; a second SIGTERM (unless one_sigterm), and any SIGINT, ends it
-// at once.
+// it is started again. Workers that the job can spare (min_workers) may go while it is up, and
+// those that it has sent away (`parley scale`, `parley drain`) with exit status 0; so may the
+// coordinator of a job with `autonomy`, which the operator may start again. Who was ended by a
+// signal while the job is up is started again, and a worker or stage, whose place waits for another
+// one, while members gather, so often in all as `max_restarts` says. On SIGTERM and SIGUSR1 a job
+// that is up has its grace and a little more; a second SIGTERM (unless one_sigterm), and any
+// SIGINT, ends it at once.
 class Supervision {
  public:
   struct Limits {
