@@ -12,7 +12,8 @@
 namespace parley {
 namespace {
 
-constexpr absl::Duration kSoon = absl::Milliseconds(20);
+// So that the writer's thread is in its write, also on a busy machine.
+constexpr absl::Duration kSoon = absl::Milliseconds(500);
 constexpr absl::Duration kLong = absl::Minutes(1);
 
 // A pipe that nobody reads until Read.

@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
@@ -25,6 +26,9 @@ namespace {
 // How long after the job's time is over; its membership has given up the coordinator before.
 constexpr absl::Duration kLastWord = absl::Seconds(3);
 
+// How long the last line may take, where the training thread is printing it (Log::Last).
+constexpr absl::Duration kLastLine = absl::Seconds(2);
+
 // How long after the job has failed. With what it takes to find out that somebody is silent, up to
 // `liveness`, it is within the twice `liveness` that are promised. Whoever is well hears of the
 // failure as soon as he waits for anybody, which is at once but in the middle of a long step; and
@@ -32,8 +36,9 @@ constexpr absl::Duration kLastWord = absl::Seconds(3);
 absl::Duration AfterFailure(const JobConfig& job) { return Liveness(job) * 3 / 4; }
 
 // How the job ended for this worker, by its first cause.
+ExitCode CodeOf(const FirstCause& cause) { return cause.preempted() ? kPreempted : kFailed; }
 int ExitWith(Daemon& daemon, const FirstCause& cause) {
-  return daemon.Exit(cause.preempted() ? kPreempted : kFailed, cause.text());
+  return daemon.Exit(CodeOf(cause), cause.text());
 }
 
 // What is known of this process's end, for its last moment. Thread-safe.
@@ -47,22 +52,26 @@ class KnownEnd {
     absl::MutexLock lock(&mu_);
     preempted_ = true;
   }
-  // The last line is printed. Returns the code.
-  int Said(int code) {
+  // The training thread has come to its end by itself, and prints its last line now.
+  void Comes(int code) {
     absl::MutexLock lock(&mu_);
-    said_ = code;
-    return code;
+    coming_ = code;
   }
 
   // The training thread has not come to its end, or not further.
   [[noreturn]] void Go(Daemon& daemon) {
+    std::optional<int> coming;
     std::optional<FirstCause> cause;
     bool preempted = false;
     {
       absl::MutexLock lock(&mu_);
-      if (said_) std::_Exit(*said_);
+      coming = coming_;
       cause = cause_;
       preempted = preempted_;
+    }
+    if (coming) {
+      absl::SleepFor(kLastLine);
+      std::_Exit(*coming);
     }
     if (cause) std::_Exit(ExitWith(daemon, *cause));
     std::_Exit(
@@ -78,7 +87,7 @@ class KnownEnd {
   absl::Mutex mu_;
   std::optional<FirstCause> cause_ ABSL_GUARDED_BY(mu_);
   bool preempted_ ABSL_GUARDED_BY(mu_) = false;
-  std::optional<int> said_ ABSL_GUARDED_BY(mu_);
+  std::optional<int> coming_ ABSL_GUARDED_BY(mu_);
 };
 
 }  // namespace
@@ -121,8 +130,9 @@ int Run(const TrainingProcess& process) {
   auto session = Session::Join(std::move(options), *connector);
   if (!prepared.ok()) {
     // The others learn why nothing will come of the job, if there is somebody to tell.
+    known.Comes(kWrongUsage);
     if (session.ok()) (*session)->Fail(std::string(prepared.message()), false);
-    return known.Said(daemon.Exit(kWrongUsage, prepared));
+    return daemon.Exit(kWrongUsage, prepared);
   }
   if (!session.ok()) {
     // Another job, or another job file: what this worker was told is wrong.
@@ -160,11 +170,17 @@ int Run(const TrainingProcess& process) {
         trace->WriteTo(process.trace_file, MemberName(process.role, (*session)->member_ordinal()));
     if (!written.ok()) daemon.log().Warning(std::string(written.message()), {});
   }
-  if (status.ok()) return known.Said(daemon.Exit(kFinished, ""));
-  if (const std::optional<FirstCause> cause = (*session)->failure()) {
-    return known.Said(ExitWith(daemon, *cause));
+  if (status.ok()) {
+    known.Comes(kFinished);
+    return daemon.Exit(kFinished, "");
   }
-  return known.Said(daemon.Exit(absl::IsCancelled(status) ? kPreempted : kFailed, status));
+  if (const std::optional<FirstCause> cause = (*session)->failure()) {
+    known.Comes(CodeOf(*cause));
+    return ExitWith(daemon, *cause);
+  }
+  const ExitCode code = absl::IsCancelled(status) ? kPreempted : kFailed;
+  known.Comes(code);
+  return daemon.Exit(code, status);
 }
 
 }  // namespace parley

@@ -202,7 +202,8 @@ absl::Status AddMeasured(const JobConfig& job, const ModelDescription& model,
     if (absl::Status fits = AddAhead(job, model, std::move(parts), plan); !fits.ok()) return fits;
   }
   absl::StatusOr<PipelinePlan::Balanced> balanced = PlanBalanced(job, plan.schedule, model);
-  if (absl::IsResourceExhausted(balanced.status())) return absl::OkStatus();
+  plan.balanced_fits = !absl::IsResourceExhausted(balanced.status());
+  if (!plan.balanced_fits) return absl::OkStatus();
   if (!balanced.ok()) return balanced.status();
   if (balanced->prediction.makespan < plan.prediction.makespan) {
     plan.balanced = *std::move(balanced);

@@ -31,6 +31,7 @@ struct PipelinePlan {
     Prediction prediction;
   };
   std::optional<Balanced> balanced;
+  bool balanced_fits = true;  // into the model's stage_memory; else it is not told
 
   // Of measured ones with the schedule EAGER: the pipeline.forwards_ahead that are worth their
   // memory, and the step with them.

@@ -108,6 +108,10 @@ std::string WeightsText(const JobConfig& job) {
 // The cut to write into the job file, and what it brings.
 std::string BalancedText(const ModelDescription& model, const PipelinePlan& plan) {
   if (!plan.measured) return "";
+  if (!plan.balanced_fits) {
+    return absl::StrFormat("%-20s as it is; one that is balanced better does not fit into %s\n",
+                           "balanced cut", BytesText(model.stage_memory));
+  }
   if (!plan.balanced.has_value()) return absl::StrFormat("%-20s as it is\n", "balanced cut");
   std::vector<std::string> layers;
   for (const auto& part : model.parts) layers.insert(layers.end(), part.begin(), part.end());

@@ -310,7 +310,8 @@ TEST(PipelineText, ACutThatDoesNotFitIsNotProposed) {
   model.stage_memory = 8 << 20;
   ExpectWords(Text(job, model), {"s a step, with pipeline { cut_before: \"l1\" }"});
   model.stage_memory = 4 << 20;
-  ExpectWords(Text(job, model), {"balanced cut         as it is\n"});
+  ExpectWords(Text(job, model),
+              {"as it is; one that is balanced better does not fit into 4.00 MiB"});
   model.stage_memory = 1 << 20;
   EXPECT_EQ(PlanText(job, model).status().code(), absl::StatusCode::kResourceExhausted);
 }

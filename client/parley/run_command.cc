@@ -108,8 +108,8 @@ absl::Status WriteJob(FileSystem& files, const std::string& out, const JobArgume
 }
 
 // After processes of the job were killed, of which none is left: the directory says that its run is
-// over, where the coordinator had no time for that. Where it had, the targets are as it has left
-// them, too: those of a failed job stay, so that its processes are missed. Not where another one
+// over, where the coordinator had no time for that, and Prometheus follows it no more. But the
+// targets of a job that has failed stay, so that its processes are missed. Not where another one
 // answers: somebody has started it by hand, and it records the end itself.
 void RecordEnd(FileSystem& files, Connector& connector, const JobConfig& job,
                const std::string& out, ProgressDisplay& display) {
@@ -117,9 +117,12 @@ void RecordEnd(FileSystem& files, Connector& connector, const JobConfig& job,
   if (QueryStatus(connector, files, address, absl::Seconds(2)).ok()) return;
   JobDirectory directory(files, out);
   const auto log = JobLog::Open(files, directory.log_directory(), job.name());
-  if (log.ok() && log->last() && log->last()->state().over()) return;
-  absl::Status over = EndEarlierRun(files, job, out, absl::Now());
-  if (over.ok()) {
+  const CoordinatorState* const state = log.ok() && log->last() ? &log->last()->state() : nullptr;
+  const bool is_over = state != nullptr && state->over();
+  absl::Status over = is_over ? absl::OkStatus() : EndEarlierRun(files, job, out, absl::Now());
+  const bool has_failed =
+      state != nullptr && state->phase() == FAILED && !state->cause().preempted();
+  if (over.ok() && !has_failed) {
     over = directory.WriteTargets(TargetsJson(job.name(), directory.name(), "", {}));
   }
   if (over.ok()) return;

@@ -236,7 +236,16 @@ absl::Status CommitCheckpoint(FileSystem& files, const std::string& step_folder,
     if (absl::Status status = files.SyncDirectory(folder); !status.ok()) return status;
   }
   if (absl::Status status = WriteFileAtomically(files, path, *json); !status.ok()) return status;
+  return NameInLatest(files, step_folder);
+}
+
+absl::Status NameInLatest(FileSystem& files, const std::string& step_folder) {
+  const auto [above, name] = Split(step_folder);
   return WriteFileAtomically(files, absl::StrCat(above, "/", kLatest), FormatLatest(name));
+}
+
+absl::Status RemoveLatest(FileSystem& files, const std::string& directory) {
+  return files.Remove(absl::StrCat(directory, "/", kLatest));
 }
 
 absl::StatusOr<std::string> NamedByLatest(FileSystem& files, const std::string& directory) {

@@ -33,6 +33,9 @@ absl::StatusOr<std::string> ResolveCheckpoint(FileSystem& files, const std::stri
 // The folder that `latest` in a directory names, whole or not. NotFound where there is no `latest`;
 // else the codes of ParseLatest, with that file's name.
 absl::StatusOr<std::string> NamedByLatest(FileSystem& files, const std::string& directory);
+// Makes `latest` name that step's folder beside it, durably; removes it. The codes of FileSystem.
+absl::Status NameInLatest(FileSystem& files, const std::string& step_folder);
+absl::Status RemoveLatest(FileSystem& files, const std::string& directory);
 
 // Pure, so that a fuzzer can drive them:
 

@@ -1,5 +1,6 @@
 #include "server/coordinator/checkpoint_files.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -52,8 +53,25 @@ absl::Status RemoveCheckpoint(FileSystem& files, const std::string& folder) {
   return files.RemoveDirectory(folder);
 }
 
+// One of which nothing counts, though it may be whole, and `latest` name it.
+absl::Status Revoke(FileSystem& files, const std::string& folder) {
+  const std::string directory = std::filesystem::path(folder).parent_path().string();
+  const auto named = NamedByLatest(files, directory);
+  if (named.ok() && *named == folder) {
+    const auto folders = FoldersByStep(files, directory);
+    if (!folders.ok()) return folders.status();
+    const auto other = std::find_if(folders->rbegin(), folders->rend(), [&](const auto& entry) {
+      return entry.second != folder && IsWhole(files, entry.second);
+    });
+    const absl::Status turned = other == folders->rend() ? RemoveLatest(files, directory)
+                                                         : NameInLatest(files, other->second);
+    if (!turned.ok()) return turned;
+  }
+  return RemoveCheckpoint(files, folder);
+}
+
 absl::Status Abandon(FileSystem& files, const FileWork& work) {
-  if (work.damaged && files.Exists(work.folder)) return RemoveCheckpoint(files, work.folder);
+  if (work.damaged && files.Exists(work.folder)) return Revoke(files, work.folder);
   // A commit that seemed to fail may have happened.
   if (IsWhole(files, work.folder) || !files.Exists(work.folder)) return absl::OkStatus();
   absl::Status first_error;

@@ -266,5 +266,23 @@ TEST_F(CheckpointFilesTest, WhatIsLeftOfOneThatWasGivenUpGoes) {
   EXPECT_FALSE(files_->Exists(work.folder));
 }
 
+// A job that is resumed then finds the one before, or that there is none.
+TEST_F(CheckpointFilesTest, OneThatIsRevokedIsNotTheLatestAnyMore) {
+  FileWork revoke;
+  revoke.kind = FileWork::Kind::kAbandon;
+  revoke.damaged = true;
+  for (const uint64_t step : {10, 20, 30}) ASSERT_TRUE(Write(step).ok());
+  for (const char* name : {"/step-00000010", "/step-00000030"}) {
+    revoke.folder = path_ + name;
+    EXPECT_TRUE(Perform(*files_, revoke).ok());
+    const auto start = LoadStart(*files_, path_);
+    ASSERT_TRUE(start.ok()) << start.status();
+    EXPECT_EQ(start->manifest.step(), name[12] == '1' ? 30 : 20);
+  }
+  revoke.folder = path_ + "/step-00000020";
+  EXPECT_TRUE(Perform(*files_, revoke).ok());
+  EXPECT_TRUE(absl::IsNotFound(LoadStart(*files_, path_).status()));
+}
+
 }  // namespace
 }  // namespace parley

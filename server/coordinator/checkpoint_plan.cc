@@ -117,7 +117,8 @@ void CheckpointPlan::Committed(absl::Time now) {
 void CheckpointPlan::CommittedLate(const FileWork& commit, absl::Time now) {
   if (busy() && folder_ == commit.folder) End();
   TurnTo(commit.folder, commit.manifest);
-  duration_ = now - commit.began;
+  // Of one that an earlier coordinator has begun it is not known when.
+  duration_ = now - (commit.began == absl::InfinitePast() ? began_ : commit.began);
   ++written_;
 }
 

@@ -57,7 +57,14 @@ constexpr absl::Duration kLastStatus = absl::Seconds(1);
 
 // What is left for the end when the time of a job that was told to end is over: Slurm kills 5 s
 // after the default, and MayExit takes up to one of them.
+constexpr absl::Duration kMayExit = absl::Seconds(1);
 constexpr absl::Duration kAfterPreemption = absl::Milliseconds(2500);
+
+// How long a disk may take for one thing, where nobody is told to end.
+constexpr absl::Duration kSlowDisk = absl::Minutes(1);
+
+// How long the writer may take for the last record, where the main thread hangs with another file.
+constexpr absl::Duration kLastRecord = absl::Milliseconds(500);
 
 // How often it is told how far the job is: the history has a line for each step that takes longer.
 constexpr absl::Duration kReport = absl::Milliseconds(250);
@@ -125,13 +132,32 @@ LogWriter::Options WritingOf(Daemon& daemon, JobDirectory& directory, DirectoryS
 
 absl::Duration TickOf(const JobConfig& job) { return Liveness(job) / 20; }
 
+// How long one that may go has for all that it does with files, End and what comes before it. A
+// disk may be slow, and old checkpoints large; but who is told to end has no time for that.
+absl::Duration TimeToEnd(const JobConfig& job, const LockedCoordinator& coordinator) {
+  const auto [told, by] = coordinator.Read([](const CoordinatorCore& core) {
+    return std::pair(core.cause() && core.cause()->preempted(), core.preemption_end());
+  });
+  const absl::Duration patience = told ? Liveness(job) : std::min(StallTimeout(job), kSlowDisk);
+  const absl::Duration left = std::max(by - SteadyNow(), absl::ZeroDuration());
+  return std::min(kLastStatus + patience + kLastWord, left + kAfterPreemption);
+}
+
+// How long one that was told to end has in all, in whatever phase the job is.
+absl::Duration TimeFromSignal(const JobConfig& job, absl::Duration grace) {
+  return grace == absl::ZeroDuration() ? kLastStatus + Liveness(job) + kLastWord
+                                       : grace + kMayExit + kAfterPreemption;
+}
+
 // Before main's thread may hang with a file: who is told to end goes all the same.
-void FollowSignals(Daemon& daemon, LockedCoordinator& coordinator) {
+void FollowSignals(Daemon& daemon, LockedCoordinator& coordinator, LastMoment& last_moment) {
   daemon.OnSignal([&](int signal) {
     const std::string reason = absl::StrCat("preempted by ", SignalName(signal));
     if (signal == SIGINT) return coordinator.FailItself(reason);
     const JobConfig& job = daemon.job();
-    coordinator.PreemptItself(reason, signal == SIGUSR1 ? WarningGrace(job) : PreemptionGrace(job));
+    const absl::Duration grace = signal == SIGUSR1 ? WarningGrace(job) : PreemptionGrace(job);
+    last_moment.SetIn(TimeFromSignal(job, grace));
+    coordinator.PreemptItself(reason, grace);
   });
 }
 
@@ -161,17 +187,11 @@ void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordin
 
 // How the job has ended.
 JobEnd EndOf(const LockedCoordinator& coordinator) {
-  const auto cause = coordinator.Read([](const CoordinatorCore& core) { return core.cause(); });
-  if (!cause) return {};
-  return {cause->preempted() ? kPreempted : kFailed, cause->text()};
-}
-
-// How long one that may go has for all that it does with files, End and what comes before it.
-absl::Duration TimeToEnd(const JobConfig& job, const LockedCoordinator& coordinator) {
-  const absl::Time preempted =
-      coordinator.Read([](const CoordinatorCore& core) { return core.preemption_end(); });
-  const absl::Duration left = std::max(preempted - SteadyNow(), absl::ZeroDuration());
-  return std::min(kLastStatus + Liveness(job) + kLastWord, left + kAfterPreemption);
+  const auto [cause, phase] = coordinator.Read(
+      [](const CoordinatorCore& core) { return std::pair(core.cause(), core.phase()); });
+  if (cause) return {cause->preempted() ? kPreempted : kFailed, cause->text()};
+  if (phase == FINISHED) return {};
+  return {kFailed, "this coordinator ends before its job"};
 }
 
 // After RunJob, where this coordinator still rules: the end is told to whoever asks late, and is
@@ -315,6 +335,10 @@ int Main(int argc, char** argv) {
   LastMoment last_moment([&] {
     const absl::Status lost = coordinator->lost();
     const bool is_over = lost.ok() || writer_goes;
+    if (lost.ok()) {
+      coordinator->Close();
+      coordinator->AwaitRecorded(kLastRecord).IgnoreError();
+    }
     const JobEnd end = is_over ? EndOf(*coordinator) : JobEnd{kFailed, std::string(lost.message())};
     std::_Exit(daemon.Exit(end.code, end.text));
   });
@@ -342,7 +366,7 @@ int Main(int argc, char** argv) {
       for (Wait& wait : core.Waits(SteadyNow())) *reply.add_waits() = std::move(wait);
     });
   });
-  FollowSignals(daemon, *coordinator);
+  FollowSignals(daemon, *coordinator, last_moment);
   Reporter reporter(daemon, *files, directory);
   reporter.Report(*coordinator);
   // The last of the files: who sees it finds the others too.

@@ -35,6 +35,12 @@ class MainTest(unittest.TestCase):
         done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=60)
         return done.returncode, done.stderr
 
+    def takes_signals(self, pid):
+        """Whether SIGTERM would not just end it."""
+        with open("/proc/%d/status" % pid) as file:
+            masks = [int(line.split()[1], 16) for line in file if line.startswith(("SigCgt", "SigBlk"))]
+        return any(mask >> (signal.SIGTERM - 1) & 1 for mask in masks)
+
     def full_pipe(self):
         """Where a write waits for ever."""
         reads, writes = os.pipe()
@@ -65,7 +71,10 @@ class MainTest(unittest.TestCase):
         shard = subprocess.Popen([*self.command, "--join_timeout=10m"], stderr=self.full_pipe())
         self.addCleanup(shard.wait)
         self.addCleanup(shard.kill)
-        time.sleep(2)  # so that it has said something, which does not go
+        end = time.monotonic() + 60
+        while not self.takes_signals(shard.pid) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(1)  # so that it has said something, which does not go
         shard.send_signal(signal.SIGTERM)
         self.assertEqual(shard.wait(timeout=60), 75)
 
