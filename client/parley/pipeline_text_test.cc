@@ -56,6 +56,13 @@ ModelDescription Model(uint32_t parts = 4) {
   return model;
 }
 
+void PutOnFirstStage(ModelDescription& model) {
+  for (TensorSpec& tensor : model.tensors) {
+    tensor.clear_stages();
+    tensor.add_stages(0);
+  }
+}
+
 std::string Text(const JobConfig& job, const ModelDescription& model) {
   const auto text = PlanText(job, model);
   EXPECT_TRUE(text.ok()) << text.status();
@@ -139,8 +146,7 @@ TEST(PipelineText, ATensorOfTwoStagesHasAGradientOfEach) {
   JobConfig job = Job();
   job.mutable_consistency()->mutable_sync()->set_deterministic(true);
   ModelDescription model = Model();
-  for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
-  for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
+  PutOnFirstStage(model);
   // 263,444 elements by 2 workers and their sum, and the buffer of each worker.
   ExpectWords(Text(job, model), {"with stages on other machines, open step 3.02 MiB\n"});
   for (TensorSpec& tensor : model.tensors) tensor.add_stages(1);
@@ -170,8 +176,7 @@ TEST(PipelineText, MeasuredLayersSayWhichCutBalancesThem) {
   JobConfig job = Job();
   job.mutable_cluster()->set_stages(2);
   ModelDescription model = Model(2);
-  for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
-  for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
+  PutOnFirstStage(model);
   // Layers of 3, 3, 3 and 9 ms forward, twice that backward; cut before the last one.
   for (const double forward : {0.003, 0.003, 0.003, 0.009}) {
     model.costs.push_back({forward, 2 * forward, 4096});
@@ -299,8 +304,7 @@ TEST(PipelineText, ACutThatDoesNotFitIsNotProposed) {
   JobConfig job = Job();
   job.mutable_cluster()->set_stages(2);
   ModelDescription model = Model(2);
-  for (TensorSpec& tensor : model.tensors) tensor.clear_stages();
-  for (TensorSpec& tensor : model.tensors) tensor.add_stages(0);
+  PutOnFirstStage(model);
   // The last one takes the time, those before it the memory.
   for (const double forward : {0.001, 0.001, 0.001, 0.009}) {
     model.costs.push_back({forward, 2 * forward, 1024, forward < 0.002 ? 1U << 20 : 0});

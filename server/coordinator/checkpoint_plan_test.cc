@@ -89,6 +89,22 @@ CheckpointPlan Restarted(const CheckpointPlan& plan, std::optional<FileWork>* wo
   return next;
 }
 
+// What an earlier coordinator began has hung in this one's disk, and come through after all.
+TEST_F(CheckpointPlanTest, OneThatIsCommittedLateAfterATakeoverCountsFromTheTakeover) {
+  Begin();
+  plan_.FolderIsThere();
+  for (const uint32_t shard : {0, 1}) ASSERT_TRUE(plan_.Add(Shard(shard), File(shard, 12)).ok());
+  ASSERT_TRUE(plan_.CommitIfComplete().has_value());
+  std::optional<FileWork> commit;
+  plan_ = Restarted(plan_, &commit);
+  ASSERT_TRUE(commit.has_value());
+  plan_.Resume(now_ + absl::Seconds(100));
+  (void)plan_.GiveUp("the disk does not answer");
+  plan_.CommittedLate(*commit, now_ + absl::Seconds(170));
+  EXPECT_EQ(plan_.whole_step(), 12u);
+  EXPECT_EQ(plan_.duration(), absl::Seconds(70));
+}
+
 TEST_F(CheckpointPlanTest, OneAfterTheOther) {
   std::optional<FileWork> work;
   for (const uint64_t step : {12, 20}) {

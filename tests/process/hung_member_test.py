@@ -44,17 +44,8 @@ def lose(victim, name, cluster, members=WITHOUT_STAGES, liveness=4):
     def test(where, runs):
         hand = hung(where, runs, f'{cluster} liveness: "{liveness}s" max_restarts: 0', members)
         who, address = hand.place(victim), hand.address(victim)
-        hand.processes[victim].kill()
-        killed = time.monotonic()
-        # As in lost_member_test: twice the liveness, and some more on a busy machine.
-        ends = hand.wait_for_end(4 * liveness)
-        took = time.monotonic() - killed
-        assert ends.pop(victim) == -signal.SIGKILL
-        assert len(ends) == 4 and set(ends.values()) == {1}, ends
-        causes = {name: last_line(log) for name, log in hand.logs().items() if name != victim}
-        assert len(causes) == 4 and len(set(causes.values())) == 1, causes
-        assert f"{who} at {address}" in causes["coordinator"], causes
-        print(f"all others ended with 1, {took:.1f} s after the kill (liveness {liveness} s): {causes['coordinator']}")
+        cause = hand.kill_and_await_the_end_of_all(victim, liveness)
+        assert f"{who} at {address}" in cause, cause
 
     test.__name__ = name
     return test

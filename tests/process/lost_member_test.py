@@ -37,18 +37,7 @@ def lose(victim, cluster=PLAIN, members=WITHOUT_STAGES, liveness=3):
         runs.append(hand)
         hand.wait_for_step(5)
         who, address = hand.place(victim), hand.address(victim)
-        hand.processes[victim].kill()
-        killed = time.monotonic()
-        # Twice the liveness is the promise; a machine that is busy with other tests gets some more here.
-        ends = hand.wait_for_end(4 * liveness)
-        took = time.monotonic() - killed
-        assert ends.pop(victim) == -signal.SIGKILL
-        assert len(ends) == 4 and set(ends.values()) == {1}, ends
-        causes = {name: last_line(log) for name, log in hand.logs().items() if name != victim}
-        assert len(causes) == 4 and len(set(causes.values())) == 1, causes
-        cause = causes.popitem()[1]
-        check_cause(cause, who, address)
-        print(f"{who}: all others ended with 1, {took:.1f} s after the kill (liveness {liveness} s): {cause}")
+        check_cause(hand.kill_and_await_the_end_of_all(victim, liveness), who, address)
 
     test.__name__ = f"lose_{victim}"
     return test

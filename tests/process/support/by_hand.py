@@ -1,10 +1,11 @@
 """The processes of a job without `parley run`: their exit statuses are to be seen."""
 
 import re
+import signal
 import subprocess
 import time
 
-from support.jobs import coordinator_step, wait_for
+from support.jobs import coordinator_step, last_line, wait_for
 from support.programs import program
 
 WITHOUT_STAGES = ("shard-0", "shard-1", "worker-0", "worker-1")
@@ -61,6 +62,21 @@ class ByHand:
     def wait_for_end(self, seconds):
         wait_for("all to end", lambda: all(p.poll() is not None for p in self.processes.values()), seconds)
         return {name: process.returncode for name, process in self.processes.items()}
+
+    def kill_and_await_the_end_of_all(self, victim, liveness):
+        """All others end in time with 1 and the same last line, which it returns."""
+        self.processes[victim].kill()
+        killed = time.monotonic()
+        # Twice the liveness is the promise; a machine that is busy with other tests gets some more here.
+        ends = self.wait_for_end(4 * liveness)
+        took = time.monotonic() - killed
+        assert ends.pop(victim) == -signal.SIGKILL
+        assert set(ends.values()) == {1}, ends
+        causes = {name: last_line(log) for name, log in self.logs().items() if name != victim}
+        assert causes.keys() == ends.keys() and len(set(causes.values())) == 1, causes
+        cause = causes.popitem()[1]
+        print(f"{victim}: all others ended with 1, {took:.1f} s after the kill (liveness {liveness} s): {cause}")
+        return cause
 
     def logs(self):
         return {path.stem: path.read_text() for path in sorted(self.out.glob("*.log"))}
