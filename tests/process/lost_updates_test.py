@@ -86,7 +86,9 @@ class Round:
         for _ in range(self.chance.randint(1, 3)):
             step = self.chance.randint(step + 1, max(step + 1, STEPS * 2 // 3))
             wait_for(f"step {step}", lambda step=step: self.is_over() or self.job.step() >= step, 120)
-            if self.is_over():  # a fault before may have taken longer than the rest of the job
+            # A fault before may have taken longer than the rest of the job. Its coordinator records within a second or two that it
+            # is over, from when on another one would begin a new job, and says that it cannot.
+            if self.has_finished():
                 return
             if self.chance.random() < 0.5:
                 fault = self.chance.choice([self.restart_coordinator, self.stop_coordinator, self.succeed_coordinator])
