@@ -1,6 +1,11 @@
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <utility>
 
 #include "server/parameter_shard/optimizer_kernels.h"
+#include "server/parameter_shard/optimizers.h"
 
 namespace parley::kernels {
 namespace {
@@ -48,35 +53,121 @@ void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient, Ar
   RunOver<T>(count, gradient, loop, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 
+// The steps of zeros that an element of one of the sums is owed. A step's own sum ends with an
+// addition, that of +0, which makes +0 of -0, if nothing else: the next step's does that, too.
+template <uint32_t kOwed, class T>
+PARLEY_KERNEL inline T Decayed(T sum, T beta) {
+  for (uint32_t step = 0; step < kOwed; ++step) sum *= beta;
+  return sum;
+}
+
+// As Loop, of state that is owed steps. kWrites: what becomes of it is written.
+template <uint32_t kOwed, bool kWrites, class T>
+void OwedLoop(const Scalars<T> s, size_t count, const float* __restrict gradient,
+              Array<T> parameter, Array<T> exp_avg, Array<T> exp_avg_sq) {
+  const auto loop = [s](size_t count, const float* gradient, Array<T> parameter, Array<T> exp_avg,
+                        Array<T> exp_avg_sq) PARLEY_KERNEL {
+    PARLEY_APART
+    for (size_t i = 0; i < count; ++i) {
+      const T g = gradient[i];
+      const T p = parameter.from[i] * s.shrink;
+      const T mean = Fma(s.weight1, g, Decayed<kOwed + 1>(exp_avg.from[i], s.beta1));
+      const T square = Fma(s.weight2 * g, g, Decayed<kOwed + 1>(exp_avg_sq.from[i], s.beta2));
+      if constexpr (kWrites) {
+        exp_avg.to[i] = mean;
+        exp_avg_sq.to[i] = square;
+      }
+      const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
+      parameter.to[i] = p + s.minus_step * mean / denominator;
+    }
+  };
+  RunOver<T>(count, gradient, loop, parameter, exp_avg, exp_avg_sq);
+}
+
+// Those of 0 to kMost owed steps: how many is known when compiling, or it would not be vectorised.
+template <bool kWrites, class T, uint32_t... kOwed>
+auto OwedLoopOf(uint32_t owed, std::integer_sequence<uint32_t, kOwed...>) {
+  constexpr std::array kLoops = {OwedLoop<kOwed, kWrites, T>...};
+  return kLoops[owed];
+}
+
+template <uint32_t kOwed, class T>
+void SettleLoop(const Scalars<T> s, size_t count, Array<T> exp_avg, Array<T> exp_avg_sq) {
+  Run([=]() PARLEY_KERNEL {
+    PARLEY_APART
+    for (size_t i = 0; i < count; ++i) {
+      T mean = Decayed<kOwed>(exp_avg.from[i], s.beta1);
+      T square = Decayed<kOwed>(exp_avg_sq.from[i], s.beta2);
+      if constexpr (kOwed != 0) {
+        mean += 0;
+        square += 0;
+      }
+      exp_avg.to[i] = mean;
+      exp_avg_sq.to[i] = square;
+    }
+  });
+}
+
+template <class T, uint32_t... kOwed>
+auto SettleLoopOf(uint32_t owed, std::integer_sequence<uint32_t, kOwed...>) {
+  constexpr std::array kLoops = {SettleLoop<kOwed, T>...};
+  return kLoops[owed];
+}
+
+// Of the two sums.
+template <class T>
+Scalars<T> SumScalars(const OptimizerSettings& settings) {
+  Scalars<T> s = {};
+  s.beta1 = static_cast<T>(settings.beta1);
+  s.weight1 = static_cast<T>(1 - settings.beta1);
+  s.beta2 = static_cast<T>(settings.beta2);
+  s.weight2 = static_cast<T>(1 - settings.beta2);
+  return s;
+}
+
 }  // namespace
 
 template <class T>
-void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, size_t count,
-          const float* __restrict gradient, Array<T> parameter, Array<T> exp_avg,
+void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, uint32_t owed,
+          size_t count, const float* __restrict gradient, Array<T> parameter, Array<T> exp_avg,
           Array<T> exp_avg_sq, Array<T> max_exp_avg_sq) {
   const double steps = static_cast<double>(step_count);
   const double correction1 = 1 - std::pow(settings.beta1, steps);
   const double correction2 = 1 - std::pow(settings.beta2, steps);
   const bool decoupled = settings.kind == OptimizerSettings::Kind::kAdamW;
-  Scalars<T> s;
+  Scalars<T> s = SumScalars<T>(settings);
   s.minus_step = static_cast<T>(-(rate / correction1));
   s.correction2_root = static_cast<T>(std::sqrt(correction2));
-  s.beta1 = static_cast<T>(settings.beta1);
-  s.weight1 = static_cast<T>(1 - settings.beta1);
-  s.beta2 = static_cast<T>(settings.beta2);
-  s.weight2 = static_cast<T>(1 - settings.beta2);
   s.epsilon = static_cast<T>(settings.epsilon);
   s.decay = static_cast<T>(settings.weight_decay);
   s.shrink = static_cast<T>(decoupled ? 1 - rate * settings.weight_decay : 1);
   s.coupled_decay = !decoupled && settings.weight_decay != 0;
 
+  if (owed != 0 || exp_avg.to == nullptr) {
+    constexpr std::make_integer_sequence<uint32_t, kMostOwed + 1> kOwed;
+    const auto loop = exp_avg.to != nullptr ? OwedLoopOf<true, T>(owed, kOwed)
+                                            : OwedLoopOf<false, T>(owed, kOwed);
+    return loop(s, count, gradient, parameter, exp_avg, exp_avg_sq);
+  }
   const auto loop = max_exp_avg_sq.from != nullptr ? Loop<true, T> : Loop<false, T>;
   loop(s, count, gradient, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 
-template void Adam<float>(const OptimizerSettings&, double, uint64_t, size_t, const float*,
-                          Array<float>, Array<float>, Array<float>, Array<float>);
-template void Adam<double>(const OptimizerSettings&, double, uint64_t, size_t, const float*,
-                           Array<double>, Array<double>, Array<double>, Array<double>);
+template <class T>
+void AdamOwed(const OptimizerSettings& settings, uint32_t owed, size_t count, Array<T> exp_avg,
+              Array<T> exp_avg_sq) {
+  constexpr std::make_integer_sequence<uint32_t, kMostOwed + 1> kOwed;
+  SettleLoopOf<T>(owed, kOwed)(SumScalars<T>(settings), count, exp_avg, exp_avg_sq);
+}
+
+template void Adam<float>(const OptimizerSettings&, double, uint64_t, uint32_t, size_t,
+                          const float*, Array<float>, Array<float>, Array<float>, Array<float>);
+template void Adam<double>(const OptimizerSettings&, double, uint64_t, uint32_t, size_t,
+                           const float*, Array<double>, Array<double>, Array<double>,
+                           Array<double>);
+template void AdamOwed<float>(const OptimizerSettings&, uint32_t, size_t, Array<float>,
+                              Array<float>);
+template void AdamOwed<double>(const OptimizerSettings&, uint32_t, size_t, Array<double>,
+                               Array<double>);
 
 }  // namespace parley::kernels

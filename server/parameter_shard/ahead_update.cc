@@ -67,12 +67,10 @@ absl::Status AheadUpdate::Await() const {
 template <class T>
 absl::Status AheadUpdate::Compute(bool only_new) {
   const SliceTraining& training = *before_.training;
-  const size_t states = training.state_names().size();
-  if (states > SliceTraining::kMostStates) return absl::InternalError("too many state tensors");
+  if (training.state_names().size() > SliceTraining::kMostStates)
+    return absl::InternalError("too many state tensors");
   after_.values->Recall();
   if (after_.state != nullptr) after_.state->Recall();
-  const absl::Span<const T> values = before_.values->as<T>();
-  const absl::Span<T> new_values = after_.values->as<T>();
 
   MostlyZero zeros(training.elements());
   float scratch[kTile] = {};
@@ -91,24 +89,57 @@ absl::Status AheadUpdate::Compute(bool only_new) {
       if (!sum.ok()) return training.In(sum.status());
       if ((only_new || !zeros.IsRefuted()) && zeros.Count(*sum) && only_new) continue;
     }
-    absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> state;
-    for (size_t i = 0; i < states; ++i) {
-      const size_t at = i * training.state_stride();
-      state.emplace_back(
-          absl::MakeConstSpan(reinterpret_cast<const T*>(before_.state->data() + at) + begin,
-                              count),
-          absl::MakeSpan(reinterpret_cast<T*>(after_.state->data() + at) + begin, count));
-    }
-    absl::Status status =
-        training.Apply<T>(update_, before_.step_count, *sum, tile,
-                          FromTo<T>(values.subspan(begin, count), new_values.subspan(begin, count)),
-                          absl::MakeConstSpan(state));
-    if (!status.ok()) return status;
+    if (absl::Status status = Apply<T>(begin, *sum, tile); !status.ok()) return status;
   }
   mostly_zero_ = zeros.holds();
   if (before_.gradient == nullptr) return absl::OkStatus();
   absl::Status stands = before_.gradient->LentStands(contributors_);
   return stands.ok() ? stands : training.In(stands);
+}
+
+template <class T>
+absl::Status AheadUpdate::Apply(uint64_t begin, absl::Span<const float> sum,
+                                absl::Span<float> scratch) {
+  if (after_.owed == nullptr) {
+    return ApplyTo<T>(begin, sum, scratch, before_.state.get(), after_.state.get(), 0);
+  }
+  const auto apply = [&](uint64_t first, uint64_t last, OwedBlock block) {
+    const Buffer* const from = block.in_other ? after_.state.get() : before_.state.get();
+    Buffer* to = block.in_other ? after_.former_state.get() : after_.state.get();
+    // Not all in one step.
+    const bool has_its_turn = (before_.step_count + first / kTile) % (kMostOwed + 1) == 0;
+    OwedBlock next{block.in_other, 0};
+    if (before_.gradient == nullptr && block.steps < kMostOwed && !has_its_turn) {
+      next = {!block.in_other, static_cast<uint8_t>(block.steps + 1)};
+      to = nullptr;
+    }
+    after_.owed->Set(first, last, next);
+    return ApplyTo<T>(first, sum.subspan(first - begin, last - first),
+                      scratch.subspan(first - begin, last - first), from, to, block.steps);
+  };
+  const uint64_t end = begin + sum.size();
+  if (before_.owed == nullptr) return apply(begin, end, OwedBlock());
+  return before_.owed->ForRuns(begin, end, apply);
+}
+
+template <class T>
+absl::Status AheadUpdate::ApplyTo(uint64_t begin, absl::Span<const float> sum,
+                                  absl::Span<float> scratch, const Buffer* from, Buffer* to,
+                                  uint32_t owed) {
+  const SliceTraining& training = *before_.training;
+  const size_t count = sum.size();
+  absl::InlinedVector<FromTo<T>, SliceTraining::kMostStates> states;
+  for (size_t i = 0; i < training.state_names().size(); ++i) {
+    const size_t at = i * training.state_stride();
+    const auto* const values = reinterpret_cast<const T*>(from->data() + at) + begin;
+    absl::Span<T> written;
+    if (to != nullptr) written = {reinterpret_cast<T*>(to->data() + at) + begin, count};
+    states.emplace_back(absl::MakeConstSpan(values, count), written);
+  }
+  return training.Apply<T>(update_, before_.step_count, sum, scratch,
+                           FromTo<T>(before_.values->as<T>().subspan(begin, count),
+                                     after_.values->as<T>().subspan(begin, count)),
+                           absl::MakeConstSpan(states), owed);
 }
 
 }  // namespace parley

@@ -8,8 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/synchronization/notification.h"
+#include "absl/types/span.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/gathered_gradient.h"
+#include "server/parameter_shard/owed_blocks.h"
 #include "server/parameter_shard/slice_training.h"
 
 namespace parley {
@@ -22,19 +24,29 @@ namespace parley {
 //
 // Where a gradient is expected to be mostly zeros, as that of an embedding, most of the work needs
 // no gradient: one update is made without it, as of zeros, and when the gradient is here a second
-// one that goes on from there, and does anew what is of something else.
+// one that goes on from there, and does anew what is of something else. The one of zeros leaves
+// undone what it can of the optimizer state (OwedBlocks), which is a third of what it would read
+// and write.
 class AheadUpdate {
  public:
   struct Before {
     std::shared_ptr<const SliceTraining> training;
     std::shared_ptr<const GatheredGradient> gradient;  // all that is expected; nullptr: zeros
     PinnedBuffer values;
-    PinnedBuffer state;       // nullptr where there is none
+    PinnedBuffer state;  // nullptr where there is none
+    // Of `state` and After::state. nullptr: nothing is owed, and all lies in `state`.
+    std::shared_ptr<const OwedBlocks> owed;
     uint64_t step_count = 0;  // the optimizer's, this one included
   };
   struct After {
     std::shared_ptr<Buffer> values;
     std::shared_ptr<Buffer> state;
+    // As Before::owed, of the step's end, when After::state is the place of the newest step. A
+    // block that is written goes where it does not lie: for some that is Before::state's memory,
+    // `former_state`. nullptr: nothing is to be owed, and all is written to `state`; then nothing
+    // is owed before either.
+    std::shared_ptr<OwedBlocks> owed;
+    std::shared_ptr<Buffer> former_state;
   };
   // update: the verdict that is expected; of zeros, its step and rate are. of_zeros: of the same
   // step and rate, into the same memory; or nullptr.
@@ -68,6 +80,12 @@ class AheadUpdate {
   // only_new: what the one of zeros has done stays.
   template <class T>
   absl::Status Compute(bool only_new);
+  // The step of the elements begin .. begin + sum.size(), within one tile.
+  template <class T>
+  absl::Status Apply(uint64_t begin, absl::Span<const float> sum, absl::Span<float> scratch);
+  template <class T>
+  absl::Status ApplyTo(uint64_t begin, absl::Span<const float> sum, absl::Span<float> scratch,
+                       const Buffer* from, Buffer* to, uint32_t owed);
 
   const std::vector<uint32_t> contributors_;
   SliceUpdate update_;  // of those

@@ -15,61 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/crc32.h"
+#include "server/parameter_shard/optimizer_trainee.h"
 
-namespace parley {
+namespace parley::testing {
 namespace {
-
-using Kind = OptimizerSettings::Kind;
-
-// A parameter with its optimizer's state.
-template <class T>
-struct Trainee {
-  explicit Trainee(const OptimizerSettings& settings, std::vector<T> start)
-      : settings(settings), names(OptimizerStateNames(settings)), values(std::move(start)) {
-    for (const std::string& name : names) {
-      state[name].assign(values.size(), static_cast<T>(InitialStateValue(settings, name)));
-    }
-  }
-
-  absl::Status Step(const std::vector<float>& gradient) { return Step(gradient, settings.rate); }
-  absl::Status Step(const std::vector<float>& gradient, double rate) {
-    return Update(0, values.size(), gradient, rate, ++steps);
-  }
-  // Of some of the elements, in place; `gradient` is theirs.
-  absl::Status Update(size_t begin, size_t length, absl::Span<const float> gradient, double rate,
-                      uint64_t step_count) {
-    std::vector<StateTensor<T>> tensors;
-    for (const std::string& name : names) {
-      tensors.push_back({name, absl::MakeSpan(state[name]).subspan(begin, length)});
-    }
-    return ApplyUpdate<T>(settings, rate, step_count, gradient,
-                          absl::MakeSpan(values).subspan(begin, length), tensors);
-  }
-
-  OptimizerSettings settings;
-  std::vector<std::string> names;
-  std::vector<T> values;
-  std::map<std::string, std::vector<T>> state;
-  uint64_t steps = 0;
-};
-
-std::vector<float> RandomFloats(std::mt19937_64& random, size_t count) {
-  std::normal_distribution<float> normal;
-  std::vector<float> values(count);
-  for (float& value : values) value = normal(random);
-  return values;
-}
-
-OptimizerSettings SettingsOf(Kind kind) {
-  OptimizerSettings settings;
-  settings.kind = kind;
-  settings.rate = 0.01;
-  settings.beta1 = 0.9;
-  settings.beta2 = 0.999;
-  settings.alpha = 0.99;
-  settings.epsilon = 1e-8;
-  return settings;
-}
 
 TEST(OptimizersTest, PlainSgdIsOneFusedMultiplyAdd) {
   std::mt19937_64 random(1);
@@ -432,4 +381,4 @@ TEST(OptimizersTest, WrongLengthsAndMissingStateAreRefused) {
 }
 
 }  // namespace
-}  // namespace parley
+}  // namespace parley::testing

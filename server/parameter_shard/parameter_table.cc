@@ -317,6 +317,19 @@ std::vector<std::shared_ptr<AheadUpdate>> ParameterTable::UpdateAheadOfGradients
   return updates;
 }
 
+absl::Status ParameterTable::Settle() {
+  std::vector<TableSlice*> slices;
+  uint64_t elements = 0;
+  for (auto& [id, slice] : slices_) {
+    if (!MayBeAhead(slice)) continue;
+    slices.push_back(&slice);
+    elements += slice.elements();
+  }
+  std::vector<absl::Status> results(slices.size());
+  ForEach(elements, slices.size(), [&](size_t i) { results[i] = slices[i]->Settle(); });
+  return FirstError(results);
+}
+
 ParameterTable::AheadCounts ParameterTable::Drop() {
   AheadCounts counts;
   for (auto& [id, slice] : slices_) {

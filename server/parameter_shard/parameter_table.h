@@ -115,6 +115,9 @@ class ParameterTable {
   };
   AheadCounts Drop();
 
+  // Before a TableSlice::Snapshot of any slice.
+  absl::Status Settle();
+
   bool kept_apart() const { return apart_; }
 
   // Bytes that were copied since the last call, since somebody held what an update was to change.

@@ -79,7 +79,7 @@ std::vector<uint32_t> Shard::slices_not_set() const {
   return table_ == nullptr ? std::vector<uint32_t>() : table_->NotSet();
 }
 
-absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) const {
+absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) {
   if (error_.has_value()) return Failed();  // a step that was begun may not have been carried out
   if (!ready() || version > version_) {
     return absl::UnavailableError(
@@ -97,7 +97,8 @@ absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) con
   return SnapshotNewest();
 }
 
-std::vector<SliceSnapshot> Shard::SnapshotNewest() const {
+absl::StatusOr<std::vector<SliceSnapshot>> Shard::SnapshotNewest() {
+  if (absl::Status status = table_->Settle(); !status.ok()) return status;
   std::vector<SliceSnapshot> slices;
   for (const auto& [id, slice] : table_->slices()) slices.push_back(slice.Snapshot());
   return slices;
@@ -105,7 +106,8 @@ std::vector<SliceSnapshot> Shard::SnapshotNewest() const {
 
 void Shard::KeepForCheckpoint() {
   checkpoint_version_ = version_;
-  checkpoint_ = SnapshotNewest();
+  // Where it cannot be made, who comes for it is told why.
+  checkpoint_ = SnapshotNewest().value_or(std::vector<SliceSnapshot>());
 }
 
 void Shard::FollowCheckpoints(uint64_t asked, uint64_t ended, absl::Time now, Replies& replies) {

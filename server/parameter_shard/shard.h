@@ -181,7 +181,7 @@ class Shard {
   // All slices at `version`, with the optimizer's state: of the newest version, and of the one that
   // is kept for a checkpoint. Unavailable while the shard has not got there; Aborted where it is
   // past.
-  absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version) const;
+  absl::StatusOr<std::vector<SliceSnapshot>> Snapshot(uint64_t version);
 
   // nullptr before the first view.
   const Routing* routing() const { return routing_.get(); }
@@ -313,7 +313,7 @@ class Shard {
   absl::StatusOr<CloseReply> ReduceOwn(const CloseRequest& request);
   void OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const;
   void KeepForEvaluation(const EvaluationOrder& order);
-  std::vector<SliceSnapshot> SnapshotNewest() const;
+  absl::StatusOr<std::vector<SliceSnapshot>> SnapshotNewest();
   bool MarkForCheckpoint(uint64_t version);  // on the step leader
   void KeepForCheckpoint();
   absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);

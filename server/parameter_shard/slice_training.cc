@@ -28,6 +28,14 @@ absl::Span<const float> Finish(absl::Span<const float> gradient, float divisor, 
   return scratch;
 }
 
+template <class T>
+absl::InlinedVector<StateTensor<T>, SliceTraining::kMostStates> Named(
+    const std::vector<std::string>& names, absl::Span<const FromTo<T>> states) {
+  absl::InlinedVector<StateTensor<T>, SliceTraining::kMostStates> named;
+  for (size_t i = 0; i < states.size(); ++i) named.push_back({names[i], states[i]});
+  return named;
+}
+
 }  // namespace
 
 SliceTraining::SliceTraining(std::string name, const TensorSpec& tensor, uint64_t elements,
@@ -42,22 +50,32 @@ SliceTraining::SliceTraining(std::string name, const TensorSpec& tensor, uint64_
 template <class T>
 absl::Status SliceTraining::Apply(const SliceUpdate& update, uint64_t step_count,
                                   absl::Span<const float> sum, absl::Span<float> scratch,
-                                  FromTo<T> parameter, absl::Span<const FromTo<T>> states) const {
-  absl::InlinedVector<StateTensor<T>, kMostStates> named;
-  for (size_t i = 0; i < states.size(); ++i) named.push_back({state_names_[i], states[i]});
+                                  FromTo<T> parameter, absl::Span<const FromTo<T>> states,
+                                  uint32_t owed) const {
+  const auto named = Named(state_names_, states);
   return ApplyUpdate<T>(settings_, settings_.rate * update.rate_factor, step_count,
                         Finish(sum, update.divisor, update.clip_scale, scratch), parameter,
-                        absl::MakeConstSpan(named));
+                        absl::MakeConstSpan(named), owed);
+}
+
+template <class T>
+absl::Status SliceTraining::ApplyOwed(uint32_t owed, absl::Span<const FromTo<T>> states) const {
+  const auto named = Named(state_names_, states);
+  return parley::ApplyOwed<T>(settings_, owed, absl::MakeConstSpan(named));
 }
 
 template absl::Status SliceTraining::Apply<float>(const SliceUpdate&, uint64_t,
                                                   absl::Span<const float>, absl::Span<float>,
-                                                  FromTo<float>,
-                                                  absl::Span<const FromTo<float>>) const;
+                                                  FromTo<float>, absl::Span<const FromTo<float>>,
+                                                  uint32_t) const;
 template absl::Status SliceTraining::Apply<double>(const SliceUpdate&, uint64_t,
                                                    absl::Span<const float>, absl::Span<float>,
-                                                   FromTo<double>,
-                                                   absl::Span<const FromTo<double>>) const;
+                                                   FromTo<double>, absl::Span<const FromTo<double>>,
+                                                   uint32_t) const;
+template absl::Status SliceTraining::ApplyOwed<float>(uint32_t,
+                                                      absl::Span<const FromTo<float>>) const;
+template absl::Status SliceTraining::ApplyOwed<double>(uint32_t,
+                                                       absl::Span<const FromTo<double>>) const;
 
 absl::Status SliceTraining::In(const absl::Status& status) const {
   return absl::Status(status.code(), absl::StrCat("slice ", name_, ": ", status.message()));

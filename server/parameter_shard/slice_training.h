@@ -45,10 +45,16 @@ class SliceTraining {
 
   // The step `step_count` of a range of elements. sum: of the contributions; divided and clipped
   // here, in `scratch` where that is to be done, which may be where it is. states: as state_names.
+  // owed: as ApplyUpdate's.
   template <class T>
   absl::Status Apply(const SliceUpdate& update, uint64_t step_count, absl::Span<const float> sum,
                      absl::Span<float> scratch, FromTo<T> parameter,
-                     absl::Span<const FromTo<T>> states) const;
+                     absl::Span<const FromTo<T>> states, uint32_t owed = 0) const;
+
+  // As CanOwe and ApplyOwed of optimizers.h.
+  bool CanOwe() const { return !state_names_.empty() && parley::CanOwe(settings_); }
+  template <class T>
+  absl::Status ApplyOwed(uint32_t owed, absl::Span<const FromTo<T>> states) const;
 
   // The error, which has happened in this slice.
   absl::Status In(const absl::Status& status) const;
@@ -65,11 +71,17 @@ class SliceTraining {
 extern template absl::Status SliceTraining::Apply<float>(const SliceUpdate&, uint64_t,
                                                          absl::Span<const float>, absl::Span<float>,
                                                          FromTo<float>,
-                                                         absl::Span<const FromTo<float>>) const;
+                                                         absl::Span<const FromTo<float>>,
+                                                         uint32_t) const;
 extern template absl::Status SliceTraining::Apply<double>(const SliceUpdate&, uint64_t,
                                                           absl::Span<const float>,
                                                           absl::Span<float>, FromTo<double>,
-                                                          absl::Span<const FromTo<double>>) const;
+                                                          absl::Span<const FromTo<double>>,
+                                                          uint32_t) const;
+extern template absl::Status SliceTraining::ApplyOwed<float>(uint32_t,
+                                                             absl::Span<const FromTo<float>>) const;
+extern template absl::Status SliceTraining::ApplyOwed<double>(
+    uint32_t, absl::Span<const FromTo<double>>) const;
 
 }  // namespace parley
 

@@ -80,6 +80,8 @@ absl::Status TableSlice::Start(uint64_t version, const SliceStart& start) {
     if (bytes != 0) std::memcpy(state->data() + i * stride, given->bytes.data(), bytes);
   }
   values_.Set(version, start.values);
+  DropAhead();
+  owed_.reset();
   state_ = std::move(state);
   // Without its state a step count would mean nothing (the job has another optimizer now).
   const bool anew = !state_names.empty() && start.state.empty();
@@ -164,6 +166,7 @@ void TableSlice::UpdateBuffer(const SliceUpdate& update) {
 
 template <class T>
 absl::Status TableSlice::Train(const SliceUpdate& update) {
+  if (absl::Status status = Settle(); !status.ok()) return status;
   // What is lent is added up here and now, tile by tile, and found to be what was lent before the
   // step counts.
   const bool lent = gradient_.HasLent();

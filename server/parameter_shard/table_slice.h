@@ -19,6 +19,7 @@
 #include "server/parameter_shard/ahead_update.h"
 #include "server/parameter_shard/buffer.h"
 #include "server/parameter_shard/buffer_candidates.h"
+#include "server/parameter_shard/owed_blocks.h"
 #include "server/parameter_shard/slice_training.h"
 #include "server/parameter_shard/versioned_values.h"
 
@@ -126,6 +127,9 @@ class TableSlice {
   Ahead Drop();
 
   PinnedBuffer PinVersion(uint64_t version) const { return values_.PinVersion(version); }
+  // Before Snapshot: computes what steps of zeros have left undone of the state. What is computed
+  // ahead meanwhile is dropped where it would leave something undone again.
+  absl::Status Settle();
   // Of the newest version.
   SliceSnapshot Snapshot() const;
   // What a copy of all that a snapshot holds takes of the pools.
@@ -137,9 +141,14 @@ class TableSlice {
   absl::Status Train(const SliceUpdate& update);
   void UpdateBuffer(const SliceUpdate& update);
   bool TakeAhead(const SliceUpdate& update);
+  // Until nothing that has begun is at work.
+  void AwaitAhead();
   void DropAhead();
+  template <class T>
+  absl::Status SettleAs();
   AheadUpdate::Before Before(std::shared_ptr<const GatheredGradient> gradient) const;
-  AheadUpdate::After After();
+  // owes: state may be left undone.
+  AheadUpdate::After After(bool owes);
 
   // Constant after construction.
   const uint32_t id_;
@@ -152,6 +161,9 @@ class TableSlice {
 
   VersionedValues values_;
   std::shared_ptr<Buffer> state_;  // nullptr where there is none
+  // Of state_ and other_state_, which nobody else has then. nullptr: nothing is owed, and all lies
+  // in state_.
+  std::shared_ptr<const OwedBlocks> owed_;
   uint64_t optimizer_steps_ = 0;
   GradientAccumulator gradient_;
   BufferCandidates candidates_;
@@ -166,6 +178,9 @@ class TableSlice {
   // one, or one that was left alone writes there, another one is taken.
   std::shared_ptr<Buffer> other_values_;
   std::shared_ptr<Buffer> other_state_;
+  // What it owes; nullptr: nothing. One that does is waited for, never left alone: it writes into
+  // state_, too, where no block of the newest step lies.
+  std::shared_ptr<OwedBlocks> other_owed_;
 };
 
 }  // namespace parley
