@@ -21,9 +21,37 @@ struct Scalars {
   T weight2;
   T epsilon;
   T decay;
-  T shrink;  // of the parameter, AdamW; 1 changes no bit
-  bool coupled_decay;
+  T shrink;            // of the parameter, AdamW; 1 changes nothing
+  bool coupled_decay;  // then `shrink` is 1
 };
+
+// An element of one of the sums after so many steps of zeros. Each of them ends with an addition of
+// +0, which makes +0 of -0 if nothing else: once is enough.
+template <uint32_t kSteps, class T>
+PARLEY_KERNEL inline T Decayed(T sum, T beta) {
+  for (uint32_t step = 0; step < kSteps; ++step) sum *= beta;
+  if constexpr (kSteps != 0) sum += 0;
+  return sum;
+}
+
+template <class T>
+struct Sums {
+  T mean;
+  T square;
+};
+
+// What the next step makes of the sums that are owed some.
+template <uint32_t kOwed, class T>
+PARLEY_KERNEL inline Sums<T> NextSums(const Scalars<T>& s, T g, T mean, T square) {
+  return {Fma(s.weight1, g, Decayed<kOwed>(mean, s.beta1) * s.beta1),
+          Fma(s.weight2 * g, g, Decayed<kOwed>(square, s.beta2) * s.beta2)};
+}
+
+template <class T>
+PARLEY_KERNEL inline T NextParameter(const Scalars<T>& s, T parameter, Sums<T> next) {
+  const T denominator = std::sqrt(next.square) / s.correction2_root + s.epsilon;
+  return parameter * s.shrink + s.minus_step * next.mean / denominator;
+}
 
 // What varies inside is known when compiling, or the loop would not be vectorised.
 template <bool kMaximum, class T>
@@ -34,61 +62,66 @@ void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient, Ar
     PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
       T g = gradient[i];
-      const T p = parameter.from[i] * s.shrink;
-      if (s.coupled_decay) g = Fma(s.decay, p, g);
-      const T mean = Fma(s.weight1, g, exp_avg.from[i] * s.beta1);
-      T square = Fma(s.weight2 * g, g, exp_avg_sq.from[i] * s.beta2);
-      exp_avg.to[i] = mean;
-      exp_avg_sq.to[i] = square;
+      if (s.coupled_decay) g = Fma(s.decay, parameter.from[i], g);
+      Sums<T> next = NextSums<0, T>(s, g, exp_avg.from[i], exp_avg_sq.from[i]);
+      exp_avg.to[i] = next.mean;
+      exp_avg_sq.to[i] = next.square;
       if constexpr (kMaximum) {
         // As torch.maximum, a NaN on either side stays.
+        const T square = next.square;
         const T largest = max_exp_avg_sq.from[i];
-        square = square >= largest || square != square ? square : largest;
-        max_exp_avg_sq.to[i] = square;
+        next.square = square >= largest || square != square ? square : largest;
+        max_exp_avg_sq.to[i] = next.square;
       }
-      const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
-      parameter.to[i] = p + s.minus_step * mean / denominator;
+      parameter.to[i] = NextParameter(s, parameter.from[i], next);
     }
   };
   RunOver<T>(count, gradient, loop, parameter, exp_avg, exp_avg_sq, max_exp_avg_sq);
 }
 
-// The steps of zeros that an element of one of the sums is owed. A step's own sum ends with an
-// addition, that of +0, which makes +0 of -0, if nothing else: the next step's does that, too.
+// As Loop, of state that is owed steps.
 template <uint32_t kOwed, class T>
-PARLEY_KERNEL inline T Decayed(T sum, T beta) {
-  for (uint32_t step = 0; step < kOwed; ++step) sum *= beta;
-  return sum;
-}
-
-// As Loop, of state that is owed steps. kWrites: what becomes of it is written.
-template <uint32_t kOwed, bool kWrites, class T>
 void OwedLoop(const Scalars<T> s, size_t count, const float* __restrict gradient,
               Array<T> parameter, Array<T> exp_avg, Array<T> exp_avg_sq) {
   const auto loop = [s](size_t count, const float* gradient, Array<T> parameter, Array<T> exp_avg,
                         Array<T> exp_avg_sq) PARLEY_KERNEL {
     PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
-      const T g = gradient[i];
-      const T p = parameter.from[i] * s.shrink;
-      const T mean = Fma(s.weight1, g, Decayed<kOwed + 1>(exp_avg.from[i], s.beta1));
-      const T square = Fma(s.weight2 * g, g, Decayed<kOwed + 1>(exp_avg_sq.from[i], s.beta2));
-      if constexpr (kWrites) {
-        exp_avg.to[i] = mean;
-        exp_avg_sq.to[i] = square;
-      }
-      const T denominator = std::sqrt(square) / s.correction2_root + s.epsilon;
-      parameter.to[i] = p + s.minus_step * mean / denominator;
+      const Sums<T> next = NextSums<kOwed, T>(s, gradient[i], exp_avg.from[i], exp_avg_sq.from[i]);
+      exp_avg.to[i] = next.mean;
+      exp_avg_sq.to[i] = next.square;
+      parameter.to[i] = NextParameter(s, parameter.from[i], next);
     }
   };
   RunOver<T>(count, gradient, loop, parameter, exp_avg, exp_avg_sq);
 }
 
-// Those of 0 to kMost owed steps: how many is known when compiling, or it would not be vectorised.
-template <bool kWrites, class T, uint32_t... kOwed>
-auto OwedLoopOf(uint32_t owed, std::integer_sequence<uint32_t, kOwed...>) {
-  constexpr std::array kLoops = {OwedLoop<kOwed, kWrites, T>...};
-  return kLoops[owed];
+// The same, and what becomes of the state is not written: it is owed this step, too.
+template <uint32_t kOwed, class T>
+void OwingLoop(const Scalars<T> s, size_t count, const float* __restrict gradient,
+               Array<T> parameter, Array<T> exp_avg, Array<T> exp_avg_sq) {
+  const auto loop = [s, gradient, means = exp_avg.from, squares = exp_avg_sq.from](
+                        size_t count, const float* line, Array<T> parameter) PARLEY_KERNEL {
+    const T* const mean = means + (line - gradient);
+    const T* const square = squares + (line - gradient);
+    AskAhead(mean);
+    AskAhead(square);
+    PARLEY_APART
+    for (size_t i = 0; i < count; ++i) {
+      const Sums<T> next = NextSums<kOwed, T>(s, line[i], mean[i], square[i]);
+      parameter.to[i] = NextParameter(s, parameter.from[i], next);
+    }
+  };
+  RunOver<T>(count, gradient, loop, parameter);
+}
+
+// Those of 0 to kMostOwed owed steps: how many is known when compiling, or it would not be
+// vectorised.
+template <class T, uint32_t... kOwed>
+auto OwedLoopOf(uint32_t owed, bool writes, std::integer_sequence<uint32_t, kOwed...>) {
+  constexpr std::array kOwedLoops = {OwedLoop<kOwed, T>...};
+  constexpr std::array kOwingLoops = {OwingLoop<kOwed, T>...};
+  return writes ? kOwedLoops[owed] : kOwingLoops[owed];
 }
 
 template <uint32_t kOwed, class T>
@@ -96,14 +129,8 @@ void SettleLoop(const Scalars<T> s, size_t count, Array<T> exp_avg, Array<T> exp
   Run([=]() PARLEY_KERNEL {
     PARLEY_APART
     for (size_t i = 0; i < count; ++i) {
-      T mean = Decayed<kOwed>(exp_avg.from[i], s.beta1);
-      T square = Decayed<kOwed>(exp_avg_sq.from[i], s.beta2);
-      if constexpr (kOwed != 0) {
-        mean += 0;
-        square += 0;
-      }
-      exp_avg.to[i] = mean;
-      exp_avg_sq.to[i] = square;
+      exp_avg.to[i] = Decayed<kOwed>(exp_avg.from[i], s.beta1);
+      exp_avg_sq.to[i] = Decayed<kOwed>(exp_avg_sq.from[i], s.beta2);
     }
   });
 }
@@ -145,8 +172,7 @@ void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, u
 
   if (owed != 0 || exp_avg.to == nullptr) {
     constexpr std::make_integer_sequence<uint32_t, kMostOwed + 1> kOwed;
-    const auto loop = exp_avg.to != nullptr ? OwedLoopOf<true, T>(owed, kOwed)
-                                            : OwedLoopOf<false, T>(owed, kOwed);
+    const auto loop = OwedLoopOf<T>(owed, exp_avg.to != nullptr, kOwed);
     return loop(s, count, gradient, parameter, exp_avg, exp_avg_sq);
   }
   const auto loop = max_exp_avg_sq.from != nullptr ? Loop<true, T> : Loop<false, T>;

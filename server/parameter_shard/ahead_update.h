@@ -19,8 +19,8 @@ namespace parley {
 // What the open step is going to do to a trained slice, if it is decided as expected: its new
 // values and optimizer state, computed beside the old ones, so that a verdict which comes later has
 // but to take them. It holds all that it reads and writes, and changes nothing that others read, so
-// it can be left alone at any time. Made by a TableSlice under the shard's lock; Run is called on
-// another thread, without that lock. Thread-safe.
+// it can be left alone at any time, but for one that owes (After::owed). Made by a TableSlice under
+// the shard's lock; Run is called on another thread, without that lock. Thread-safe.
 //
 // Where a gradient is expected to be mostly zeros, as that of an embedding, most of the work needs
 // no gradient: one update is made without it, as of zeros, and when the gradient is here a second

@@ -24,7 +24,7 @@
 namespace parley::kernels {
 
 // Of a parameter or of state: what is read, and where what becomes of it is written. Null where the
-// optimizer has none; `to` alone: it is not written.
+// optimizer has none.
 template <class T>
 struct Array {
   const T* from = nullptr;
@@ -36,8 +36,8 @@ void Sgd(const OptimizerSettings& settings, double rate, uint64_t step_count, si
          const float* __restrict gradient, Array<T> parameter, Array<T> momentum_buffer);
 
 // Adam and AdamW. owed: steps of zeros that the state has not had, kMostOwed (optimizers.h) at
-// most. max_exp_avg_sq: null unless amsgrad; with it, and with decay that is added to the gradient,
-// nothing is owed and all written.
+// most; where both sums' `to` is null, they are not written. max_exp_avg_sq: null unless amsgrad;
+// with it, and with decay that is added to the gradient, nothing is owed and all written.
 template <class T>
 void Adam(const OptimizerSettings& settings, double rate, uint64_t step_count, uint32_t owed,
           size_t count, const float* __restrict gradient, Array<T> parameter, Array<T> exp_avg,
@@ -117,14 +117,13 @@ PARLEY_KERNEL inline void AskAhead(const T* line) {
 
 template <class T>
 PARLEY_KERNEL inline Array<T> At(Array<T> array, size_t begin) {
-  return {array.from == nullptr ? nullptr : array.from + begin,
-          array.to == nullptr ? nullptr : array.to + begin};
+  return array.from == nullptr ? array : Array<T>{array.from + begin, array.to + begin};
 }
 
 // Whether all that is written goes to memory of its own that can be written past the caches.
 template <class T>
 PARLEY_KERNEL inline bool Streams(Array<T> array) {
-  return array.to == nullptr ||
+  return array.from == nullptr ||
          (array.from != array.to && reinterpret_cast<uintptr_t>(array.to) % 16 == 0);
 }
 

@@ -33,8 +33,8 @@ struct StateTensor {
 // double and rounded to T where LibTorch does, and one rounding (fused) where LibTorch's kernels
 // multiply and add at once. So SGD is LibTorch's bit for bit, the others but for the last bit of a
 // square root (tests/parity). Every operation is elementwise: the result does not depend on how a
-// tensor is cut, nor where it is written, nor on the machine. One difference: what is too small for
-// a normal number counts as 0 (flush_denormals.h).
+// tensor is cut, nor where it is written, nor on the machine. One difference to LibTorch: what is
+// too small for a normal number counts as 0 (flush_denormals.h; on x86-64).
 //
 //   rate        of this step, schedule and overrides applied; settings.rate is not read
 //   step_count  the optimizer's own count of steps of this parameter, this one included: from 1

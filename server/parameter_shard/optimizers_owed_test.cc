@@ -41,7 +41,8 @@ void CompareOwed(const OptimizerSettings& settings, size_t count) {
       for (const std::string& name : all.names) {
         EXPECT_EQ(BitsOf(settled[name]), BitsOf(all.state[name])) << name;
       }
-      const std::vector<float> gradient = of_zeros ? zeros : RandomFloats(random, count);
+      std::vector<float> gradient = of_zeros ? zeros : RandomFloats(random, count);
+      if (!of_zeros) gradient[0] = -0.0f;  // which adds nothing to -0
       const std::vector<T> before = all.values;
       ASSERT_TRUE(all.Step(gradient).ok());
       // Written elsewhere, in place, or not at all.

@@ -27,6 +27,12 @@ class OwedBlocks {
  public:
   explicit OwedBlocks(uint64_t elements) : blocks_((elements + kZeroBlock - 1) / kZeroBlock) {}
 
+  // Whether there is one that is owed steps, or lies in the other place.
+  bool HasAny() const {
+    return std::any_of(blocks_.begin(), blocks_.end(),
+                       [](const OwedBlock& block) { return !(block == OwedBlock()); });
+  }
+
   // Of the block that begins at, or has, this element.
   const OwedBlock& At(uint64_t element) const { return blocks_[element / kZeroBlock]; }
 

@@ -266,7 +266,7 @@ StepWork ParameterTable::Decide(const Verdict& verdict, const Counted& counted,
     const auto* const place = std::find(std::begin(kPullTurns), std::end(kPullTurns), turn);
     turns[static_cast<size_t>(place - std::begin(kPullTurns))].emplace_back(id, &slice);
   }
-  StepWork work(update, counted.contributors, counted.weights);
+  StepWork work(update, counted.contributors, counted.weights, verdict.checkpoint());
   for (size_t i = 0; i < turns.size(); ++i) {
     for (const auto& [id, slice] : turns[i]) work.Add(kPullTurns[i], id, *slice);
   }
@@ -318,19 +318,19 @@ std::vector<std::shared_ptr<AheadUpdate>> ParameterTable::UpdateAheadOfGradients
 }
 
 absl::Status ParameterTable::Settle() {
-  std::vector<TableSlice*> slices;
-  uint64_t elements = 0;
+  CallOffAhead();
   for (auto& [id, slice] : slices_) {
-    if (!MayBeAhead(slice)) continue;
-    slices.push_back(&slice);
-    elements += slice.elements();
+    if (absl::Status status = slice.Settle(); !status.ok()) return status;
   }
-  std::vector<absl::Status> results(slices.size());
-  ForEach(elements, slices.size(), [&](size_t i) { results[i] = slices[i]->Settle(); });
-  return FirstError(results);
+  return absl::OkStatus();
+}
+
+void ParameterTable::CallOffAhead() {
+  for (auto& [id, slice] : slices_) slice.CallOffAhead();
 }
 
 ParameterTable::AheadCounts ParameterTable::Drop() {
+  CallOffAhead();
   AheadCounts counts;
   for (auto& [id, slice] : slices_) {
     const TableSlice::Ahead ahead = slice.Drop();

@@ -115,7 +115,8 @@ class ParameterTable {
   };
   AheadCounts Drop();
 
-  // Before a TableSlice::Snapshot of any slice.
+  // Before TableSlice::Snapshot: TableSlice::Settle of all. There is next to nothing to do where
+  // the step's own work has done it, in parallel (StepWork).
   absl::Status Settle();
 
   bool kept_apart() const { return apart_; }
@@ -127,6 +128,8 @@ class ParameterTable {
   // Whether the step leaves the slice as it is.
   bool Untouched(uint32_t id, const TableSlice& slice, const Counted& counted,
                  OpenRoutings routings) const;
+  // Of all slices, before some of them are waited for one by one: else others began meanwhile.
+  void CallOffAhead();
   float Divisor(const Counted& counted) const;
   bool MayBeAhead(const TableSlice& slice) const;
   // What is expected of the step; none where nobody can know, or there is no room for it.

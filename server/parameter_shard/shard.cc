@@ -104,10 +104,12 @@ absl::StatusOr<std::vector<SliceSnapshot>> Shard::SnapshotNewest() {
   return slices;
 }
 
-void Shard::KeepForCheckpoint() {
+absl::Status Shard::KeepForCheckpoint() {
+  absl::StatusOr<std::vector<SliceSnapshot>> slices = SnapshotNewest();
+  if (!slices.ok()) return slices.status();
   checkpoint_version_ = version_;
-  // Where it cannot be made, who comes for it is told why.
-  checkpoint_ = SnapshotNewest().value_or(std::vector<SliceSnapshot>());
+  checkpoint_ = *std::move(slices);
+  return absl::OkStatus();
 }
 
 void Shard::FollowCheckpoints(uint64_t asked, uint64_t ended, absl::Time now, Replies& replies) {

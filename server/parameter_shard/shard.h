@@ -315,9 +315,9 @@ class Shard {
   void KeepForEvaluation(const EvaluationOrder& order);
   absl::StatusOr<std::vector<SliceSnapshot>> SnapshotNewest();
   bool MarkForCheckpoint(uint64_t version);  // on the step leader
-  void KeepForCheckpoint();
+  absl::Status KeepForCheckpoint();
   absl::Status CarryOut(const Verdict& verdict, absl::Time now, Replies& replies);
-  void EndStep(const Verdict& verdict);  // all of it is carried out
+  absl::Status EndStep(const Verdict& verdict);  // all of it is carried out
   void AnswerCompletes(const Verdict& verdict, Replies& replies);
   std::string WhatIsMissing(absl::Time now) const;
 

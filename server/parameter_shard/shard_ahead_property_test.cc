@@ -111,7 +111,8 @@ class TwoShards {
       const uint64_t begin = std::min(elements, row * kZeroBlock);
       const uint64_t end = std::min(elements, begin + 1 + Below(random_, kZeroBlock));
       for (uint64_t at = begin; at < end; ++at) {
-        gradient[at] = static_cast<float>(Below(random_, 2001)) / 100 - 10;
+        const auto whole = static_cast<float>(Below(random_, 2001)) - 1000;
+        gradient[at] = whole == 0 ? -0.0f : whole / 100;
       }
     }
     return gradient;

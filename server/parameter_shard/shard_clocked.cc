@@ -176,7 +176,8 @@ void Shard::ApplyAdvance(const AdvanceRequest& request, absl::Time now, Replies&
   if (request.barrier() > version_) {
     clocked_->table.NameVersion();
     version_ = request.barrier();
-    if (request.checkpoint()) KeepForCheckpoint();
+    const absl::Status kept = request.checkpoint() ? KeepForCheckpoint() : absl::OkStatus();
+    if (!kept.ok()) return SetError(kept, replies);
   }
   AnswerClockedPulls(replies);
 }

@@ -253,7 +253,7 @@ void Shard::OnUpdated(size_t piece, const absl::Status& status, Replies& replies
     if (!work_->error().ok()) SetError(work_->error(), replies);
     work_.reset();
     if (error_.has_value()) return;
-    EndStep(at_work_);
+    if (absl::Status ended = EndStep(at_work_); !ended.ok()) return SetError(ended, replies);
     UpdateAheadOfGradients();
     AnswerCompletes(at_work_, replies);
     AnswerEnters(replies);
@@ -267,10 +267,10 @@ void Shard::DropAttempt() {
   counts_.ahead_dropped += ahead.dropped;
 }
 
-void Shard::EndStep(const Verdict& verdict) {
+absl::Status Shard::EndStep(const Verdict& verdict) {
   DropAttempt();
   if (verdict.has_evaluation()) KeepForEvaluation(verdict.evaluation());
-  if (verdict.checkpoint()) KeepForCheckpoint();
+  return verdict.checkpoint() ? KeepForCheckpoint() : absl::OkStatus();
 }
 
 void Shard::OrderEvaluation(uint64_t epochs_before, Verdict& verdict) const {
@@ -409,7 +409,7 @@ absl::Status Shard::CarryOut(const Verdict& verdict, absl::Time now, Replies& re
     work_taken_ = false;
     at_work_ = verdict;
   } else {
-    EndStep(verdict);
+    if (absl::Status ended = EndStep(verdict); !ended.ok()) return ended;
   }
   PlaceOpenStep(verdict.next());
   OpenStep(verdict.view_epoch(), now);

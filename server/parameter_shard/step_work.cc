@@ -13,8 +13,11 @@ constexpr uint64_t kFirstElements = 1 << 14;
 }  // namespace
 
 StepWork::StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
-                   const std::map<uint32_t, double>& weights)
-    : update_(update), contributors_(std::move(contributors)), next_elements_(kFirstElements) {
+                   const std::map<uint32_t, double>& weights, bool settles)
+    : update_(update),
+      settles_(settles),
+      contributors_(std::move(contributors)),
+      next_elements_(kFirstElements) {
   for (const auto& [contributor, weight] : weights) {
     with_weight_.push_back(contributor);
     weights_.push_back(weight);
@@ -45,7 +48,9 @@ absl::Status StepWork::Run(size_t piece) const {
     SliceUpdate update = update_;
     update.contributors = slice->buffer() ? with_weight_ : contributors_;
     if (slice->buffer()) update.weights = weights_;
-    if (absl::Status status = slice->Update(update); !status.ok()) return status;
+    absl::Status status = slice->Update(update);
+    if (status.ok() && settles_) status = slice->Settle();
+    if (!status.ok()) return status;
   }
   return absl::OkStatus();
 }

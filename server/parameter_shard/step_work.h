@@ -21,9 +21,9 @@ namespace parley {
 class StepWork {
  public:
   // contributors: whose gradients count, ascending; weights: those of them whose buffers count, and
-  // how much (above 0).
+  // how much (above 0). settles: the slices are to be kept for a checkpoint (TableSlice::Settle).
   StepWork(SliceUpdate update, std::vector<uint32_t> contributors,
-           const std::map<uint32_t, double>& weights);
+           const std::map<uint32_t, double>& weights, bool settles);
 
   // The turn: not before that of the slices that were added. Slices of which most was done ahead of
   // the verdict have pieces of their own, of many: to come for each by itself would take longer.
@@ -53,6 +53,7 @@ class StepWork {
   };
 
   const SliceUpdate update_;
+  const bool settles_;
   const std::vector<uint32_t> contributors_;
   std::vector<uint32_t> with_weight_;
   std::vector<double> weights_;  // theirs

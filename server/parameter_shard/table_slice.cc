@@ -80,8 +80,6 @@ absl::Status TableSlice::Start(uint64_t version, const SliceStart& start) {
     if (bytes != 0) std::memcpy(state->data() + i * stride, given->bytes.data(), bytes);
   }
   values_.Set(version, start.values);
-  DropAhead();
-  owed_.reset();
   state_ = std::move(state);
   // Without its state a step count would mean nothing (the job has another optimizer now).
   const bool anew = !state_names.empty() && start.state.empty();

@@ -128,7 +128,8 @@ class TableSlice {
 
   PinnedBuffer PinVersion(uint64_t version) const { return values_.PinVersion(version); }
   // Before Snapshot: computes what steps of zeros have left undone of the state. What is computed
-  // ahead meanwhile is dropped where it would leave something undone again.
+  // ahead meanwhile is dropped where it would leave something undone again. After an error the
+  // slice is of no use.
   absl::Status Settle();
   // Of the newest version.
   SliceSnapshot Snapshot() const;
@@ -161,8 +162,8 @@ class TableSlice {
 
   VersionedValues values_;
   std::shared_ptr<Buffer> state_;  // nullptr where there is none
-  // Of state_ and other_state_, which nobody else has then. nullptr: nothing is owed, and all lies
-  // in state_.
+  // Of state_ and other_state_, which nobody has then but an update in flight. nullptr: nothing is
+  // owed, and all lies in state_.
   std::shared_ptr<const OwedBlocks> owed_;
   uint64_t optimizer_steps_ = 0;
   GradientAccumulator gradient_;

@@ -78,7 +78,10 @@ bool TableSlice::TakeAhead(const SliceUpdate& update) {
   gradient_.TakeBack();
   other_values_ = values_.Put(update.step, std::move(other_values_));
   std::swap(state_, other_state_);
-  owed_ = std::exchange(other_owed_, nullptr);
+  owed_ = other_owed_ != nullptr && other_owed_->HasAny() ? other_owed_ : nullptr;
+  other_owed_.reset();
+  // Nothing is owed then: nobody pins state_ while something is, nor an update that owes is made of
+  // what is pinned.
   if (other_state_ != nullptr && other_state_->pinned()) other_state_.reset();
   ++optimizer_steps_;
   ahead_.reset();
