@@ -53,6 +53,9 @@ PARLEY_KERNEL inline T NextParameter(const Scalars<T>& s, T parameter, Sums<T> n
   return parameter * s.shrink + s.minus_step * next.mean / denominator;
 }
 
+// That an array may be null clang-analyzer sees where RunOver looks, not which ones the loops have.
+// NOLINTBEGIN(clang-analyzer-core.NullDereference)
+
 // What varies inside is known when compiling, or the loop would not be vectorised.
 template <bool kMaximum, class T>
 void Loop(const Scalars<T> s, size_t count, const float* __restrict gradient, Array<T> parameter,
@@ -114,6 +117,8 @@ void OwingLoop(const Scalars<T> s, size_t count, const float* __restrict gradien
   };
   RunOver<T>(count, gradient, loop, parameter);
 }
+
+// NOLINTEND(clang-analyzer-core.NullDereference)
 
 // Those of 0 to kMostOwed owed steps: how many is known when compiling, or it would not be
 // vectorised.
