@@ -69,7 +69,7 @@ def shows_staleness(job, consistency):
 def every_sample_counts_once(consistency, transport="local"):
     def test(where, runs):
         # In bounded and async four workers make their steps in half of the time.
-        job = IntegerJob(where, workers=2, min_workers=1, epochs=15 if consistency.startswith("sync") else 20, pause="20ms", elements="70000,1000,7",
+        job = IntegerJob(where, workers=2, min_workers=1, epochs=25 if consistency.startswith("sync") else 30, pause="20ms", elements="70000,1000,7",
                          transport=transport, consistency=consistency)
         runs.append(job)
         take_part = lambda workers: wait_for(f"{workers} to take part", lambda: contributors(job.log("coordinator")) == workers, 60)
