@@ -1,5 +1,6 @@
 #include "worker/device_binding.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -16,6 +17,16 @@
 
 namespace parley {
 
+namespace {
+
+// As its bytes are copied.
+at::Tensor OnHost(const at::Tensor& samples) {
+  if (!samples.defined()) return at::empty({0});
+  return samples.to(at::kCPU).contiguous();
+}
+
+}  // namespace
+
 class DeviceBinding::GradientHook final : public torch::autograd::PostAccumulateGradHook {
  public:
   GradientHook(DeviceBinding& binding, size_t tensor) : binding_(binding), tensor_(tensor) {}
@@ -26,26 +37,32 @@ class DeviceBinding::GradientHook final : public torch::autograd::PostAccumulate
   const size_t tensor_;
 };
 
-absl::StatusOr<std::unique_ptr<TrainingBinding>> DeviceBinding::Make(const Network& network,
+absl::StatusOr<std::unique_ptr<TrainingBinding>> DeviceBinding::Make(ModuleBinding::Lister network,
                                                                      ComputeDevice& device,
                                                                      const Options& options) {
-  auto binding = absl::WrapUnique(new DeviceBinding(network, device, options));
+  auto binding = absl::WrapUnique(new DeviceBinding(std::move(network), device, options));
   if (absl::Status status = binding->Start(); !status.ok()) return status;
   return binding;
 }
 
-DeviceBinding::DeviceBinding(const Network& network, ComputeDevice& device, const Options& options)
-    : network_(network), device_(device), options_(options), where_(device.torch_device()) {}
+DeviceBinding::DeviceBinding(ModuleBinding::Lister network, ComputeDevice& device,
+                             const Options& options)
+    : network_(std::move(network)),
+      device_(device),
+      options_(options),
+      where_(device.torch_device()) {}
 
 absl::Time DeviceBinding::Deadline() const { return SteadyNow() + options_.patience; }
 
+bool DeviceBinding::IsParameter(size_t i) const { return !binding_->specs()[i].buffer(); }
+
 bool DeviceBinding::IsTrained(size_t i) const {
-  return !binding_->specs()[i].buffer() && shadows_[i].tensor.requires_grad();
+  return IsParameter(i) && tensors_[i].requires_grad();
 }
 
 absl::Status DeviceBinding::Start() {
   absl::Status status =
-      CatchTorch("copying the network", [&] { shadows_ = ShadowsOf(network_.Tensors()); });
+      CatchTorch("copying the network", [&] { shadows_ = ShadowsOf(network_()); });
   if (!status.ok()) return status;
   auto binding = ModuleBinding::Create(ModuleBinding::Lister([this] { return shadows_; }));
   if (!binding.ok()) return binding.status();
@@ -115,7 +132,7 @@ absl::Status DeviceBinding::Start() {
 
 absl::Status DeviceBinding::MoveToDevice() {
   absl::MutexLock lock(&mu_);
-  const std::vector<NamedTensor> listed = network_.Tensors();
+  const std::vector<NamedTensor> listed = network_();
   tensors_.resize(listed.size());
   gradients_.resize(listed.size());
   const c10::NoGradGuard no_grad;
@@ -125,9 +142,8 @@ absl::Status DeviceBinding::MoveToDevice() {
                                           " bytes) to ", device_.name());
     absl::Status moved = CatchTorch(what, [&] { tensor.set_data(tensor.to(where_).contiguous()); });
     if (!moved.ok()) return moved;
-    if (binding_->specs()[i].buffer()) continue;
+    if (!IsParameter(i)) continue;
     tensors_[i] = tensor;
-    if (!IsTrained(i)) continue;
     torch::autograd::impl::set_post_acc_grad_hooks(tensor,
                                                    std::make_unique<GradientHook>(*this, i));
   }
@@ -141,7 +157,7 @@ DeviceBinding::~DeviceBinding() {
   delivery_.reset();
   CatchTorch("taking the hooks off the parameters", [&] {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (!tensors_[i].defined() || !IsTrained(i)) continue;
+      if (!tensors_[i].defined()) continue;
       torch::autograd::impl::set_post_acc_grad_hooks(tensors_[i], nullptr);
     }
   }).IgnoreError();
@@ -158,7 +174,13 @@ absl::Status DeviceBinding::Attach(Session& session, uint64_t training_samples,
   return BringPulled();
 }
 
-absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples& batch) {
+absl::StatusOr<TrainingBinding::Samples> DeviceBinding::ToNetwork(const Samples& given) {
+  Samples batch = given;
+  absl::Status dense = CatchTorch("the samples", [&] {
+    batch.x = OnHost(given.x);
+    batch.y = OnHost(given.y);
+  });
+  if (!dense.ok()) return dense;
   const auto bytes = [](const at::Tensor& tensor) {
     return absl::MakeConstSpan(static_cast<const std::byte*>(tensor.const_data_ptr()),
                                tensor.nbytes());
@@ -227,7 +249,7 @@ absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
     if (!status.ok() || !last) return status;
     // Had their gradient in an earlier microbatch, but not in the last.
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      if (!IsTrained(i)) continue;
+      if (!IsParameter(i)) continue;
       at::Tensor gradient = std::exchange(tensors_[i].mutable_grad(), at::Tensor());
       if (gradient.defined()) gradients_[i] = gradient.contiguous();
     }

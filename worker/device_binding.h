@@ -28,7 +28,6 @@
 #include "worker/device_buffers.h"
 #include "worker/device_values.h"
 #include "worker/gpu_group.h"
-#include "worker/models/network.h"
 #include "worker/training_binding.h"
 
 namespace parley {
@@ -75,8 +74,9 @@ class DeviceBinding final : public TrainingBinding {
     // In a node group: adds up its gradients among the GPUs; nullptr: on the host.
     GpuGroup* group = nullptr;
   };
-  // Moves the network to the device. InvalidArgument where it has parameters that are not float32.
-  static absl::StatusOr<std::unique_ptr<TrainingBinding>> Make(const Network& network,
+  // Moves the network to the device; `network` lists its tensors. InvalidArgument where it has
+  // parameters that are not float32.
+  static absl::StatusOr<std::unique_ptr<TrainingBinding>> Make(ModuleBinding::Lister network,
                                                                ComputeDevice& device,
                                                                const Options& options);
   ~DeviceBinding() override;
@@ -97,9 +97,11 @@ class DeviceBinding final : public TrainingBinding {
  private:
   class GradientHook;
 
-  DeviceBinding(const Network& network, ComputeDevice& device, const Options& options);
+  DeviceBinding(ModuleBinding::Lister network, ComputeDevice& device, const Options& options);
   absl::Status Start();
   absl::Status MoveToDevice();
+  bool IsParameter(size_t tensor) const;
+  // Its gradient is asked for, as things are now: who trains may freeze it, and change their mind.
   bool IsTrained(size_t tensor) const;
   absl::Time Deadline() const;
 
@@ -148,7 +150,7 @@ class DeviceBinding final : public TrainingBinding {
   // Values and buffers, all of them.
   absl::Status BringPulled();
 
-  const Network& network_;
+  const ModuleBinding::Lister network_;  // its tensors, as they are
   ComputeDevice& device_;
   const Options options_;
   at::Device where_;

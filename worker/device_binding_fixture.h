@@ -11,6 +11,7 @@
 
 #include "client/torch/testing/fake_session.h"
 #include "worker/device_binding.h"
+#include "worker/models/network.h"
 
 namespace parley::testing {
 
@@ -41,6 +42,11 @@ class TestNetwork final : public Network {
   torch::nn::BatchNorm1d norm_{nullptr};
   at::Tensor unused_, frozen_, rare_;
 };
+
+// What a binding is made of. The network outlives it.
+inline ModuleBinding::Lister ListerOf(const Network& network) {
+  return [&network] { return network.Tensors(); };
+}
 
 inline std::vector<StepPlan> Plans(size_t count) {
   std::vector<StepPlan> plans(count);

@@ -10,7 +10,7 @@
 namespace parley {
 
 std::string DeviceBinding::MovedTensor() const {
-  const std::vector<NamedTensor> listed = network_.Tensors();
+  const std::vector<NamedTensor> listed = network_();
   for (size_t i = 0; i < listed.size(); ++i) {
     if (listed[i].tensor.const_data_ptr() != graph_tensors_[i].const_data_ptr()) {
       return listed[i].name;
@@ -22,7 +22,7 @@ std::string DeviceBinding::MovedTensor() const {
 absl::Status DeviceBinding::PutBackTensors() {
   return CatchTorch("the network's tensors", [&] {
     const c10::NoGradGuard no_grad;
-    const std::vector<NamedTensor> listed = network_.Tensors();
+    const std::vector<NamedTensor> listed = network_();
     for (size_t i = 0; i < listed.size(); ++i) {
       at::Tensor tensor = listed[i].tensor;
       if (tensor.const_data_ptr() == graph_tensors_[i].const_data_ptr()) continue;
@@ -43,7 +43,7 @@ absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor(
       return;
     }
     graph_tensors_.clear();
-    for (const NamedTensor& named : network_.Tensors()) {
+    for (const NamedTensor& named : network_()) {
       graph_tensors_.push_back(named.tensor.detach());  // keeps the memory, too
     }
   });

@@ -91,7 +91,7 @@ struct GroupRank {
     options.direct_values = 8;  // first.weight is large
     options.patience = absl::Seconds(30);
     options.group = &group;
-    binding = *DeviceBinding::Make(network, device, options);
+    binding = *DeviceBinding::Make(ListerOf(network), device, options);
     EXPECT_TRUE(binding->Attach(session, 4, 0).ok());
     Form(3);
   }

@@ -40,7 +40,7 @@ class DeviceBindingTest : public ::testing::Test {
     options.direct_piece = 3;
     options.direct_values = direct_values_;
     options.patience = absl::Seconds(10);
-    return DeviceBinding::Make(network, device_, options);
+    return DeviceBinding::Make(ListerOf(network), device_, options);
   }
 
   // Both ways, and compares. loss_scale: on the device.
@@ -48,7 +48,7 @@ class DeviceBindingTest : public ::testing::Test {
     direct_values_ = 8;  // first.weight; first.bias and others are small, rare is tiny
     TestNetwork on_host;
     FakeSession host_session(Plans(4), 0.1);
-    Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);
+    Train(**HostBinding::Make(ListerOf(on_host)), on_host, host_session, microbatches);
 
     FakeSession session(Plans(4), 0.1);
     {
@@ -83,7 +83,7 @@ TEST_F(DeviceBindingTest, GradientsThatCannotBePinnedAreCopied) {
   FakeDevice device({.for_tensors_of_the_cpu = true, .most_pins = 0});
   DeviceBinding::Options options;
   options.direct_gradient = 1;
-  Train(**DeviceBinding::Make(network_, device, options), network_, session,
+  Train(**DeviceBinding::Make(ListerOf(network_), device, options), network_, session,
         {torch::randn({4, 3})});
   EXPECT_THAT(device.violations(), IsEmpty());
   EXPECT_THAT(session.PushedNames(), ::testing::Not(IsEmpty()));
@@ -93,7 +93,7 @@ TEST_F(DeviceBindingTest, LargeParametersComeFromWhereAShardShowsThem) {
   TestNetwork on_host;
   FakeSession host_session(Plans(4), 0.1);
   const Microbatches microbatches = {torch::randn({4, 3})};
-  Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);
+  Train(**HostBinding::Make(ListerOf(on_host)), on_host, host_session, microbatches);
   FakeSession session(Plans(4), 0.1);
   session.shows = true;
   {
@@ -113,7 +113,7 @@ TEST_F(DeviceBindingTest, PlacesThatAShardShowsParametersInInTurnArePinnedOnce) 
   TestNetwork on_host;
   FakeSession host_session(Plans(6), 0.1);
   const Microbatches microbatches = {torch::randn({4, 3})};
-  Train(**HostBinding::Make(on_host), on_host, host_session, microbatches);
+  Train(**HostBinding::Make(ListerOf(on_host)), on_host, host_session, microbatches);
   FakeSession session(Plans(6), 0.1);
   session.shows = session.moves = true;
   {
@@ -176,7 +176,7 @@ TEST_F(DeviceBindingTest, OfAnEmbeddingOnlyWhatIsNotZeroIsBroughtToTheHost) {
   const Microbatches words = {torch::tensor({3, 4, 41})};
   WordsNetwork on_host;
   FakeSession host_session(Plans(kSteps), 0.1);
-  Train(**HostBinding::Make(on_host), on_host, host_session, words);
+  Train(**HostBinding::Make(ListerOf(on_host)), on_host, host_session, words);
   for (const bool can : {true, false}) {
     FakeDevice device({.for_tensors_of_the_cpu = true, .writes_to_host = can});
     WordsNetwork network;
@@ -185,7 +185,7 @@ TEST_F(DeviceBindingTest, OfAnEmbeddingOnlyWhatIsNotZeroIsBroughtToTheHost) {
       DeviceBinding::Options options;
       options.direct_gradient = 1000;
       options.direct_piece = 7000;  // ends within a block
-      Train(**DeviceBinding::Make(network, device, options), network, session, words);
+      Train(**DeviceBinding::Make(ListerOf(network), device, options), network, session, words);
     }
     EXPECT_THAT(device.violations(), IsEmpty());
     EXPECT_EQ(AllParameters(session), AllParameters(host_session)) << "the same bits";
@@ -211,7 +211,7 @@ TEST_F(DeviceBindingTest, WhereOthersWriteToTheSessionsGradientsAllIsBrought) {
   FakeSession session(Plans(4), 0.1);
   DeviceBinding::Options options = OfWords();
   options.leaves_out_zeros = false;
-  Train(**DeviceBinding::Make(network, device_, options), network, session,
+  Train(**DeviceBinding::Make(ListerOf(network), device_, options), network, session,
         {torch::tensor({3, 4, 41})});
   EXPECT_THAT(session.pushed_nonzero(0), IsEmpty());
 }
@@ -223,7 +223,7 @@ TEST_F(DeviceBindingTest, WhatHasComeToTheHostInAnotherWayIsNotTakenForZeros) {
   session.on_complete = [&](uint64_t step) {
     session.on_wire = step == 3 ? BF16 : DATA_TYPE_UNSPECIFIED;  // of the next one
   };
-  Train(**DeviceBinding::Make(network, device_, OfWords()), network, session,
+  Train(**DeviceBinding::Make(ListerOf(network), device_, OfWords()), network, session,
         {torch::tensor({3, 4, 41})});
   EXPECT_THAT(device_.violations(), IsEmpty());
   EXPECT_EQ(session.pushed_nonzero(0).size(), 5) << "2, 3, and from 6 on";
@@ -232,7 +232,7 @@ TEST_F(DeviceBindingTest, WhatHasComeToTheHostInAnotherWayIsNotTakenForZeros) {
 TEST_F(DeviceBindingTest, AnEmbeddingOnItsWayOutlivesTheBinding) {
   WordsNetwork network;
   FakeSession session(Plans(2), 0.1);
-  auto binding = *DeviceBinding::Make(network, device_, OfWords());
+  auto binding = *DeviceBinding::Make(ListerOf(network), device_, OfWords());
   ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
   for (int step = 1; step <= 2; ++step) {
     ASSERT_TRUE(session.NextStep().has_value());
@@ -252,7 +252,7 @@ TEST_F(DeviceBindingTest, GradientsThatTheSessionRoundsAreRoundedOnTheDevice) {
   FakeSession exact(Plans(1), 0.1);
   TestNetwork on_host;
   const at::Tensor x = torch::randn({4, 3});
-  Train(**HostBinding::Make(on_host), on_host, exact, {x});
+  Train(**HostBinding::Make(ListerOf(on_host)), on_host, exact, {x});
   FakeSession session(Plans(1), 0.1);
   session.on_wire = BF16;
   auto binding = Bind(network_);
@@ -310,15 +310,70 @@ TEST_F(DeviceBindingTest, MemoryOfGradientsThatIsAnotherIsPinnedAnew) {
   EXPECT_THAT(pins, ::testing::ElementsAre(1, 1, 2, 2));
 }
 
+TEST_F(DeviceBindingTest, WhatIsFrozenHasNoGradientUntilItIsNot) {
+  // first.weight goes alone; frozen goes in a bucket with rare and second.bias, which is whole when
+  // these three have come.
+  const auto freeze = [](const TestNetwork& network, uint64_t step) {
+    for (const NamedTensor& named : network.Tensors()) {
+      at::Tensor tensor = named.tensor;
+      if (named.name == "unused") tensor.requires_grad_(false);
+      if (named.name == "first.weight") tensor.requires_grad_(step != 2);
+      if (named.name == "frozen") tensor.requires_grad_(step == 2);
+    }
+  };
+  const at::Tensor x = torch::randn({4, 3});
+  const auto train = [&](TrainingBinding& binding, TestNetwork& network, FakeSession& session) {
+    ASSERT_TRUE(binding.Attach(session, 4, 0).ok());
+    while (const auto plan = session.NextStep()) {
+      freeze(network, plan->step);
+      const auto there = binding.ToNetwork({x, at::Tensor()});
+      ASSERT_TRUE(there.ok()) << there.status();
+      const auto loss = network.Forward(there->x).square().mean();
+      ASSERT_TRUE(binding.Backward(loss, true).ok());
+      ASSERT_TRUE(binding.Complete(1).ok());
+      ASSERT_TRUE(binding.Pull(/*ahead=*/false).ok());
+      const auto pushed = session.PushedNames();
+      const auto count = [&](const char* name) {
+        return std::count(pushed.begin(), pushed.end(), name);
+      };
+      EXPECT_EQ(count("frozen"), plan->step == 2 ? 1 : 0);
+      EXPECT_EQ(count("first.weight"), plan->step == 2 ? 0 : 1);
+      EXPECT_EQ(count("rare"), 1);
+      EXPECT_EQ(count("second.bias"), 1);
+    }
+  };
+  TestNetwork on_host;
+  freeze(on_host, 1);
+  freeze(network_, 1);
+  FakeSession host_session(Plans(3), 0.1);
+  train(**HostBinding::Make(ListerOf(on_host)), on_host, host_session);
+  FakeSession session(Plans(3), 0.1);
+  train(**Bind(network_), network_, session);
+  EXPECT_THAT(device_.violations(), IsEmpty());
+  EXPECT_EQ(AllParameters(session), AllParameters(host_session)) << "the same bits";
+}
+
+TEST_F(DeviceBindingTest, SamplesMayLieInAnyOrderAndHaveNoClasses) {
+  FakeSession session(Plans(1), 0.1);
+  const auto binding = *Bind(network_);
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  const at::Tensor x = torch::randn({3, 4}).transpose(0, 1);
+  ASSERT_FALSE(x.is_contiguous());
+  const auto there = binding->ToNetwork({x, at::Tensor()});
+  ASSERT_TRUE(there.ok()) << there.status();
+  EXPECT_TRUE(at::equal(there->x, x));
+  EXPECT_EQ(there->y.numel(), 0);
+}
+
 TEST_F(DeviceBindingTest, WhatTheLossWasMultipliedByTheGradientsAreDividedBy) {
   const Microbatches microbatches = {torch::randn({4, 3}), torch::randn({2, 3})};
   TrainBothWays(microbatches, 1024);
   TestNetwork plain;
   FakeSession plain_session(Plans(4), 0.1);
-  Train(**HostBinding::Make(plain), plain, plain_session, microbatches);
+  Train(**HostBinding::Make(ListerOf(plain)), plain, plain_session, microbatches);
   TestNetwork scaled;
   FakeSession scaled_session(Plans(4), 0.1);
-  Train(**HostBinding::Make(scaled), scaled, scaled_session, microbatches, 1024);
+  Train(**HostBinding::Make(ListerOf(scaled)), scaled, scaled_session, microbatches, 1024);
   EXPECT_EQ(AllParameters(scaled_session), AllParameters(plain_session)) << "powers of two";
 }
 
@@ -377,7 +432,7 @@ TEST_F(DeviceBindingTest, WhatTheSessionRefusesIsWhatSettleSays) {
 
 TEST_F(DeviceBindingTest, NoRoomOnTheDeviceIsSaidBeforeItTrains) {
   FakeDevice small({.memory_bytes = 100, .for_tensors_of_the_cpu = true});
-  const auto binding = DeviceBinding::Make(network_, small, {});
+  const auto binding = DeviceBinding::Make(ListerOf(network_), small, {});
   EXPECT_EQ(binding.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(binding.status().message()), HasSubstr("buckets of gradients"));
 }

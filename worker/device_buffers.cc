@@ -12,8 +12,8 @@
 namespace parley {
 
 absl::StatusOr<std::unique_ptr<DeviceBuffers>> DeviceBuffers::Make(
-    ComputeDevice& device, const Network& network, const std::vector<NamedTensor>& shadows,
-    absl::Duration patience) {
+    ComputeDevice& device, const ModuleBinding::Lister& network,
+    const std::vector<NamedTensor>& shadows, absl::Duration patience) {
   auto buffers = absl::WrapUnique(new DeviceBuffers(device, network, shadows, patience));
   size_t bytes = 0;
   for (size_t i = 0; i < shadows.size(); ++i) {
@@ -38,7 +38,7 @@ absl::Time DeviceBuffers::Deadline() const { return SteadyNow() + patience_; }
 absl::StatusOr<std::vector<at::Tensor>> DeviceBuffers::OfNetwork() const {
   std::vector<at::Tensor> buffers;
   absl::Status status = CatchTorch("listing the buffers", [&] {
-    const std::vector<NamedTensor> listed = network_.Tensors();
+    const std::vector<NamedTensor> listed = network_();
     TORCH_CHECK(listed.size() == shadows_.size(),
                 "the module's list of tensors has changed while it was trained");
     for (const size_t i : tensors_) {

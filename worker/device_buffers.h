@@ -14,18 +14,17 @@
 #include "client/torch/module_binding.h"
 #include "worker/device/buffer_path.h"
 #include "worker/device/device.h"
-#include "worker/models/network.h"
 
 namespace parley {
 
 // A network's buffers (running means, counts) that lie on a device: to the session as forward has
-// left them, and back where the session's are others. The network, the device and the shadows, its
-// tensors on the host, must outlive it. DeviceBinding's.
+// left them, and back where the session's are others. What lists the network's tensors, the device
+// and the shadows, its tensors on the host, must outlive it. DeviceBinding's.
 class DeviceBuffers {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceBuffers>> Make(
-      ComputeDevice& device, const Network& network, const std::vector<NamedTensor>& shadows,
-      absl::Duration patience);
+      ComputeDevice& device, const ModuleBinding::Lister& network,
+      const std::vector<NamedTensor>& shadows, absl::Duration patience);
   // module: of the shadows, attached to the session.
   void Attach(Session& session, ModuleBinding& module);
 
@@ -39,7 +38,7 @@ class DeviceBuffers {
   absl::Status Bring();
 
  private:
-  DeviceBuffers(ComputeDevice& device, const Network& network,
+  DeviceBuffers(ComputeDevice& device, const ModuleBinding::Lister& network,
                 const std::vector<NamedTensor>& shadows, absl::Duration patience)
       : device_(device), network_(network), shadows_(shadows), patience_(patience) {}
   absl::Time Deadline() const;
@@ -48,7 +47,7 @@ class DeviceBuffers {
   std::vector<BufferPath::Place> PlacesOf(const std::vector<at::Tensor>& buffers) const;
 
   ComputeDevice& device_;
-  const Network& network_;
+  const ModuleBinding::Lister& network_;
   const std::vector<NamedTensor>& shadows_;
   const absl::Duration patience_;
   std::vector<size_t> tensors_;  // by the session's index

@@ -5,17 +5,16 @@
 #include <utility>
 
 #include "client/torch/module_binding.h"
-#include "worker/models/network.h"
 #include "worker/training_binding.h"
 
 namespace parley {
 
-// On the CPU: a ModuleBinding, whose parameters are the session's memory. The network must outlive
-// it.
+// On the CPU: a ModuleBinding, whose parameters are the session's memory. What lists the network's
+// tensors must outlive it.
 class HostBinding final : public TrainingBinding {
  public:
-  static absl::StatusOr<std::unique_ptr<TrainingBinding>> Make(const Network& network) {
-    auto binding = ModuleBinding::Create([&network] { return network.Tensors(); });
+  static absl::StatusOr<std::unique_ptr<TrainingBinding>> Make(ModuleBinding::Lister network) {
+    auto binding = ModuleBinding::Create(std::move(network));
     if (!binding.ok()) return binding.status();
     return std::make_unique<HostBinding>(*std::move(binding));
   }

@@ -10,8 +10,7 @@
 #include "client/torch/torch_status.h"
 #include "common/job/job_file.h"
 #include "worker/batch_tensors.h"
-#include "worker/device_binding.h"
-#include "worker/host_binding.h"
+#include "worker/bind_module.h"
 #include "worker/loss.h"
 #include "worker/microbatch_seed.h"
 
@@ -58,13 +57,8 @@ void LocalCompute::Expect(const std::vector<StepPlan>& plans) {
 }
 
 absl::Status LocalCompute::Attach() {
-  DeviceBinding::Options options;
-  options.patience = StallTimeout(parts_.job);
-  options.group = parts_.group;
-  options.leaves_out_zeros = parts_.job.cluster().group() <= 1;
-  auto binding = parts_.device == nullptr
-                     ? HostBinding::Make(parts_.network)
-                     : DeviceBinding::Make(parts_.network, *parts_.device, options);
+  auto binding = BindTensors([&network = parts_.network] { return network.Tensors(); }, parts_.job,
+                             parts_.device, parts_.group);
   if (!binding.ok()) return binding.status();
   binding_ = *std::move(binding);
   return binding_->Attach(parts_.session, parts_.data.train->size(), parts_.data.test_samples());

@@ -27,12 +27,12 @@ absl::Status ProcessDevice::Choose() {
 }
 
 absl::Status ProcessDevice::Open(Session& session, std::shared_ptr<Trace> trace) {
-  if (!chosen_->is_gpu()) return absl::OkStatus();
   auto opened = chosen_->Open(session.member_ordinal());
   if (!opened.ok()) {
     const std::string why(opened.status().message());
     return absl::InternalError(session.Fail(why, /*preempted=*/false).text());
   }
+  if (*opened == nullptr) return absl::OkStatus();
   device_ = *std::move(opened);
   daemon_.log().Info("computes on a GPU", {{"device", device_->name()},
                                            {"shared", chosen_->is_shared() ? "yes" : "no"}});

@@ -10,22 +10,11 @@
 #include "common/clock/steady_now.h"
 #include "common/usable_cores.h"
 #include "worker/threads.h"
+#include "worker/training_end.h"
 
 namespace parley {
 
-absl::Status Trainer::Run() {
-  absl::Status status = Train();
-  if (parts_.session.drained()) {
-    parts_.log.Info("has left the job, which goes on with fewer workers",
-                    {{"version", absl::StrCat(parts_.session.version())}});
-    return absl::OkStatus();
-  }
-  if (status.ok()) return status;
-  // Tells the others, unless they know already, and learns which cause counts.
-  const FirstCause cause =
-      parts_.session.Fail(std::string(status.message()), absl::IsCancelled(status));
-  return absl::Status(status.code(), cause.text());
-}
+absl::Status Trainer::Run() { return EndTraining(parts_.session, parts_.log, Train()); }
 
 absl::Status Trainer::Train() {
   // Who else computes here is known when all have joined.

@@ -31,9 +31,7 @@ class Trainer {
   };
   explicit Trainer(const Parts& parts) : parts_(parts) {}
 
-  // OK when the job has finished, or has sent this worker away. Otherwise the job has failed, by
-  // this worker's doing or another's: the message is the first cause's text (Session::failure has
-  // the rest).
+  // As EndTraining says.
   absl::Status Run();
 
  private:

@@ -14,10 +14,12 @@
 
 namespace parley {
 
-// What ties the network that LocalCompute trains to its session: as ModuleBinding's methods of
-// these names (client/torch/module_binding.h), whose contract they have. HostBinding where the
-// network computes on the CPU, in the session's own memory; DeviceBinding where on a GPU. Owned by
-// LocalCompute, called on the training thread.
+// What ties a network to its session: as ModuleBinding's methods of these names
+// (client/torch/module_binding.h), whose contract they have. HostBinding where the network computes
+// on the CPU, in the session's own memory; DeviceBinding where on a GPU. Made by BindModule
+// (bind_module.h), called on the training thread.
+//
+// On a GPU results are there later: losses and outputs may be read after Settle.
 class TrainingBinding {
  public:
   virtual ~TrainingBinding() = default;
@@ -41,14 +43,15 @@ class TrainingBinding {
   virtual absl::Status Pull(bool ahead) = 0;
   virtual absl::StatusOr<std::optional<Session::PendingEvaluation>> PullEvaluation() = 0;
 
-  // A batch, or a part of one, in the host's memory.
+  // A batch, or a part of one, in the host's memory. Of any shapes and types; y may be undefined.
   struct Samples {
     at::Tensor x;
     at::Tensor y;
-    bool pinned = false;  // both lie in memory of ComputeDevice::AllocatePinned
+    bool pinned = false;  // both lie, contiguous, in memory of ComputeDevice::AllocatePinned
   };
-  // The same where the network computes; valid as long as the host's. Those that are pinned must
-  // stay as they are until AwaitSamples.
+  // The same where the network computes, for as long as the binding is there. On a device it is a
+  // copy, which an undefined y comes out of as an empty one; on the CPU it is what was given. Those
+  // that are pinned must stay as they are until AwaitSamples.
   virtual absl::StatusOr<Samples> ToNetwork(const Samples& batch) = 0;
   // Waits until what ToNetwork was given is not read any more.
   virtual absl::Status AwaitSamples() { return absl::OkStatus(); }

@@ -92,6 +92,12 @@ class KnownEnd {
 
 }  // namespace
 
+void AddTraceFlag(CLI::App& app, std::string& trace_file) {
+  app.add_option("--trace", trace_file,
+                 "Write what this process did and waited for, and when, to this file at its end, "
+                 "for ui.perfetto.dev");
+}
+
 int Run(const TrainingProcess& process) {
   Daemon& daemon = process.daemon;
   Preemption& preemption = process.preemption;

@@ -1,6 +1,7 @@
 #ifndef PARLEY_WORKER_TRAINING_PROCESS_H_
 #define PARLEY_WORKER_TRAINING_PROCESS_H_
 
+#include <CLI/CLI.hpp>
 #include <functional>
 #include <memory>
 #include <string>
@@ -30,6 +31,9 @@ struct TrainingProcess {
   // On this thread; until the job ends.
   std::function<absl::Status(Session& session, TrainingMetrics& metrics)> train;
 };
+
+// --trace, into TrainingProcess::trace_file.
+void AddTraceFlag(CLI::App& app, std::string& trace_file);
 
 // Returns the exit status.
 int Run(const TrainingProcess& process);

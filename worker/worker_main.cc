@@ -197,9 +197,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--check_device", about.check_device,
                "With --describe: end with an error where this machine lacks the job's device");
   std::string trace_file;
-  app.add_option("--trace", trace_file,
-                 "Write what the worker did and waited for, and when, to this file at its end, for "
-                 "ui.perfetto.dev");
+  AddTraceFlag(app, trace_file);
   CLI::Option* const coordinator = app.get_option("--coordinator")->required(false);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   if (about.describe) return DescribeWorkload(flags.job, about);

@@ -43,7 +43,7 @@ std::vector<NamedTensor> ShadowsOf(const std::vector<NamedTensor>& tensors) {
   const c10::NoGradGuard no_grad;
   std::vector<NamedTensor> shadows;
   for (const NamedTensor& named : tensors) {
-    at::Tensor shadow = named.tensor.detach().clone(at::MemoryFormat::Contiguous);
+    at::Tensor shadow = named.tensor.detach().to(at::kCPU).clone(at::MemoryFormat::Contiguous);
     shadow.set_requires_grad(named.tensor.requires_grad());
     shadows.push_back({named.name, std::move(shadow), named.buffer});
   }

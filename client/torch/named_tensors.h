@@ -39,9 +39,9 @@ std::vector<NamedTensor> TensorsOf(const torch::jit::Module& module);
 absl::StatusOr<std::vector<TensorSpec>> SpecsOf(const std::vector<NamedTensor>& tensors);
 
 // Their shadows: what a ModuleBinding ties to the session where the tensors themselves go to a
-// device. Tensors in the same order, of the same names and values, contiguous and where these are
-// now, on the CPU; they stay there, with memory of their own, and know whether a gradient is asked
-// for.
+// device, or lie on one already. Tensors in the same order, of the same names and values,
+// contiguous and on the CPU; they stay there, with memory of their own, and know whether a gradient
+// is asked for.
 std::vector<NamedTensor> ShadowsOf(const std::vector<NamedTensor>& tensors);
 
 // Takes out the tensors that came before under another name, and the empty ones.

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/job/contributor_places.h"
+#include "common/job/own_program.h"
 
 namespace parley {
 
@@ -81,6 +82,10 @@ void CheckNodeGroups(FieldCheck& check) {
                 "must be ON_HOST or ON_GPUS");
   check.Require(cluster.group_reduction() != ON_GPUS || job.device() == CUDA,
                 "cluster.group_reduction", "must be ON_HOST or left out unless device is CUDA");
+  check.Require(cluster.group_reduction() != ON_GPUS || !NeedsOwnProgram(job),
+                "cluster.group_reduction",
+                "must be ON_HOST or left out where model or data is own: in this release only "
+                "parley-worker adds up on GPUs");
   check.Require(cluster.group_reduction() != ON_GPUS || cluster.group() > 1,
                 "cluster.group_reduction",
                 "must be left out where cluster.group is 1: there is nothing to add up");

@@ -16,6 +16,7 @@
 #include "common/job/field_check.h"
 #include "common/job/model_check.h"
 #include "common/job/optimizer_check.h"
+#include "common/job/own_program.h"
 #include "common/job/slurm_check.h"
 
 namespace parley {
@@ -89,15 +90,13 @@ void ComputingIsRight(FieldCheck& check) {
                 "device",
                 "must be CPU where pipeline.schedule is PIPEDREAM or TWO_BUFFER_WEIGHTS: in this "
                 "release stages keep several versions of their weights on CPUs only");
-  check.Require(job.device() == CPU || !job.model().has_own(), "device",
-                "must be CPU or left out where model is own: in this release a session takes "
-                "tensors of the CPU only. A program that computes on a GPU binds a twin of its "
-                "parameters on the CPU to the session, copies values from there before forward, "
-                "and gradients there after backward");
   check.Require(job.device() == CPU || !job.consistency().sync().deterministic(), "device",
                 "must be CPU where the job is deterministic: LibTorch's kernels for GPUs are not");
   check.Require(!job.cuda_graphs() || job.device() != CPU, "cuda_graphs",
                 "must be left out where device is CPU");
+  check.Require(!job.cuda_graphs() || !NeedsOwnProgram(job), "cuda_graphs",
+                "must be left out where model or data is own: parley-worker records its steps, a "
+                "program of one's own may do so by itself");
   check.Require(
       !job.cuda_graphs() || job.cluster().stages() == 0, "cuda_graphs",
       "must be left out where cluster.stages is not 0: what stages do hangs on each other");

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "absl/time/time.h"
+#include "common/job/own_program.h"
 
 namespace parley {
 namespace {
@@ -203,7 +204,8 @@ void FillInDefaults(JobConfig& job) {
   const bool pipelines = job.cluster().stages() != 0;
   const bool groups = job.cluster().group() > 1;
   if (job.cluster().group_reduction() == GROUP_REDUCTION_UNSPECIFIED) {
-    job.mutable_cluster()->set_group_reduction(groups && job.device() == CUDA ? ON_GPUS : ON_HOST);
+    const bool on_gpus = groups && job.device() == CUDA && !NeedsOwnProgram(job);
+    job.mutable_cluster()->set_group_reduction(on_gpus ? ON_GPUS : ON_HOST);
   }
   ConsistencyDefaults(*job.mutable_consistency(), pipelines || groups);
   if (pipelines) PipelineDefaults(*job.mutable_pipeline());

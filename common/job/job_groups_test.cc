@@ -12,10 +12,11 @@ namespace {
 
 using testing::HasSubstr;
 
-absl::StatusOr<JobConfig> Load(const std::string& cluster, const std::string& rest = "") {
+absl::StatusOr<JobConfig> Load(const std::string& cluster, const std::string& rest = "",
+                               const std::string& model = "simple_cnn {}") {
   const std::string path = testing::TempDir() + "/group.textproto";
   std::ofstream(path) << "name: \"group\"\n"
-                      << "model { simple_cnn {} }\n"
+                      << "model { " << model << " }\n"
                       << "data { idx { directory: \"data\" } batch: 4 }\n"
                       << "optimizer { sgd { rate: 1 } }\nepochs: 1\n"
                       << "cluster { " << cluster << " }\n"
@@ -31,6 +32,19 @@ TEST(JobGroups, AGroupThatHasLostAWorkerWaitsByDefault) {
   const auto without = Load("workers: 8");
   EXPECT_EQ(without->cluster().group(), 1u);
   EXPECT_EQ(without->consistency().sync().lost_worker(), GO_ON);
+}
+
+TEST(JobGroups, GpusAddUpByDefaultButThoseOfAProgramOfOnesOwn) {
+  const auto job = Load("workers: 8 group: 4", "device: CUDA");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->cluster().group_reduction(), ON_GPUS);
+  const auto own = Load("workers: 8 group: 4", "device: CUDA", "own {}");
+  ASSERT_TRUE(own.ok()) << own.status();
+  EXPECT_EQ(own->cluster().group_reduction(), ON_HOST);
+  const auto asked = Load("workers: 8 group: 4 group_reduction: ON_GPUS", "device: CUDA", "own {}");
+  EXPECT_EQ(asked.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(asked.status().message()),
+              HasSubstr("6: cluster.group_reduction: must be ON_HOST or left out where model"));
 }
 
 TEST(JobGroups, WhatIsWrongIsSaidWithItsPlace) {

@@ -23,9 +23,7 @@ int main(int argc, char** argv) {
   DaemonFlags flags;
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
   std::string trace_file;
-  app.add_option("--trace", trace_file,
-                 "Write what the stage did and waited for, and when, to this file at its end, for "
-                 "ui.perfetto.dev");
+  AddTraceFlag(app, trace_file);
   if (const std::optional<int> code = ParseCommandLine(app, argc, argv)) return *code;
 
   Preemption preemption;        // outlives the daemon's thread for signals

@@ -7,7 +7,6 @@ import ctypes
 import os
 import pathlib
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -17,30 +16,10 @@ import torch
 from support import data
 from support.bits import assert_same_bits
 from support.brake import Brake
+from support.devices import DEVICES, machine
 from support.jobs import WHOLE, Run, exported, last_line, main, scrape, small_job, wait_for
-from support.programs import BIN, program
+from support.programs import program
 from support.traced import traced
-
-DEVICES = pathlib.Path("worker/device")
-PLUGIN = BIN / "libparley_cuda.so"
-
-
-def machine(where, driver=None, plugin=None, nvml=None, driver_is_old=False):
-    """From here on programs find this driver, and this plugin beside them."""
-    os.environ.pop("PARLEY_FAKE_DRIVER_IS_OLD", None)
-    if driver_is_old:
-        os.environ["PARLEY_FAKE_DRIVER_IS_OLD"] = "yes"
-    libraries = where / "libraries"
-    shutil.rmtree(libraries, ignore_errors=True)
-    libraries.mkdir()
-    if driver is not None:
-        shutil.copy(driver, libraries / "libcuda.so.1")
-    if nvml is not None:
-        shutil.copy(nvml, libraries / "libnvidia-ml.so.1")
-    os.environ["LD_LIBRARY_PATH"] = str(libraries)
-    PLUGIN.unlink(missing_ok=True)
-    if plugin is not None:
-        shutil.copy(plugin, PLUGIN)
 
 
 def has_driver():

@@ -4,16 +4,20 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, last_line, main
+from support.bits import assert_same_bits
+from support.devices import DEVICES, machine
+from support.jobs import Run, exported, last_line, main, scrape, wait_for
 from support.programs import BIN, program
 
 JOB = "client/example/spiral.textproto"
 PROGRAM = "client/example/train_your_own"
+FAULTY = "tests/process/faulty_program"
 SECTION = "\n## Your own program\n"
 
 
@@ -66,6 +70,87 @@ def it_is_told_to_end(where, runs):
     assert done.returncode == 0, done.stderr
 
 
+def it_is_watched_as_a_worker_is(where, runs):
+    """Its log, its metrics, and who waits for whom; what it says of its end."""
+    run = Run(JOB, f"--worker={PROGRAM}", "--set", "epochs=100000", out=where / "out")
+    runs.append(run)
+    run.wait_for_step(20)
+    address = run.addresses("metrics")["worker-0"]
+
+    def steps():
+        found = re.search(r'^parley_step{[^}]*job="spiral"[^}]*role="worker"[^}]*} (\d+)$', scrape(address), re.MULTILINE)
+        return found and int(found.group(1))
+
+    first = wait_for("its steps in its metrics", steps, 30)
+    wait_for("more steps there", lambda: steps() > first, 30)
+    assert re.search(r"^parley_loss{", scrape(address), re.MULTILINE)
+    assert parley("why-stuck", f"--coordinator=file:{run.out}/coordinator.address").returncode == 0
+    run.process.send_signal(signal.SIGTERM)
+    assert run.wait(60) == 75, run.stderr()
+    assert "preempted" in last_line(run.logs()["worker-0"]), run.logs()["worker-0"]
+
+
+def workers_of_one_host_add_up_first(where, runs):
+    run = Run(JOB, f"--worker={PROGRAM}", "--set", "cluster.workers=2", "--set", "cluster.group=2", out=where / "out")
+    runs.append(run)
+    assert run.wait(120) == 0, run.stderr()
+    for worker in ("worker-0", "worker-1"):
+        accuracy = re.search(r"^accuracy (\S+)$", run.logs()[worker], re.MULTILINE)
+        assert accuracy and float(accuracy.group(1)) >= 0.9, run.logs()[worker]
+
+
+def on_a_gpu_it_computes_the_same(where, runs):
+    """Over the fake plugin, which ends it where any use of memory is in no order. The program lies beside the plugin."""
+    here = BIN / "train_your_own"
+    shutil.copy(PROGRAM, here)
+    machine(where, DEVICES / "libfake_driver.so", DEVICES / "libfake_plugin.so")
+    ends = {}
+    for device in ("CPU", "CUDA"):
+        run = Run(JOB, f"--worker={here}", "--set", f"device={device}", "--set", "epochs=5", out=where / device)
+        runs.append(run)
+        assert run.wait(120) == 0, run.stderr()
+        log = run.logs()["worker-0"]
+        assert ("computes on a GPU device=fake:0 shared=no" in log) == (device == "CUDA"), log
+        ends[device] = exported(run.out), re.search(r"^accuracy .*$", log, re.MULTILINE).group()
+    assert_same_bits(ends["CUDA"][0], ends["CPU"][0], "through a device, and on the CPU")
+    assert ends["CUDA"][1] == ends["CPU"][1], ends
+    # What is missing it says before it joins.
+    machine(where, DEVICES / "libfake_driver.so")
+    run = Run(JOB, f"--worker={here}", "--set", "device=CUDA", out=where / "none")
+    runs.append(run)
+    assert run.wait(60) == 2, run.stderr()
+    said = last_line(run.logs()["worker-0"])
+    assert said.startswith("device: CUDA cannot be had: ") and "libparley_cuda.so is missing" in said, said
+    assert "device: CUDA cannot be had" in last_line(run.stderr()), run.stderr()
+    run = Run(JOB, f"--worker={here}", "--set", "device=AUTO", "--set", "epochs=1", out=where / "auto")
+    runs.append(run)
+    assert run.wait(60) == 0, run.stderr()
+    assert "device: AUTO runs on the CPU" in run.logs()["worker-0"], run.logs()["worker-0"]
+
+
+def what_goes_wrong_in_it_all_are_told(where, runs):
+    def end(fault, *settings):
+        program = where / fault
+        program.write_text(f'#!/bin/sh\nexec {pathlib.Path(FAULTY).resolve()} --fault={fault} "$@"\n')
+        program.chmod(0o755)
+        run = Run(JOB, f"--worker={program}", "--set", 'liveness="2s"', *settings, out=where / f"{fault}-out")
+        runs.append(run)
+        return run.wait(60), run
+
+    code, run = end("prepare")
+    assert code == 2 and last_line(run.logs()["worker-0"]) == "spiral lacks its data", run.logs()
+    assert "spiral lacks its data" in last_line(run.logs()["shard-0"]), run.logs()
+    code, run = end("train")
+    assert code == 1, run.stderr()
+    for log in ("worker-0", "shard-0"):
+        assert "worker 0 at" in last_line(run.logs()[log]) and "the loop has come upon something" in last_line(run.logs()[log]), run.logs()
+    # The one that hangs in its loop ends with the job all the same.
+    code, run = end("hang", "--set", "cluster.workers=2")
+    assert code == 1, run.stderr()
+    for log in ("worker-0", "worker-1"):
+        assert "the other one hangs" in last_line(run.logs()[log]), run.logs()
+
+
 def its_model_and_data_are_not_looked_at(where, runs):
     done = parley("plan", JOB)
     assert done.returncode == 0, done.stderr
@@ -90,4 +175,13 @@ def without_it_the_job_is_refused(where, runs):
         assert done.returncode == 2 and done.stderr.startswith(f"--worker={none}: is not there, or no program"), done.stderr
 
 
-main(the_documented_command_trains, it_is_told_to_end, its_model_and_data_are_not_looked_at, without_it_the_job_is_refused)
+main(
+    the_documented_command_trains,
+    it_is_told_to_end,
+    it_is_watched_as_a_worker_is,
+    workers_of_one_host_add_up_first,
+    on_a_gpu_it_computes_the_same,
+    what_goes_wrong_in_it_all_are_told,
+    its_model_and_data_are_not_looked_at,
+    without_it_the_job_is_refused,
+)

@@ -48,6 +48,7 @@ absl::StatusOr<ChosenDevice> ChosenDevice::Choose(Device asked, const std::strin
 }
 
 absl::StatusOr<std::unique_ptr<ComputeDevice>> ChosenDevice::Open(uint32_t ordinal) {
+  if (!is_gpu()) return nullptr;
   const auto first = static_cast<int>(ordinal % static_cast<uint32_t>(gpus_));
   // The last one is `first` again, which is shared where none is free.
   for (int k = 0; k <= gpus_; ++k) {

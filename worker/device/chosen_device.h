@@ -26,7 +26,8 @@ class ChosenDevice {
 
   // A GPU that no other process of this machine has claimed (gpu_claim.h), the first one from
   // number `ordinal` on; where there is none that number, modulo how many there are: several
-  // processes share it then. The claim is this one's. Once, where is_gpu().
+  // processes share it then. The claim is this one's. Null where the CPU was chosen. Once, on the
+  // thread that will compute.
   absl::StatusOr<std::unique_ptr<ComputeDevice>> Open(uint32_t ordinal);
   // DevicePlugin::id of the one that was opened.
   const std::string& id() const { return id_; }

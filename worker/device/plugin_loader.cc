@@ -48,7 +48,9 @@ absl::StatusOr<int> CountGpus() {
 absl::StatusOr<const DevicePlugin*> LoadDevicePlugin(const std::string& path) {
   if (access(path.c_str(), R_OK) != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
-        path, " is missing, which has all that parley needs for GPUs: deploy/build --cuda"));
+        path,
+        " is missing, which has all that parley needs for GPUs: deploy/build --cuda makes it "
+        "in out/bin, and programs look for it beside themselves"));
   }
   // Global, so that LibTorch, loaded with it, finds its own other half.
   void* const plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
