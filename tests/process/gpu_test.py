@@ -1,10 +1,11 @@
 """Training on a real GPU, by the real plugin, as good as on the CPU: three networks by their loss curves and parameters, two
-workers, a node group, and bfloat16 and float16 (tag gpu).
+workers, a node group, bfloat16 and float16, and a program of one's own (tag gpu).
 """
 
 import json
 import os
 import pathlib
+import re
 import shutil
 import sys
 
@@ -222,5 +223,19 @@ def half_precision_learns_too(where, runs):
     assert all(abs(accuracy - accuracies["FLOAT32"]) <= 0.02 for accuracy in accuracies.values()), accuracies
 
 
+def a_program_of_ones_own_learns(where, runs):
+    shutil.copy("client/example/train_your_own", BIN / "train_your_own")
+    accuracies = {}
+    for device in ("CPU", "CUDA"):
+        run = Run("client/example/spiral.textproto", f"--worker={BIN / 'train_your_own'}", "--set", f"device={device}", out=where / device)
+        runs.append(run)
+        assert run.wait(280) == 0, device
+        log = run.logs()["worker-0"]
+        assert ("computes on a GPU" in log) == (device == "CUDA"), log
+        accuracies[device] = float(re.search(r"^accuracy (\S+)$", log, re.MULTILINE).group(1))
+    print(f"accuracy: {accuracies}")
+    assert min(accuracies.values()) >= 0.95, accuracies
+
+
 main(*(learns_as_on_the_cpu(name) for name in NETWORKS), a_pipeline_learns_as_on_the_cpu, steps_as_cuda_graphs_learn_as_others, what_cannot_be_recorded_is_computed_as_usual, workers_share_the_gpus,
-     a_node_group_adds_up_on_its_gpus, half_precision_learns_too)
+     a_node_group_adds_up_on_its_gpus, half_precision_learns_too, a_program_of_ones_own_learns)
