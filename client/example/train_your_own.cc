@@ -86,6 +86,8 @@ absl::Status Train(const parley::OwnTraining& training) {
     training.metrics.StepDone(*verdict, plan->samples.size(), session.traffic());
   }
 
+  if (session.drained()) return absl::OkStatus();  // sent away: the others go on
+
   const auto all = (*binding)->ToNetwork({x, y});
   if (!all.ok()) return all.status();
   return parley::CatchTorch("accuracy", [&] {

@@ -90,6 +90,22 @@ def it_is_watched_as_a_worker_is(where, runs):
     assert "preempted" in last_line(run.logs()["worker-0"]), run.logs()["worker-0"]
 
 
+def one_that_is_sent_away_ends_well(where, runs):
+    """In the middle of the job, with parameters of no version that counts."""
+    run = Run(JOB, f"--worker={PROGRAM}", "--set", "cluster.workers=2", "--set", "cluster.min_workers=1", "--set", "epochs=100000", out=where / "out")
+    runs.append(run)
+    run.wait_for_step(20)
+    for command in (("drain", "worker-1"), ("stop", "--wait")):
+        done = parley(*command, f"--coordinator=file:{run.out}/coordinator.address")
+        assert done.returncode == 0, done.stderr
+        if command[0] == "drain":
+            wait_for("it to go", lambda: "has left the job, which goes on with fewer workers" in run.logs()["worker-1"], 60)
+            step = int(run.answer()["step"])
+            run.wait_for_step(step + 20)
+    assert run.wait(60) == 75, run.stderr()
+    assert "accuracy" not in run.logs()["worker-1"], run.logs()["worker-1"]
+
+
 def workers_of_one_host_add_up_first(where, runs):
     run = Run(JOB, f"--worker={PROGRAM}", "--set", "cluster.workers=2", "--set", "cluster.group=2", out=where / "out")
     runs.append(run)
@@ -179,6 +195,7 @@ main(
     the_documented_command_trains,
     it_is_told_to_end,
     it_is_watched_as_a_worker_is,
+    one_that_is_sent_away_ends_well,
     workers_of_one_host_add_up_first,
     on_a_gpu_it_computes_the_same,
     what_goes_wrong_in_it_all_are_told,
