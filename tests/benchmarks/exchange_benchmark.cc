@@ -4,14 +4,16 @@
 //   plain  one thread's `p -= rate * g`, or Adam's loads and stores, over the same bytes in one
 //          process, compiled for vectors (-O3); with --outside it also copies the gradient in and
 //          the parameters out
-//   TCP    with --tcp or --grpc: the same bytes there and back over one raw loopback connection,
+//   TCP    with --tcp, --grpc or --tls: the same bytes there and back over one raw loopback
+//   connection,
 //          received in place
 //
-//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp | --grpc] [--adam] [--outside]
-//     [--rows] [--mib=4,16,64] [--rounds=30] [--rest=MS]
+//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp | --grpc | --tls] [--adam]
+//     [--outside] [--rows] [--mib=4,16,64] [--rounds=30] [--rest=MS]
 //
-// --tcp: as between machines, over a direct connection. --grpc: as where none can be had. --rest:
-// all threads sleep so long before each round, so that it begins with waking the shard.
+// --tcp: as between machines with `tls: OFF`, over a direct connection. --grpc: as where none can
+// be had. --tls: as between machines else, by gRPC and encrypted. --rest: all threads sleep so long
+// before each round, so that it begins with waking the shard.
 // --outside: the training loop's tensors lie elsewhere: it copies its gradient into the session's
 // before it pushes, and the parameters out of the session's after it has pulled. --rows: of
 // gradients every fiftieth row of 1,024 values is not zeros, as an embedding's are; what is
@@ -33,6 +35,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -47,6 +50,7 @@
 #include "client/grpc_connector.h"
 #include "client/local_connector.h"
 #include "client/session.h"
+#include "common/security/credential_file.h"
 #include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 #include "tests/parity/loopback_cluster.h"
@@ -59,6 +63,7 @@ constexpr float kRate = 0.001F;
 struct Kind {
   bool tcp = false;
   bool grpc = false;
+  bool tls = false;      // and grpc
   bool one_way = false;  // of those: nothing is sent ahead
   bool rows = false;     // of gradients few are not zeros
   bool adam = false;
@@ -208,7 +213,7 @@ std::string JobText(const Kind& kind, size_t workers, uint64_t steps) {
   return absl::StrCat("seed: 1\nmodel { simple_cnn {} }\ndata { own {} batch: 1 }\noptimizer { ",
                       kind.adam ? "adam" : "sgd", " { rate: 0.001 } }\nsteps: ", steps,
                       "\ncluster { workers: ", workers,
-                      " shards: 1 }\ncheckpoint { at_end: false }");
+                      " shards: 1 }\ncheckpoint { at_end: false }", kind.tls ? "\ntls: ON" : "");
 }
 
 // For each direction alone. A session sends its Complete behind its pushes, and its Pull behind
@@ -235,12 +240,23 @@ class OneWayConnector final : public Connector {
   const std::unique_ptr<Connector> remote_;
 };
 
+SharedCredentials CredentialsOf(const LoopbackCluster& cluster, const Kind& kind) {
+  if (!kind.tls) return nullptr;
+  // Whoever of the job comes first makes them.
+  const std::string folder = cluster.directory() + "/out";
+  std::filesystem::create_directories(folder);
+  auto credentials = ReadOrMakeCredentials(absl::StrCat(folder, "/", kCredentialFile), true);
+  Require(credentials.status());
+  return *std::move(credentials);
+}
+
 // A worker of a job of so many equal tensors.
 class Exchange {
  public:
   Exchange(const LoopbackCluster& cluster, size_t tensors, size_t elements, uint64_t steps,
            const Kind& kind, size_t worker = 0)
-      : kind_(kind), connector_(MakeGrpcConnector(/*direct=*/!kind.grpc)) {
+      : kind_(kind),
+        connector_(MakeGrpcConnector(/*direct=*/!kind.grpc, CredentialsOf(cluster, kind))) {
     if (!kind.tcp && !kind.grpc) connector_ = MakeLocalConnector(std::move(connector_));
     if (kind.one_way) connector_ = std::make_unique<OneWayConnector>(std::move(connector_));
     Session::Options options;
@@ -379,10 +395,12 @@ int Main(int argc, char** argv) {
   Kind kind;
   app.add_flag("--tcp", kind.tcp, "As between hosts: direct connections, no shared memory");
   app.add_flag("--grpc", kind.grpc, "All calls by gRPC");
+  app.add_flag("--tls", kind.tls, "All calls by gRPC, encrypted, as between machines by default");
   app.add_flag("--adam", kind.adam, "Instead of SGD");
   app.add_flag("--rows", kind.rows, "Gradients as an embedding's: every fiftieth KiB of floats");
   app.add_flag("--outside", kind.outside, "The training loop's tensors are its own");
   CLI11_PARSE(app, argc, argv);
+  kind.grpc = kind.grpc || kind.tls;
 
   const uint64_t steps = rounds + 3;
   const bool over_tcp = kind.tcp || kind.grpc;
