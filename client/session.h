@@ -337,6 +337,12 @@ class Session {
   // The job has sent this worker away, which has left it in peace: its last step counts. Any verb
   // that has to wait may find it out and end with CANCELLED; this is no failure then.
   virtual bool drained() const { return false; }
+  // Finish has said true.
+  virtual bool finished() const { return false; }
+
+  // This worker gets on, though it calls no verb: for a step, or an evaluation, that takes about as
+  // long as `stall_timeout`. The training thread, now and then.
+  virtual void Progress() {}
 
   // This worker cannot go on: ends the job with this reason, unless it has failed before; returns
   // the cause that counts. Waits for it up to `liveness`, and unless `preempted` (this process was

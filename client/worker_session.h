@@ -105,6 +105,8 @@ class WorkerSession final : public Session {
   absl::StatusOr<bool> ReportEvaluation(const Evaluation& part) override;
   absl::StatusOr<bool> Finish(const std::vector<PhaseSeconds>& seconds) override;
   bool drained() const override { return drained_; }
+  bool finished() const override { return left_; }
+  void Progress() override;
   FirstCause Fail(const std::string& reason, bool preempted) override;
   void Preempt(const std::string& reason, absl::Duration time) override;
   void JoinNoMore(const std::string& reason) override;
@@ -129,8 +131,6 @@ class WorkerSession final : public Session {
   // back, or that `what` did not come.
   absl::Status Await(const std::string& what, const std::function<bool()>& done);
   std::string WhatIsMissing();
-  // The training thread has got on.
-  void Progress();
   // It waits for others.
   void Waits(absl::Time since);
 

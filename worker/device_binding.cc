@@ -135,6 +135,7 @@ absl::Status DeviceBinding::MoveToDevice() {
   const std::vector<NamedTensor> listed = network_();
   tensors_.resize(listed.size());
   gradients_.resize(listed.size());
+  on_device_.resize(listed.size());
   const c10::NoGradGuard no_grad;
   for (size_t i = 0; i < listed.size(); ++i) {
     at::Tensor tensor = listed[i].tensor;
@@ -144,6 +145,7 @@ absl::Status DeviceBinding::MoveToDevice() {
     if (!moved.ok()) return moved;
     if (!IsParameter(i)) continue;
     tensors_[i] = tensor;
+    on_device_[i] = tensor.const_data_ptr();
     torch::autograd::impl::set_post_acc_grad_hooks(tensor,
                                                    std::make_unique<GradientHook>(*this, i));
   }
@@ -171,6 +173,7 @@ absl::Status DeviceBinding::Attach(Session& session, uint64_t training_samples,
   PinGradients();
   values_->Attach(session, tensors_);
   buffers_->Attach(session, *binding_);
+  pulled_ = true;
   return BringPulled();
 }
 
@@ -227,7 +230,18 @@ absl::Status DeviceBinding::AwaitSamples() {
   return status.ok() ? samples_->AwaitPinned(Deadline()) : status;
 }
 
+absl::Status DeviceBinding::CheckForward() const {
+  if (!pulled_) return PullComesFirst();
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (IsParameter(i) && tensors_[i].const_data_ptr() != on_device_[i]) {
+      return HasOtherMemory(binding_->specs()[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status DeviceBinding::Backward(const at::Tensor& loss, bool last) {
+  if (absl::Status status = CheckForward(); !status.ok()) return status;
   if (absl::Status status = values_->EndForward(); !status.ok()) return status;
   if (!lost_.ok()) return absl::OkStatus();  // in forward
   if (absl::Status status = FollowGroup(); !status.ok()) return status;
@@ -276,6 +290,7 @@ void DeviceBinding::DropDeviceGradients() {
 }
 
 absl::StatusOr<Verdict> DeviceBinding::Complete(double loss_sum) {
+  pulled_ = false;
   if (options_.group != nullptr && !had_backward_ && lost_.ok()) {
     // Without samples it owns sums all the same.
     if (absl::Status status = FollowGroup(); !status.ok()) return status;
@@ -314,6 +329,7 @@ absl::Status DeviceBinding::Pull(bool ahead) {
   values_->Stop();
   absl::Status status = ahead ? session_->PullAhead() : binding_->Pull();
   if (!status.ok()) return status;
+  pulled_ = true;
   if (!ahead) return BringPulled();
   status = values_->BringAsUsed();
   return status.ok() ? buffers_->Bring() : status;

@@ -99,6 +99,8 @@ class DeviceBinding final : public TrainingBinding {
 
   DeviceBinding(ModuleBinding::Lister network, ComputeDevice& device, const Options& options);
   absl::Status Start();
+  // Of a step's forward: it has computed with what the session has brought.
+  absl::Status CheckForward() const;
   absl::Status MoveToDevice();
   bool IsParameter(size_t tensor) const;
   // Its gradient is asked for, as things are now: who trains may freeze it, and change their mind.
@@ -180,7 +182,9 @@ class DeviceBinding final : public TrainingBinding {
   Session* session_ = nullptr;  // set by Attach
   bool to_add_up_ = false;      // the sums of this step have to come yet
   bool had_backward_ = false;
-  float factor_ = 1;  // of gradients
+  bool pulled_ = false;                 // since the last Complete
+  std::vector<const void*> on_device_;  // where the parameters were put, by the session's index
+  float factor_ = 1;                    // of gradients
 
   // Of the step. What a bucket has sent is looked at when it is delivered.
   std::vector<std::vector<BucketPlan::Part>> sent_;  // of each bucket; written once, before it goes

@@ -33,6 +33,7 @@ absl::Status DeviceBinding::PutBackTensors() {
 
 absl::StatusOr<at::Tensor> DeviceBinding::RunGraph(absl::FunctionRef<at::Tensor()> loss,
                                                    std::string& why_not) {
+  if (!pulled_) return PullComesFirst();
   if (absl::Status status = values_->BringRemaining(); !status.ok()) return status;
   const bool records = graph_ == nullptr;
   // A graph goes on with the tensors of its recording, whatever the network has later.

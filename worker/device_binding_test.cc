@@ -353,6 +353,39 @@ TEST_F(DeviceBindingTest, WhatIsFrozenHasNoGradientUntilItIsNot) {
   EXPECT_EQ(AllParameters(session), AllParameters(host_session)) << "the same bits";
 }
 
+TEST_F(DeviceBindingTest, ALoopThatForgetsToPullIsToldSo) {
+  FakeSession session(Plans(2), 0.1);
+  const auto binding = *Bind(network_);
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  const at::Tensor x = torch::randn({4, 3});
+  const auto backward = [&] {
+    return binding->Backward(network_.Forward(x).square().mean(), /*last=*/true);
+  };
+  ASSERT_TRUE(session.NextStep().has_value());
+  ASSERT_TRUE(backward().ok());
+  ASSERT_TRUE(binding->Complete(1).ok());
+  EXPECT_EQ(backward().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(binding->Pull(/*ahead=*/true).ok());
+  ASSERT_TRUE(session.NextStep().has_value());
+  EXPECT_TRUE(backward().ok());
+  ASSERT_TRUE(binding->Complete(1).ok());
+}
+
+TEST_F(DeviceBindingTest, ParametersThatWereGivenOtherMemoryAreNamed) {
+  FakeSession session(Plans(1), 0.1);
+  const auto binding = *Bind(network_);
+  ASSERT_TRUE(binding->Attach(session, 4, 0).ok());
+  for (const NamedTensor& named : network_.Tensors()) {
+    at::Tensor tensor = named.tensor;
+    if (named.name == "second.weight") tensor.set_data(tensor.detach().clone());
+  }
+  ASSERT_TRUE(session.NextStep().has_value());
+  const absl::Status status =
+      binding->Backward(network_.Forward(torch::randn({4, 3})).square().mean(), /*last=*/true);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("second.weight has other memory"));
+}
+
 TEST_F(DeviceBindingTest, SamplesMayLieInAnyOrderAndHaveNoClasses) {
   FakeSession session(Plans(1), 0.1);
   const auto binding = *Bind(network_);

@@ -2,8 +2,11 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdio>
 #include <string>
 
+#include "absl/functional/function_ref.h"
+#include "client/torch/torch_status.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/exit_code.h"
@@ -16,8 +19,28 @@
 
 namespace parley {
 
-void OwnTraining::TakeCores() const {
-  at::set_num_threads(ComputeThreads(job, UsableCores(), session.processes_here()));
+namespace {
+
+// What it throws would end the process without a word to the others.
+absl::Status Caught(const char* what, absl::FunctionRef<absl::Status()> call) {
+  absl::Status status;
+  const absl::Status thrown = CatchTorch(what, [&] { status = call(); });
+  return thrown.ok() ? status : thrown;
+}
+
+absl::Status Train(const OwnProgram& program, const OwnTraining& training) {
+  const absl::Status status = Caught("the program's loop", [&] { return program.train(training); });
+  if (!status.ok() || training.session.finished()) return status;
+  return absl::InternalError(
+      "the program's loop has returned before the job's end: Session::Finish says when that is");
+}
+
+}  // namespace
+
+void OwnTraining::Begin() const {
+  const int threads = ComputeThreads(job, UsableCores(), session.processes_here());
+  at::set_num_threads(threads);
+  steps.Begin(threads);
 }
 
 int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& program) {
@@ -27,6 +50,8 @@ int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& progra
   AddTraceFlag(app, trace_file);
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
 
+  // In the log what the program prints stands between its other lines, and is not lost with it.
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Preemption preemption;  // outlives the daemon's thread for signals
   Daemon daemon(WORKER, flags);
   if (absl::Status status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
@@ -37,13 +62,15 @@ int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& progra
   TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr, nullptr};
   process.prepare = [&] {
     if (absl::Status chosen = device.Choose(); !chosen.ok()) return chosen;
-    return program.prepare ? program.prepare(daemon.job()) : absl::OkStatus();
+    if (!program.prepare) return absl::OkStatus();
+    return Caught("preparing", [&] { return program.prepare(daemon.job()); });
   };
   process.train = [&](Session& session, TrainingMetrics& metrics) {
     if (absl::Status opened = device.Open(session, metrics.trace()); !opened.ok()) return opened;
-    absl::Status status =
-        EndTraining(session, daemon.log(),
-                    program.train({daemon.job(), session, device.get(), metrics, daemon.log()}));
+    StepRecord steps(session, metrics, daemon.log());
+    absl::Status status = EndTraining(
+        session, daemon.log(),
+        Train(program, {daemon.job(), session, device.get(), steps, metrics, daemon.log()}));
     device.Over();
     return status;
   };

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/clock/steady_now.h"
 #include "common/usable_cores.h"
 #include "worker/threads.h"
 #include "worker/training_end.h"
@@ -23,14 +22,10 @@ absl::Status Trainer::Train() {
   if (!status.ok()) return status;
   const int threads = ComputeThreads(parts_.job, UsableCores(), parts_.session.processes_here());
   at::set_num_threads(threads);
-  job_epoch_ = parts_.session.epochs().job;
-  parts_.metrics.SetEpochs(parts_.session.epochs());
-  parts_.metrics.LateSteps();  // from the beginning, so that the first one is seen as a rise
-  parts_.log.Info("training", {{"from_step", absl::StrCat(parts_.session.version() + 1)},
-                               {"threads", absl::StrCat(threads)}});
+  steps_.Begin(threads);
   while (true) {
     if (status = EvaluateWhatIsDue(); !status.ok()) return status;
-    HasGoneBack();  // in the end, or in an evaluation
+    steps_.HasGoneBack();  // in the end, or in an evaluation
     parts_.compute.Expect(parts_.session.Ahead(parts_.compute.steps_ahead()));
     std::optional<StepPlan> plan = parts_.session.NextStep();
     if (!plan.has_value()) {
@@ -45,44 +40,12 @@ absl::Status Trainer::Train() {
   }
 }
 
-bool Trainer::HasGoneBack() {
-  const Session::Epochs epochs = parts_.session.epochs();
-  parts_.metrics.SetEpochs(epochs);
-  if (std::exchange(job_epoch_, epochs.job) == epochs.job) return false;
-  parts_.log.Warning("the job went back to a checkpoint",
-                     {{"job_epoch", absl::StrCat(job_epoch_)},
-                      {"version", absl::StrCat(parts_.session.version())}});
-  return true;
-}
-
 absl::Status Trainer::Step(const StepPlan& plan) {
-  memberships_ = parts_.session.memberships();
   const absl::StatusOr<Verdict> verdict = parts_.compute.Step(plan);
   if (!verdict.ok()) return verdict.status();
   if (absl::Status status = parts_.compute.Pull(/*ahead=*/true); !status.ok()) return status;
-  if (HasGoneBack()) return absl::OkStatus();
-  if (verdict->outcome() == Verdict::STALE) {
-    NoteMissed(plan);
-    return absl::OkStatus();
-  }
-  parts_.metrics.StepDone(*verdict, plan.samples.size(), parts_.session.traffic());
+  steps_.Done(plan, *verdict);
   return absl::OkStatus();
-}
-
-void Trainer::NoteMissed(const StepPlan& plan) {
-  parts_.metrics.LateSteps().Increment();
-  LogPairs pairs = {{"step", absl::StrCat(plan.step)},
-                    {"version", absl::StrCat(parts_.session.version())}};
-  if (parts_.session.memberships() != memberships_) {
-    parts_.log.Warning(
-        "the job went on without this step of this worker, which was cut off and has joined anew",
-        pairs);
-    return;
-  }
-  const uint64_t times = late_.OneMore(SteadyNow());
-  if (times == 0) return;
-  pairs.emplace_back("times", absl::StrCat(times));
-  parts_.log.Warning("the job went on without this step of this worker, which was late", pairs);
 }
 
 absl::Status Trainer::EvaluateWhatIsDue() {

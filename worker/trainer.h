@@ -10,7 +10,7 @@
 #include "common/log.h"
 #include "proto/job.pb.h"
 #include "worker/compute.h"
-#include "worker/late_steps.h"
+#include "worker/step_record.h"
 #include "worker/training_metrics.h"
 
 namespace parley {
@@ -29,7 +29,8 @@ class Trainer {
     // itself.
     std::function<std::string()> preemption;
   };
-  explicit Trainer(const Parts& parts) : parts_(parts) {}
+  explicit Trainer(const Parts& parts)
+      : parts_(parts), steps_(parts.session, parts.metrics, parts.log) {}
 
   // As EndTraining says.
   absl::Status Run();
@@ -38,18 +39,12 @@ class Trainer {
   absl::Status Train();
   // Until the parameters that its verdict makes have come, or newer ones.
   absl::Status Step(const StepPlan& plan);
-  // The job has gone on without that one.
-  void NoteMissed(const StepPlan& plan);
-  // Says so in log and metrics where it has, since the last time.
-  bool HasGoneBack();
   // Every evaluation that waits for this worker's part.
   absl::Status EvaluateWhatIsDue();
   absl::Status Evaluate(const Session::PendingEvaluation& due);
 
   const Parts parts_;
-  uint64_t job_epoch_ = 0;
-  uint64_t memberships_ = 0;  // as the session had them before the step
-  LateSteps late_;
+  StepRecord steps_;
 };
 
 }  // namespace parley

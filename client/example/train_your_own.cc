@@ -48,7 +48,7 @@ absl::Status Train(const parley::OwnTraining& training) {
   if (!binding.ok()) return binding.status();
   absl::Status status = (*binding)->Attach(session, x.size(0), /*test_samples=*/0);
   if (!status.ok()) return status;
-  training.TakeCores();
+  training.Begin();
 
   while (true) {
     // 2. Each step says which samples are this worker's.
@@ -83,7 +83,7 @@ absl::Status Train(const parley::OwnTraining& training) {
     const auto verdict = (*binding)->Complete(loss_sum);
     if (!verdict.ok()) return verdict.status();
     if (status = (*binding)->Pull(/*ahead=*/true); !status.ok()) return status;
-    training.metrics.StepDone(*verdict, plan->samples.size(), session.traffic());
+    training.steps.Done(*plan, *verdict);
   }
 
   if (session.drained()) return absl::OkStatus();  // sent away: the others go on

@@ -28,6 +28,7 @@ Supervision::Limits LimitsFor(const JobConfig& job, bool one_sigterm) {
           .spare_workers = job.cluster().workers() - job.cluster().min_workers(),
           .autonomy = Autonomy(job),
           .max_restarts = job.max_restarts(),
+          .waits_for_workers = job.consistency().sync().lost_worker() == WAIT,
           .preemption_grace = PreemptionGrace(job),
           .warning_grace = WarningGrace(job),
           .one_sigterm = one_sigterm};
@@ -89,6 +90,11 @@ void JobRun::Ended(size_t child, absl::Time now) {
     return;
   }
   if (absl::StartsWith(ended.name, "worker-")) {
+    // The others hear nothing but that it is silent, and that later.
+    if (ended.exit->signal != 0) {
+      display_.Say(
+          absl::StrCat(ended.name, " ", Describe(*ended.exit), "; its log is ", ended.log));
+    }
     if (!ended.exit->clean()) {
       ++lost_workers_;
     } else if (drained_.count(ended.process.pid()) != 0) {

@@ -60,6 +60,11 @@ bool Supervision::Restarts(const std::string& name, const ChildExit& exit) {
   // A shard that is lost then ends the job.
   const bool keeps_place = phase_ == GATHERING &&
                            (absl::StartsWith(name, "worker-") || absl::StartsWith(name, "stage-"));
+  // The coordinator ends the job for it when its lease has ended, whoever comes meanwhile.
+  if (up && absl::StartsWith(name, "worker-") && !limits_.waits_for_workers &&
+      lost_workers_ >= limits_.spare_workers) {
+    return false;
+  }
   // One that goes with an exit status has said why, and would again.
   if (!(up || keeps_place) || exit.signal == 0 || cause_ || decided_ ||
       restarts_ == limits_.max_restarts) {

@@ -34,8 +34,9 @@ class Supervision {
     // That the job goes on without: workers - min_workers, of the job file; it follows what `parley
     // scale` says.
     uint32_t spare_workers = 0;
-    absl::Duration autonomy = absl::ZeroDuration();          // of the job without its coordinator
-    uint32_t max_restarts = 0;                               // of processes that a signal has ended
+    absl::Duration autonomy = absl::ZeroDuration();  // of the job without its coordinator
+    uint32_t max_restarts = 0;                       // of processes that a signal has ended
+    bool waits_for_workers = true;  // a job that has lost one, beyond the spare ones, goes on
     absl::Duration preemption_grace = absl::ZeroDuration();  // of a job that is told to end
     absl::Duration warning_grace = absl::ZeroDuration();     // the same by SIGUSR1
     bool one_sigterm = false;                                // further ones say nothing new

@@ -332,6 +332,20 @@ TEST_F(SupervisionTest, WhoWasKilledIsStartedAgainSoOften) {
   Expect(kFailed, absl::StrCat("shard-1 was ended by SIGKILL; its log is ", kLog));
 }
 
+TEST_F(SupervisionTest, AWorkerWithoutWhichTheJobEndsIsNotStartedAgain) {
+  const ChildExit killed{.signal = SIGKILL};
+  Supervision::Limits limits = {.patience = absl::Seconds(30), .max_restarts = 2};
+  limits.waits_for_workers = false;
+  supervision_ = Supervision(limits, kStart);
+  Saw(TRAINING);
+  EXPECT_FALSE(supervision_.Restarts("worker-0", killed));
+  EXPECT_TRUE(supervision_.Restarts("shard-0", killed));
+  limits.spare_workers = 1;
+  supervision_ = Supervision(limits, kStart);
+  Saw(TRAINING);
+  EXPECT_TRUE(supervision_.Restarts("worker-0", killed)) << "the job goes on meanwhile";
+}
+
 TEST_F(SupervisionTest, WhoseCoordinatorWaitsForAnotherOneWhileMembersGatherIsStartedAgainToo) {
   supervision_ = Supervision({.patience = absl::Seconds(30), .max_restarts = 2}, kStart);
   Saw(GATHERING);

@@ -216,7 +216,26 @@ void ModuleBinding::Push(size_t i, std::string_view nonzero) {
   error_.Update(status);
 }
 
+absl::Status PullComesFirst() {
+  return absl::FailedPreconditionError(
+      "Backward: Pull comes first: the parameters are those from before the last step");
+}
+
+absl::Status HasOtherMemory(const TensorSpec& spec) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(spec.name(),
+                   " has other memory than the binding gave it (by to(), or set_data()?): what the "
+                   "service says of it would not be seen"));
+}
+
 absl::Status ModuleBinding::Backward(const at::Tensor& loss, bool last) {
+  if (!pulled_) return PullComesFirst();
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    if (specs_[i].buffer()) continue;
+    if (tensors_[i].tensor.const_data_ptr() != values_[i].const_data_ptr()) {
+      return HasOtherMemory(specs_[i]);
+    }
+  }
   if (absl::Status status = RunBackward([&] { loss.backward(); }, last); !status.ok() || !last) {
     return status;
   }
@@ -365,6 +384,7 @@ void ModuleBinding::ListBuffers() {
 }
 
 absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
+  pulled_ = false;
   if (std::exchange(had_backward_, false)) {
     // Of microbatches of which none was said to be the last one.
     std::vector<size_t> all(specs_.size());
@@ -399,18 +419,21 @@ absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
 absl::Status ModuleBinding::Pull() {
   watch_.reset();
   if (absl::Status status = session_->Pull(); !status.ok()) return status;
+  pulled_ = true;
   return TakeBuffers();
 }
 
 absl::Status ModuleBinding::PullVersion(uint64_t version) {
   watch_.reset();
   if (absl::Status status = session_->PullVersion(version); !status.ok()) return status;
+  pulled_ = true;
   return TakeBuffers();
 }
 
 absl::Status ModuleBinding::PullAhead() {
   watch_.reset();
   if (absl::Status status = session_->PullAhead(); !status.ok()) return status;
+  pulled_ = true;
   if (absl::Status status = TakeBuffers(); !status.ok()) return status;
   // What goes wrong, Complete says.
   watch_.emplace(values_,

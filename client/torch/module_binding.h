@@ -85,7 +85,9 @@ class ModuleBinding {
   // mean times its share of the step's samples); gradients are added up and sent during the last
   // one, or by Complete where none was said to be that. A parameter that no microbatch has a
   // gradient for is not pushed; one that is frozen (requires_grad_(false)) has none until it is
-  // not. After NextStep. InvalidArgument: a gradient is sparse, or comes after that one's was sent.
+  // not. After NextStep. InvalidArgument: a gradient is sparse, or comes after that one's was sent;
+  // or a parameter has other memory than Attach gave it. FailedPrecondition: nothing was pulled
+  // since Complete.
   absl::Status Backward(const at::Tensor& loss, bool last = true);
 
   // The same for who has another way to run it: `backward` leads LibTorch through the graph of some
@@ -192,7 +194,12 @@ class ModuleBinding {
   bool last_ ABSL_GUARDED_BY(mu_) = false;            // the running backward is the step's last
   absl::Status error_ ABSL_GUARDED_BY(mu_);           // the first in a hook
   bool had_backward_ = false;
+  bool pulled_ = false;  // since the last Complete
 };
+
+// What Backward says of a loop that is wrong.
+absl::Status PullComesFirst();
+absl::Status HasOtherMemory(const TensorSpec& spec);
 
 }  // namespace parley
 

@@ -140,6 +140,40 @@ TEST(ModuleBindingTest, WhatIsFrozenHasNoGradientUntilItIsNot) {
   EXPECT_TRUE(network.frozen.grad().defined());
 }
 
+TEST(ModuleBindingTest, ALoopThatForgetsToPullIsToldSo) {
+  torch::manual_seed(4);
+  Network network;
+  FakeSession session({Plan(1), Plan(2)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  const torch::Tensor x = torch::randn({4, 3});
+  const auto backward = [&] { return (*binding)->Backward(network.Forward(x).square().mean()); };
+  ASSERT_TRUE(session.NextStep().has_value());
+  ASSERT_TRUE(backward().ok());
+  ASSERT_TRUE((*binding)->Complete(1).ok());
+  EXPECT_EQ(backward().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE((*binding)->PullAhead().ok());
+  ASSERT_TRUE(session.NextStep().has_value());
+  EXPECT_TRUE(backward().ok());
+}
+
+TEST(ModuleBindingTest, ParametersThatWereGivenOtherMemoryAreNamed) {
+  torch::manual_seed(4);
+  Network network;
+  FakeSession session({Plan(1)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  network.second->to(torch::kDouble);
+  network.second->to(torch::kFloat);
+  ASSERT_TRUE(session.NextStep().has_value());
+  const absl::Status status =
+      (*binding)->Backward(network.Forward(torch::randn({4, 3})).square().mean());
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("second.weight has other memory"), std::string::npos) << status;
+}
+
 TEST(ModuleBindingTest, WhatNoLastMicrobatchHasSentCompleteSends) {
   torch::manual_seed(5);
   Network network;

@@ -1,5 +1,6 @@
 // A program of one's own that goes wrong as it is told to: what RunOwnProgram makes of it.
 #include <CLI/CLI.hpp>
+#include <stdexcept>
 #include <string>
 
 #include "absl/status/status.h"
@@ -12,13 +13,15 @@ namespace {
 int Main(int argc, char** argv) {
   CLI::App app("Goes wrong.", "faulty_program");
   std::string fault;
-  app.add_option("--fault", fault, "where: prepare, train, hang")->required();
+  app.add_option("--fault", fault, "which: prepare, train, throw, return, hang")->required();
   OwnProgram program;
   program.prepare = [&](const JobConfig& job) {
     if (fault == "prepare") return absl::NotFoundError(job.name() + " lacks its data");
     return absl::OkStatus();
   };
   program.train = [&](const OwnTraining& training) {
+    if (fault == "throw") throw std::runtime_error("an index is out of range");
+    if (fault == "return") return absl::OkStatus();
     if (fault == "train") return absl::InternalError("the loop has come upon something");
     if (training.session.member_ordinal() == 1) absl::SleepFor(absl::Hours(1));
     return absl::InternalError("the other one hangs");

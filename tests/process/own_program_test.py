@@ -156,10 +156,15 @@ def what_goes_wrong_in_it_all_are_told(where, runs):
     code, run = end("prepare")
     assert code == 2 and last_line(run.logs()["worker-0"]) == "spiral lacks its data", run.logs()
     assert "spiral lacks its data" in last_line(run.logs()["shard-0"]), run.logs()
-    code, run = end("train")
-    assert code == 1, run.stderr()
-    for log in ("worker-0", "shard-0"):
-        assert "worker 0 at" in last_line(run.logs()[log]) and "the loop has come upon something" in last_line(run.logs()[log]), run.logs()
+    for fault, says in (
+        ("train", "the loop has come upon something"),
+        ("throw", "the program's loop: an index is out of range"),
+        ("return", "the program's loop has returned before the job's end"),
+    ):
+        code, run = end(fault)
+        assert code == 1, run.stderr()
+        for log in ("worker-0", "shard-0"):
+            assert "worker 0 at" in last_line(run.logs()[log]) and says in last_line(run.logs()[log]), run.logs()
     # The one that hangs in its loop ends with the job all the same.
     code, run = end("hang", "--set", "cluster.workers=2")
     assert code == 1, run.stderr()
