@@ -85,7 +85,8 @@ absl::StatusOr<std::vector<SliceSnapshot>> Shard::Snapshot(uint64_t version) {
     return absl::UnavailableError(
         absl::StrCat("shard ", ordinal_, " has version ", version_, ", not yet ", version));
   }
-  if (version == checkpoint_version_ && !checkpoint_.empty()) return checkpoint_;
+  // A shard on which no slice lies keeps none of them.
+  if (version == checkpoint_version_ && version != 0) return checkpoint_;
   if (version < version_) {
     return absl::AbortedError(
         absl::StrCat("shard ", ordinal_, " is at version ", version_, ", past ", version));

@@ -21,14 +21,15 @@ class ShardCheckpointTest : public ::testing::Test {
     return job;
   }
 
-  static ClusterView View() {
+  static ClusterView View(uint32_t shards) {
     ViewOptions options;
     options.tensors = {{"w", 4}, {"b", 3}};
-    options.shards = 2;
+    options.shards = shards;
     return MakeView(options);
   }
 
-  explicit ShardCheckpointTest(uint64_t every_steps = 2) : cluster_(Job(every_steps), View()) {}
+  explicit ShardCheckpointTest(uint64_t every_steps = 2, uint32_t shards = 2)
+      : cluster_(Job(every_steps), View(shards)) {}
 
   void Step() {
     const uint64_t step = cluster_.leader().version() + 1;
@@ -140,6 +141,23 @@ TEST_F(ShardCheckpointTest, TheLastVersionNeedsNoMark) {
   Step();
   EXPECT_EQ(cluster_.leader().Progress().mark().version(), 6u);
   EXPECT_FALSE(cluster_.reported().back().checkpoint());
+}
+
+class MoreShardsThanSlicesTest : public ShardCheckpointTest {
+ protected:
+  MoreShardsThanSlicesTest() : ShardCheckpointTest(2, 3) {}
+};
+
+TEST_F(MoreShardsThanSlicesTest, TheOneWithoutSlicesKeepsTheMarkedVersionToo) {
+  for (int i = 0; i < 3; ++i) Step();
+  for (const uint32_t shard : {0, 1, 2}) {
+    const auto slices = cluster_.shard(shard).Snapshot(2);
+    ASSERT_EQ(slices.status(), absl::OkStatus()) << shard;
+    EXPECT_EQ(slices->size(), shard == 2 ? 0u : 1u);
+    EXPECT_EQ(cluster_.shard(shard).Snapshot(0).status().code(), StatusCode::kAborted);
+  }
+  Follow(0, 2);
+  EXPECT_EQ(cluster_.shard(2).Snapshot(2).status().code(), StatusCode::kAborted);
 }
 
 class AskedForTest : public ShardCheckpointTest {
