@@ -34,6 +34,28 @@ absl::Status AsLost(FileSystem& files, const std::string& folder, const absl::St
                                           ": the checkpoint is damaged: this file is missing"));
 }
 
+using BytesByName = std::map<std::string, absl::Span<const std::byte>>;
+
+// The file, whole and durable, and its name too: what is reported must not be lost in a crash.
+absl::StatusOr<SafetensorsWriter::Written> WriteTensors(
+    FileSystem& files, const std::string& path, const std::vector<TensorSpec>& tensors,
+    const BytesByName& bytes, const std::function<bool(uint64_t)>& on_bytes) {
+  auto writer = SafetensorsWriter::Create(files, path, tensors);
+  if (!writer.ok()) return writer.status();
+  for (const TensorSpec& tensor : tensors) {
+    const absl::Span<const std::byte> piece = bytes.at(tensor.name());
+    if (absl::Status status = (*writer)->Append(piece); !status.ok()) return status;
+    if (on_bytes && !on_bytes(piece.size())) {
+      return absl::CancelledError(absl::StrCat(path, ": told to write no more"));
+    }
+  }
+  absl::StatusOr<SafetensorsWriter::Written> written = (*writer)->Finish();
+  if (!written.ok()) return written.status();
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  if (absl::Status synced = files.SyncDirectory(folder); !synced.ok()) return synced;
+  return written;
+}
+
 }  // namespace
 
 absl::Status LoadCheckpoint(
@@ -66,7 +88,7 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
                                                    const std::vector<SliceSnapshot>& slices,
                                                    const std::function<bool(uint64_t)>& on_bytes) {
   std::vector<TensorSpec> tensors;
-  std::map<std::string, absl::Span<const std::byte>> bytes;
+  BytesByName bytes;
   const auto add = [&](const TensorSpec& piece, const std::byte* data, size_t size) {
     tensors.push_back(piece);
     bytes[piece.name()] = absl::MakeSpan(data, size);
@@ -86,19 +108,13 @@ absl::StatusOr<CheckpointFile> WriteCheckpointFile(FileSystem& files, const std:
   SortForSafetensors(tensors);
   const std::string path =
       absl::StrCat(folder, "/", ShardFileName(routing.shard(), routing.view().job_epoch()));
-  auto writer = SafetensorsWriter::Create(files, path, tensors);
-  if (!writer.ok()) return writer.status();
-  for (const TensorSpec& tensor : tensors) {
-    absl::Status status = (*writer)->Append(bytes[tensor.name()]);
-    if (!status.ok()) return status;
-    if (on_bytes && !on_bytes(bytes[tensor.name()].size())) {
-      return absl::CancelledError(absl::StrCat(path, ": told to write no more"));
-    }
+  const auto written = WriteTensors(files, path, tensors, bytes, on_bytes);
+  if (!written.ok()) {
+    // Not left to the coordinator, which has to record first that the checkpoint is given up. Its
+    // log may lie on the same disk, and have no room before this file is gone.
+    files.Remove(path).IgnoreError();
+    return written.status();
   }
-  absl::StatusOr<SafetensorsWriter::Written> written = (*writer)->Finish();
-  if (!written.ok()) return written.status();
-  // What is reported must not be lost in a crash, and so neither must its name.
-  if (absl::Status synced = files.SyncDirectory(folder); !synced.ok()) return synced;
   return DescribeShardFile(routing.shard(), routing.view().job_epoch(), *written);
 }
 

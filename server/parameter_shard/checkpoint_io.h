@@ -38,7 +38,7 @@ absl::Status LoadCheckpoint(
 
 // Writes folder/shard-ORDINAL.safetensors (ShardFileName) and syncs it and its name. on_bytes: is
 // told of each tensor's when they are written, and says whether to go on; may be null. The codes of
-// FileSystem; Cancelled where it did not go on.
+// FileSystem; Cancelled where it did not go on. What was written is removed then.
 absl::StatusOr<CheckpointFile> WriteCheckpointFile(
     FileSystem& files, const std::string& folder, const Routing& routing,
     const std::vector<SliceSnapshot>& slices,

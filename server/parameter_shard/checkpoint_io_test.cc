@@ -165,6 +165,7 @@ TEST_F(CheckpointIoTest, WhoIsToldToStopWritesNoFurther) {
                                         [&](uint64_t) { return ++told < 2; });
   EXPECT_TRUE(absl::IsCancelled(file.status())) << file.status();
   EXPECT_EQ(told, 2);
+  EXPECT_EQ(files_->List(folder_)->size(), 0u) << "nor leaves what it has written";
 }
 
 // In bounded and async one of them can have missed an update.
@@ -280,6 +281,27 @@ TEST(CheckpointIoCrashTest, AFileThatIsReportedOutlivesACrashOfItsMachine) {
     const auto content = ReadWholeFile(files, "/c/step/" + file->name());
     ASSERT_TRUE(content.ok()) << content.status();
     EXPECT_EQ(content->size(), file->bytes());
+  }
+}
+
+// The coordinator removes it only when it has recorded that the checkpoint was given up, for which
+// the disk may have no room until then.
+TEST(CheckpointIoFaultTest, WhatCannotBeWrittenWholeIsRemovedAtOnce) {
+  ShardCluster cluster(SummingJob(), MakeView({}));
+  const auto slices = cluster.shard(0).Snapshot(0);
+  ASSERT_TRUE(slices.ok());
+  for (const auto fault : {MemoryFileSystem::Fault::kFails, MemoryFileSystem::Fault::kLostReply}) {
+    uint64_t failed = 0;
+    while (true) {
+      MemoryFileSystem files;
+      ASSERT_EQ(files.CreateDirectories("/c/step"), absl::OkStatus());
+      files.SetFault(files.operations() + failed + 1, fault);
+      const auto file = WriteCheckpointFile(files, "/c/step", *cluster.shard(0).routing(), *slices);
+      if (file.ok()) break;  // it takes fewer operations
+      ++failed;
+      EXPECT_EQ(files.List("/c/step")->size(), 0u) << "operation " << failed;
+    }
+    EXPECT_GE(failed, 5u) << "create, header, tensors, sync, the folder's sync";
   }
 }
 

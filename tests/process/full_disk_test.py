@@ -1,8 +1,10 @@
 """A disk that runs full in the middle of a checkpoint: training goes on, it is told, and the checkpoint before stays valid.
 
-The checkpoints lie on a small tmpfs, which the test fills and empties again. Mounting it takes root, or user namespaces.
+The checkpoints lie on a small tmpfs, which the test fills and empties again: alone, or as by default in the job's directory, with
+the coordinator's log. Mounting it takes root, or user namespaces.
 """
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -36,11 +38,21 @@ def failures(run):
     return float(line.rsplit(" ", 1)[1])
 
 
-def training_goes_on_over_a_full_disk(where, runs):
+@contextlib.contextmanager
+def small_disk(where, runs):
     disk = where / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", str(disk)], check=True)
     try:
+        yield disk
+    finally:
+        for each in runs:
+            each.kill()
+        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def training_goes_on_over_a_full_disk(where, runs):
+    with small_disk(where, runs) as disk:
         # A checkpoint of this network is 1.9 MB.
         extra = f'\ncheckpoint {{ directory: "{disk}/checkpoints" every_steps: 5 keep_last: 2 }}\n'
         run = Run(job_of_small_steps(where, epochs=5, extra=extra))
@@ -62,10 +74,28 @@ def training_goes_on_over_a_full_disk(where, runs):
         assert run.wait() == 0
         verify(disk / "checkpoints")
         print(f"{int(failures_told(run))} checkpoints failed, the job did not")
-    finally:
-        for each in runs:
-            each.kill()
-        subprocess.run(["umount", "-l", str(disk)], check=False)
+
+
+def a_checkpoint_that_fills_the_disk_of_the_log_makes_room_again(where, runs):
+    with small_disk(where, runs) as disk:
+        extra = "\ncheckpoint { every_steps: 5 keep_last: 2 }\n"
+        run = Run(job_of_small_steps(where, epochs=5, extra=extra), out=disk / "out")
+        runs.append(run)
+        brake = Brake(run, pause=0.1)
+        wait_for("a whole checkpoint", (run.out / "checkpoints/latest").exists, 60)
+        fill(disk / "ballast")
+        # Room for many records, and not for a checkpoint.
+        os.truncate(disk / "ballast", os.path.getsize(disk / "ballast") - (1 << 20))
+
+        def have_failed(count):
+            # What is not recorded is told nobody.
+            return lambda: int((run.status() or {}).get("checkpoints_failed", 0)) >= count
+
+        wait_for("failures that are recorded", have_failed(3), 60)
+        (disk / "ballast").unlink()
+        brake.release()
+        assert run.wait() == 0
+        verify(run.out / "checkpoints")
 
 
 def failures_told(run):
@@ -75,4 +105,4 @@ def failures_told(run):
 if INSIDE not in sys.argv:
     flags = ["--mount"] if os.getuid() == 0 else ["--mount", "--map-root-user"]
     os.execvp("unshare", ["unshare", *flags, sys.executable, __file__, INSIDE])
-main(training_goes_on_over_a_full_disk)
+main(training_goes_on_over_a_full_disk, a_checkpoint_that_fills_the_disk_of_the_log_makes_room_again)
