@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/checkpoint/latest.h"
 #include "common/checkpoint/manifest.h"
 #include "common/checkpoint/names.h"
 #include "common/checkpoint/reader.h"
@@ -70,10 +71,21 @@ absl::Status Revoke(FileSystem& files, const std::string& folder) {
   return RemoveCheckpoint(files, folder);
 }
 
-absl::Status Abandon(FileSystem& files, const FileWork& work) {
-  if (work.damaged && files.Exists(work.folder)) return Revoke(files, work.folder);
-  // A commit that seemed to fail may have happened.
-  if (IsWhole(files, work.folder) || !files.Exists(work.folder)) return absl::OkStatus();
+// It seemed that the manifest could not be written, but it is there.
+absl::Status FinishCommit(FileSystem& files, FileWork& work) {
+  if (absl::Status synced = files.SyncDirectory(work.folder); !synced.ok()) return synced;
+  absl::Status named = NameInLatest(files, work.folder);
+  work.committed = named.ok();
+  return named;
+}
+
+absl::Status Abandon(FileSystem& files, FileWork& work) {
+  if (!files.Exists(work.folder)) return absl::OkStatus();
+  if (work.damaged) return Revoke(files, work.folder);
+  if (IsWhole(files, work.folder)) {
+    // Where this one was not being committed, it is another one that was there before.
+    return work.manifest.step() != 0 ? FinishCommit(files, work) : absl::OkStatus();
+  }
   absl::Status first_error;
   for (const std::string& name : work.files) {
     const absl::Status removed = files.Remove(absl::StrCat(work.folder, "/", name));
@@ -137,6 +149,28 @@ absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& da
   }
   return absl::NotFoundError(
       absl::StrCat(directory, " has no whole checkpoint of an earlier step"));
+}
+
+std::optional<std::string> WholeAfterLatest(FileSystem& files,
+                                            const std::string& checkpoint_directory) {
+  std::optional<uint64_t> latest;
+  const auto named = NamedByLatest(files, checkpoint_directory);
+  if (named.ok()) {
+    const std::string name = std::filesystem::path(*named).filename().string();
+    const auto text = ReadWholeFile(files, absl::StrCat(checkpoint_directory, "/latest"));
+    // One line alone: somebody has chosen that one by hand.
+    if (!text.ok() || *text != FormatLatest(name)) return std::nullopt;
+    latest = StepOfFolder(name);
+  } else if (!absl::IsNotFound(named.status())) {
+    return std::nullopt;
+  }
+  const auto folders = FoldersByStep(files, checkpoint_directory);
+  if (!folders.ok()) return std::nullopt;
+  for (auto it = folders->rbegin(); it != folders->rend(); ++it) {
+    if (latest && it->first <= *latest) break;
+    if (IsWhole(files, it->second)) return it->second;
+  }
+  return std::nullopt;
 }
 
 absl::Status CheckNoEarlierRun(FileSystem& files, const std::string& checkpoint_directory,

@@ -24,6 +24,12 @@ absl::StatusOr<StartPoint> LoadStart(FileSystem& files, const std::string& start
 // if there is none.
 absl::StatusOr<StartPoint> LoadPrevious(FileSystem& files, const std::string& damaged);
 
+// The folder of the newest whole checkpoint in the directory, where `latest` names none or one of
+// an earlier step: a crash came, or the disk was full, before it did. nullopt where `latest` is
+// right, is somebody's choice by hand, or cannot be read.
+std::optional<std::string> WholeAfterLatest(FileSystem& files,
+                                            const std::string& checkpoint_directory);
+
 // FAILED_PRECONDITION, with what to do, if the directory holds checkpoints of an earlier run that
 // this one does not go on from: any without `start`, those of later steps with it, but for the
 // damaged ones in whose place it is.

@@ -266,6 +266,31 @@ TEST_F(CheckpointFilesTest, WhatIsLeftOfOneThatWasGivenUpGoes) {
   EXPECT_FALSE(files_->Exists(work.folder));
 }
 
+TEST_F(CheckpointFilesTest, OneWhoseNameCouldNotBeWrittenIsNamedLater) {
+  ASSERT_TRUE(Write(20).ok());
+  std::filesystem::rename(path_ + "/latest", path_ + "/away");
+  ASSERT_TRUE(files_->CreateDirectories(path_ + "/latest").ok());
+  ASSERT_FALSE(Write(30).ok()) << "nothing can be renamed to a folder";
+  FileWork work;
+  work.kind = FileWork::Kind::kAbandon;
+  work.folder = path_ + "/step-00000030";
+  work.files = {"shard-0.safetensors"};
+  work.manifest.set_step(30);
+  EXPECT_FALSE(Perform(*files_, work).ok());
+  EXPECT_FALSE(work.committed);
+  EXPECT_TRUE(LoadStart(*files_, work.folder).ok()) << "a job may be resumed from it all the same";
+  std::filesystem::remove(path_ + "/latest");
+  std::filesystem::rename(path_ + "/away", path_ + "/latest");
+  FileWork begun = work;  // another one's, where this one was to be begun
+  begun.manifest.Clear();
+  EXPECT_TRUE(Perform(*files_, begun).ok());
+  EXPECT_FALSE(begun.committed);
+  EXPECT_EQ(LoadStart(*files_, path_)->manifest.step(), 20u);
+  EXPECT_TRUE(Perform(*files_, work).ok());
+  EXPECT_TRUE(work.committed);
+  EXPECT_EQ(LoadStart(*files_, path_)->manifest.step(), 30u);
+}
+
 // A job that is resumed then finds the one before, or that there is none.
 TEST_F(CheckpointFilesTest, OneThatIsRevokedIsNotTheLatestAnyMore) {
   FileWork revoke;

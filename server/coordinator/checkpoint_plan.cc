@@ -130,6 +130,10 @@ std::optional<FileWork> CheckpointPlan::GiveUp(std::string why, GivenUp as) {
   for (uint32_t shard = 0; shard < shards_; ++shard) {
     work.files.push_back(ShardFileName(shard, manifest_.job_epoch()));
   }
+  if (commits()) {
+    work.manifest = manifest_;
+    work.began = began_;
+  }
   End();
   ++failed_;
   if (as == GivenUp::kForALostShard) ++interrupted_;

@@ -21,7 +21,8 @@ struct FileWork {
   enum class Kind {
     kCreateFolder,  // make `folder`, empty of another checkpoint
     kCommit,        // write `manifest` into it, durably, and make `latest` name it
-    kAbandon,       // remove `files` from it, and itself if nothing else is in it: it was given up
+    kAbandon,       // remove `files` from it, and itself if nothing else is in it: it was given up;
+                    // where `manifest` turns out to be in it, make `latest` name it instead
     kRemoveOld,     // remove from `folder`, which holds checkpoints, what `keep` does not keep
     kFindPrevious,  // `folder` is damaged: find the newest one of an earlier step beside it
   };
@@ -33,11 +34,14 @@ struct FileWork {
     std::set<std::string> damaged;  // folders of those that do not count as whole
   };
   Kind kind = Kind::kCreateFolder;
-  std::string folder;              // absolute; after kFindPrevious the one that was found
-  uint64_t checkpoint = 0;         // kCreateFolder, kCommit: CheckpointPlan::number(); else 0
-  absl::Time began;                // kCommit: that one
-  bool damaged = false;            // kCreateFolder, kAbandon: what lies in it is no loss
-  Manifest manifest;               // kCommit; after kFindPrevious of the one that was found
+  std::string folder;       // absolute; after kFindPrevious the one that was found
+  uint64_t checkpoint = 0;  // kCreateFolder, kCommit: CheckpointPlan::number(); else 0
+  absl::Time began;         // kCommit, or kAbandon of such a one
+  bool damaged = false;     // kCreateFolder, kAbandon: what lies in it is no loss
+  // kCommit; kAbandon of one that was being committed; after kFindPrevious of the one that was
+  // found
+  Manifest manifest;
+  bool committed = false;          // after kAbandon: it is whole
   std::vector<std::string> files;  // kAbandon: names
   Keep keep;                       // kRemoveOld
   // After kFindPrevious: the folders of damaged ones that the found one stands in the place of.

@@ -154,6 +154,7 @@ TEST_F(CheckpointPlanTest, TheOneBeforeStaysWhenOneIsGivenUp) {
   EXPECT_EQ(work->kind, FileWork::Kind::kAbandon);
   EXPECT_EQ(work->folder, "/c/step-00000020");
   EXPECT_EQ(work->files, (std::vector<std::string>{"shard-0.safetensors", "shard-1.safetensors"}));
+  EXPECT_EQ(work->manifest.step(), 0u) << "nothing of it can be whole";
   for (const CheckpointPlan& plan : {plan_, Restarted(plan_)}) {
     EXPECT_FALSE(plan.busy());
     EXPECT_FALSE(plan.order().has_value());

@@ -264,6 +264,28 @@ TEST_F(CheckpointWhoseCommitHangsTest, OneThatFailsAfterAllChangesNothing) {
   EXPECT_EQ(job_.Status().checkpoints_failed(), 1u);
 }
 
+// Its manifest was there, and `latest` could not be made to name it at first.
+TEST_F(CoordinatorCheckpointTest, OneWhoseCommitSeemedToFailCountsWhereItIsWhole) {
+  job_.Train();
+  Decide(/*mark=*/true);
+  job_.Done(TheWork());
+  for (auto* shard : job_.shards) ASSERT_TRUE(job_.ReportFile(job_.FileOf(*shard, 1)).ok());
+  job_.Done(TheWork(), absl::ResourceExhaustedError("no space left"));
+  EXPECT_EQ(job_.Status().checkpoints_failed(), 1u);
+  EXPECT_EQ(job_.Status().checkpoint_step(), 0u);
+  FileWork abandon = TheWork();
+  ASSERT_EQ(abandon.kind, FileWork::Kind::kAbandon);
+  ASSERT_EQ(abandon.manifest.step(), 1u);
+  abandon.committed = true;
+  const uint64_t durable = job_.core.durable_revision();
+  job_.Done(abandon);
+  EXPECT_GT(job_.core.durable_revision(), durable);
+  EXPECT_EQ(job_.Status().checkpoint_step(), 1u);
+  EXPECT_EQ(TheWork().kind, FileWork::Kind::kRemoveOld);
+  job_.Done(abandon);
+  EXPECT_EQ(job_.core.checkpoint().written(), 1u) << "once";
+}
+
 TEST_F(CoordinatorCheckpointTest, TheEndWaitsForTheOneThatIsBeingWritten) {
   job_.Train();
   for (int step = 1; step < 10; ++step) Decide(/*mark=*/step == 8);

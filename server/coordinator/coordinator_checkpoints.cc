@@ -62,7 +62,13 @@ void CoordinatorCore::FollowMark(const CheckpointMark& mark, absl::Time now) {
 void CoordinatorCore::FileWorkDone(const FileWork& work, const absl::Status& result, absl::Time now,
                                    Replies& replies) {
   // What could not be removed now is old the next time too.
-  if (work.kind == FileWork::Kind::kRemoveOld || work.kind == FileWork::Kind::kAbandon) return;
+  if (work.kind == FileWork::Kind::kRemoveOld) return;
+  if (work.kind == FileWork::Kind::kAbandon) {
+    // It may count by now: where the disk took long, and said so after the work was queued.
+    if (work.committed && work.folder != checkpoint_.whole_folder()) CommittedLate(work, now);
+    TellWatchers(replies);
+    return;
+  }
   if (work.kind == FileWork::Kind::kFindPrevious) {
     FollowPrevious(work, result, now);
     TellWatchers(replies);

@@ -272,6 +272,15 @@ TEST_F(CoordinatorRecoveryTest, ACommitThatFailsIsNoPlaceToGoBackTo) {
   job_.Done(commit, absl::UnavailableError("the disk"));
   EXPECT_EQ(job_.core.phase(), PREPARING);
   EXPECT_EQ(job_.core.view().start_version(), 2u);
+  FileWork abandon = TheWork();
+  ASSERT_EQ(abandon.kind, FileWork::Kind::kAbandon);
+  abandon.committed = true;  // its manifest is there after all
+  job_.Done(abandon);
+  EXPECT_EQ(job_.core.checkpoint().whole_step(), 2u);
+  const FileWork remove = TheWork();
+  EXPECT_EQ(remove.kind, FileWork::Kind::kAbandon);
+  EXPECT_EQ(remove.folder, commit.folder);
+  EXPECT_TRUE(remove.damaged) << "else step 5 could not be written again";
 }
 
 TEST_F(CoordinatorRecoveryTest, OneThatIsHalfWrittenIsGivenUpAndMayBeWrittenAgain) {

@@ -16,8 +16,9 @@ namespace {
 // The job as it starts from the newest checkpoint of its own directory, if there is one.
 JobConfig FromOwnCheckpoint(FileSystem& files, const JobConfig& job, const std::string& directory) {
   JobConfig own = job;
-  if (absl::IsNotFound(ResolveCheckpoint(files, directory).status())) return own;
-  own.mutable_checkpoint()->set_start_from(directory);
+  const std::optional<std::string> unnamed = WholeAfterLatest(files, directory);
+  if (!unnamed && absl::IsNotFound(ResolveCheckpoint(files, directory).status())) return own;
+  own.mutable_checkpoint()->set_start_from(unnamed.value_or(directory));
   own.mutable_checkpoint()->set_ignore_unexpected(false);  // was for the weights of a first run
   return own;
 }

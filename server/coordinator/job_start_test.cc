@@ -193,6 +193,28 @@ TEST_F(JobStartTest, AResumedJobStartsFromItsNewestCheckpoint) {
       << "one that takes over before it has begun, too";
 }
 
+// The disk was full, or a crash came, after the manifest was there and before `latest` named it.
+TEST_F(JobStartTest, AResumedJobStartsFromOneThatLatestDoesNotName) {
+  mode_.resume = true;
+  const std::string first = FinishedRun("first", 30);
+  FinishedRun("first", 45);
+  const std::string checkpoints = first + "/checkpoints";
+  ASSERT_TRUE(NameInLatest(*files_, checkpoints + "/" + StepFolderName(30)).ok());
+  const auto resumed = Check(first);
+  ASSERT_TRUE(resumed.ok()) << resumed.status();
+  EXPECT_EQ(resumed->from->manifest.step(), 45u);
+  EXPECT_EQ(resumed->from->folder, checkpoints + "/" + StepFolderName(45));
+  // By hand, as docs/checkpoints.md says: then it is meant.
+  ASSERT_TRUE(
+      WriteFileAtomically(*files_, checkpoints + "/latest", StepFolderName(30) + "\n").ok());
+  EXPECT_EQ(Check(first).status().code(), absl::StatusCode::kFailedPrecondition);
+  std::filesystem::create_directories(checkpoints + "/" + StepFolderName(60));
+  ASSERT_TRUE(RemoveLatest(*files_, checkpoints).ok());
+  const auto unnamed = Check(first);
+  ASSERT_TRUE(unnamed.ok()) << unnamed.status();
+  EXPECT_EQ(unnamed->from->manifest.step(), 45u);
+}
+
 TEST_F(JobStartTest, AResumedJobWhoseNewestCheckpointIsDamagedSaysSo) {
   mode_.resume = true;
   const std::string first = FinishedRun("first", 30);
