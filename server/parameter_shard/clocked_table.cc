@@ -22,6 +22,11 @@ void StalenessCounts::Add(uint64_t staleness) {
   sum += value;
 }
 
+void StalenessCounts::Add(const StalenessCounts& others) {
+  for (size_t i = 0; i < buckets.size(); ++i) buckets[i] += others.buckets[i];
+  sum += others.sum;
+}
+
 namespace {
 
 // Data epochs that one contribution of each worker uses.

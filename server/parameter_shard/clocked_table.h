@@ -25,6 +25,7 @@ struct StalenessCounts {
   double sum = 0;
 
   void Add(uint64_t staleness);
+  void Add(const StalenessCounts& others);
 };
 
 // A ParameterTable in bounded and async: applies each push as it comes, and keeps what makes it

@@ -402,7 +402,8 @@ class Shard {
   std::optional<std::string> error_;
   std::optional<FirstCause> cause_;
   bool stopped_ = false;
-  ShardCounts counts_;
+  ShardCounts counts_;  // never fall
+  ShardCounts former_;  // as they were when this job_epoch, and with it gate and table, began
 };
 
 }  // namespace parley

@@ -111,10 +111,11 @@ void Shard::SettleClocks(absl::Time now, Replies& replies) {
       gate.Settle(now, marks_->due());
       TellFloor(now, replies);
     }
-    counts_.ranges_cut = gate.counts().cut;
-    counts_.contributions_refused = gate.counts().refused;
-    counts_.checkpoint_barriers = gate.counts().checkpoint_barriers;
-    counts_.checkpoint_barrier_wait = gate.counts().checkpoint_barrier_wait;
+    counts_.ranges_cut = former_.ranges_cut + gate.counts().cut;
+    counts_.contributions_refused = former_.contributions_refused + gate.counts().refused;
+    counts_.checkpoint_barriers = former_.checkpoint_barriers + gate.counts().checkpoint_barriers;
+    counts_.checkpoint_barrier_wait =
+        former_.checkpoint_barrier_wait + gate.counts().checkpoint_barrier_wait;
   }
   AnswerClocked(replies);
 }

@@ -75,8 +75,9 @@ absl::StatusOr<PushReply> Shard::PushClocked(const PushRequest& request,
     reply.add_outcomes(*outcome);
   }
   counts_.copied_bytes += table_->TakeCopied();
-  counts_.updates = clocked_->table.updates();
-  counts_.staleness = clocked_->table.staleness();
+  counts_.updates = former_.updates + clocked_->table.updates();
+  counts_.staleness = former_.staleness;
+  counts_.staleness.Add(clocked_->table.staleness());
   return reply;
 }
 

@@ -234,6 +234,31 @@ TEST(ClockedShardTest, NothingSentIsNoCut) {
   EXPECT_EQ(shard.cluster.shard(0).counts().ranges_cut, 0u);
 }
 
+// What is told of them are counters: a smaller number would be taken for a very large step.
+TEST(ClockedShardTest, CountsGoOnWhereTheJobGoesBack) {
+  ClockedShard shard(AsyncJob(1, 2), 1, /*samples=*/2);
+  Shard& leader = shard.cluster.shard(0);
+  shard.Push(0, {1, 0, 0}, 0);
+  shard.cluster.SetView(WithAttemptAt(shard.cluster.view(), 0, 77));
+  ASSERT_EQ(leader.counts().ranges_cut, 1u);
+  ASSERT_EQ(leader.counts().updates, 1u);
+
+  ClusterView next = ClockedView({.view_epoch = 3}, 2);
+  next.set_job_epoch(2);
+  shard.cluster.SetView(next);
+  shard.cluster.GiveStartValues();
+  EXPECT_EQ(leader.counts().ranges_cut, 1u);
+  EXPECT_EQ(leader.counts().updates, 1u);
+  EXPECT_EQ(leader.counts().staleness.buckets[0], 1u);
+  const auto entered = shard.cluster.Enter(HeaderOf(next, 1), 0);
+  ASSERT_TRUE(entered->has_value() && (*entered)->ok());
+  EXPECT_EQ(OutcomeOf(leader.Push(PushOf(HeaderOf(next, 1), 0, 1, 1, 0, {1, 0, 0, 0}, 0))), ADDED);
+  EXPECT_EQ(leader.counts().updates, 2u);
+  EXPECT_EQ(leader.counts().staleness.buckets[0], 2u);
+  shard.cluster.SetView(WithAttemptAt(next, 0, 78));
+  EXPECT_EQ(leader.counts().ranges_cut, 2u);
+}
+
 TEST(ClockedShardTest, CallsOfTheOtherModeAreRefused) {
   ClockedShard shard(AsyncJob(1), 1);
   DecideRequest decide;

@@ -82,6 +82,7 @@ void Shard::StartEpoch(std::shared_ptr<const Routing> routing, absl::Time now, R
   decided_.Start(routing_->view());
   gate_.reset();
   clocked_.reset();
+  former_ = counts_;
   version_ = routing_->view().start_version();
   if (IsClocked(job_)) {
     StartClocks(now);
