@@ -122,9 +122,7 @@ void CoordinatorCore::TrainIfShardsAreReady(absl::Time now) {
   Enter(TRAINING, now);
   // Nothing depends on contributor 0 more than on others from now on.
   if (!WaitsForReplacement()) vacancies_.clear();
-  // There is to be something to go back to.
-  const bool has_none = options_.job.max_restarts() != 0 && GoesBackTo().folder.empty();
-  if (has_none || preemption_) AskNow(now);
+  if (LacksCheckpoint() || preemption_) AskNow(now);
   SaveIfAllHaveFinished(now);
 }
 

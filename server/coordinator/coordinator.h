@@ -316,6 +316,8 @@ class CoordinatorCore {
     DataPosition position;
   };
   GoBackPoint GoesBackTo() const;
+  // There is to be something to go back to, and there is nothing.
+  bool LacksCheckpoint() const;
   bool MayGoBack() const;
   // The job pauses until another shard has its place, or ends with `cause`.
   void LoseShard(const Caller& shard, FirstCause cause, absl::Time now, Replies& replies);

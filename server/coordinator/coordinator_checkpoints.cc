@@ -231,12 +231,16 @@ void CoordinatorCore::AskNow(absl::Time now) {
 }
 
 void CoordinatorCore::AskIfDue(absl::Time now) {
-  if (options_.checkpoint_period == absl::ZeroDuration() || life_.phase() != TRAINING ||
-      checkpoint_.busy()) {
-    return;
+  if (life_.phase() != TRAINING || checkpoint_.busy()) return;
+  absl::Duration period = options_.checkpoint_period;
+  // The first one has failed, and there is still to be something to go back to.
+  if (LacksCheckpoint() && checkpoint_.failed() != 0) {
+    period = period == absl::ZeroDuration() ? options_.stall_timeout
+                                            : std::min(period, options_.stall_timeout);
   }
+  if (period == absl::ZeroDuration()) return;
   const absl::Time last = std::max({asked_at_, checkpoint_.began(), training_since_});
-  if (now - last >= options_.checkpoint_period) AskNow(now);
+  if (now - last >= period) AskNow(now);
 }
 
 void CoordinatorCore::EndSlowCheckpoint(absl::Time now) {

@@ -16,6 +16,10 @@ CoordinatorCore::GoBackPoint CoordinatorCore::GoesBackTo() const {
   return {view_.start_from(), view_.start_version(), view_.data_position()};
 }
 
+bool CoordinatorCore::LacksCheckpoint() const {
+  return options_.job.max_restarts() != 0 && GoesBackTo().folder.empty();
+}
+
 bool CoordinatorCore::MayGoBack() const {
   return InPhase({PREPARING, TRAINING, SAVING}).ok() && !GoesBackTo().folder.empty() &&
          shards_lost_ < options_.job.max_restarts();

@@ -244,6 +244,32 @@ TEST_F(CoordinatorRecoveryTest, ACommitThatNeverEndsHasAsLongAsAnythingElse) {
       << job_.core.cause()->text();
 }
 
+// Without `every` nobody else would ask, and the loss of a shard would end the job for good.
+TEST_F(CoordinatorRecoveryTest, TheFirstOneIsAskedForAgainWhereItFails) {
+  const auto asked = [&] {
+    job_.shards[0]->seen_revision = 0;
+    job_.Watch(*job_.shards[0]);
+    return (*job_.shards[0]->watched)->checkpoints_asked();
+  };
+  job_.Train();
+  EXPECT_EQ(asked(), 1u);
+  job_.Pass(absl::Seconds(90));
+  EXPECT_EQ(asked(), 1u) << "it is still to come";
+  for (uint64_t failed = 1; failed <= 2; ++failed) {
+    Decide(/*mark=*/true);
+    job_.Done(TheWork(), absl::ResourceExhaustedError("no space left"));
+    EXPECT_EQ(TheWork().kind, FileWork::Kind::kAbandon);
+    job_.Pass(absl::Seconds(59));
+    EXPECT_EQ(asked(), failed) << "not at once: the disk is as full";
+    job_.Pass(absl::Seconds(2));
+    EXPECT_EQ(asked(), failed + 1);
+  }
+  Decide(/*mark=*/true);
+  Write(3);
+  job_.Pass(absl::Seconds(90));
+  EXPECT_EQ(asked(), 3u);
+}
+
 TEST_F(CoordinatorRecoveryTest, OneThatComesThroughAfterTheJobHasGoneBackBeforeItGoesAgain) {
   TrainWithACheckpoint();
   mark_.Clear();
