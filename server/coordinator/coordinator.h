@@ -364,6 +364,9 @@ class CoordinatorCore {
     std::vector<const Caller*> are_awaited;  // the members among them
   };
   Missing WhatIsMissing() const;
+  // Whom the shards have their values from; nobody where the job starts from files. How these get
+  // on is seen by the shards, whose slices fill: who has given all may wait for ever for a shard.
+  std::vector<const Caller*> InitialValuesFrom() const;
   // How long the job waits for it.
   absl::Duration TimeoutOf(const Missing& missing) const;
   // When something of it last came.

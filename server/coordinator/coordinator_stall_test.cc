@@ -88,6 +88,27 @@ TEST(CoordinatorStallTest, ASlowStepIsNotKilledWhileItsWorkersGetOn) {
   EXPECT_EQ(job.core.phase(), TRAINING);
 }
 
+TEST(CoordinatorStallTest, WhoDoesNotGiveTheInitialValuesIsNamedWithTheShardsThatWait) {
+  CoordinatorFixture job(2, 2);
+  job.Gather();
+  const absl::Time start = job.now;
+  uint64_t progress = 0;
+  for (int i = 0; i < 60; ++i) {  // values come, but one shard's
+    job.Pass(absl::Seconds(2), /*getting_on=*/false);
+    ASSERT_TRUE(job.Heartbeat(*job.shards[1], ++progress).ok());
+  }
+  ASSERT_EQ(job.core.phase(), PREPARING);
+  EXPECT_GT(job.now - start, absl::Seconds(110));
+  job.Pass(absl::Seconds(61), /*getting_on=*/false);
+  ASSERT_EQ(job.core.phase(), FAILED);
+  for (const char* word :
+       {"has waited in vain since", "shard 0 at 127.0.0.1:4100 (pid 100) is not ready",
+        "worker 0 at 127.0.0.1:4102 (pid 102) gives the initial values"}) {
+    EXPECT_NE(job.core.cause()->text().find(word), std::string::npos) << job.core.cause()->text();
+  }
+  EXPECT_EQ(job.core.cause()->text().find("worker 1"), std::string::npos);
+}
+
 // As a client in another language may.
 TEST(CoordinatorStallTest, WhoNeverTellsOfProgressGetsOnWithTheStepsThatItHasAPartIn) {
   CoordinatorFixture job(1, 2);

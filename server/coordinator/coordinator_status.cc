@@ -38,6 +38,22 @@ WatchReply CoordinatorCore::MakeState() const {
   return state;
 }
 
+std::vector<const CoordinatorCore::Caller*> CoordinatorCore::InitialValuesFrom() const {
+  std::vector<const Caller*> givers;
+  if (!view_.start_from().empty()) return givers;
+  for (const Contributor& contributor : view_.contributors()) {
+    if (contributor.ordinal() != 0) continue;
+    for (const uint64_t member : contributor.part_members()) {
+      const Caller* const giver = members_.Find(member);
+      if (giver == nullptr) continue;
+      // A pipeline's worker has none.
+      if (shape().stages == 0 || giver->member.role() == STAGE) givers.push_back(giver);
+      if (shape().group > 1) break;  // the others of a node group have the same, and wait
+    }
+  }
+  return givers;
+}
+
 CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
   Missing missing;
   const auto miss = [&](Role role, uint32_t ordinal, std::string who) {
@@ -84,6 +100,10 @@ CoordinatorCore::Missing CoordinatorCore::WhatIsMissing() const {
       for (uint32_t ordinal = 0; ordinal < ready_shards_.size(); ++ordinal) {
         const Caller* const shard = members_.Holder(SHARD, ordinal);
         if (!ready_shards_[ordinal] && shard != nullptr) await(*shard, " is not ready");
+      }
+      for (const Caller* giver : InitialValuesFrom()) {
+        miss(giver->member.role(), giver->member.ordinal(),
+             absl::StrCat(Describe(giver->member), " gives the initial values"));
       }
       break;
     case TRAINING:

@@ -46,11 +46,11 @@ TEST(CoordinatorWaits, ThoseThatAreThereHaveLessTimeThanThoseThatAreToCome) {
   EXPECT_EQ(waits[1].seconds_left(), 720 * 3600 - 3);
 }
 
-TEST(CoordinatorWaits, NamesTheShardsThatAreNotReady) {
+TEST(CoordinatorWaits, NamesTheShardsThatAreNotReadyAndWhoGivesThemValues) {
   CoordinatorFixture job(2, 1);
   job.Gather();
   ASSERT_TRUE(job.Ready(*job.shards[0]).ok());
-  EXPECT_EQ(WaitedForBy(job.core.Waits(job.now)), Places{"shard-1"});
+  EXPECT_EQ(WaitedForBy(job.core.Waits(job.now)), (Places{"shard-1", "worker-0"}));
 }
 
 TEST(CoordinatorWaits, AreNoneWhileAJobTrainsAndAllAreHeardOf) {

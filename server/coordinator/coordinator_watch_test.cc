@@ -98,7 +98,9 @@ TEST(CoordinatorTest, StatusSaysWhoIsMissing) {
   ASSERT_TRUE(job.Register(worker).ok());
   job.LearnView();
   ASSERT_TRUE(job.Ready(shard).ok());
-  EXPECT_EQ(job.Status().what_is_missing(), "shard 1 at 127.0.0.1:4102 (pid 102) is not ready");
+  EXPECT_EQ(job.Status().what_is_missing(),
+            "shard 1 at 127.0.0.1:4102 (pid 102) is not ready; worker 0 at 127.0.0.1:4101 (pid "
+            "101) gives the initial values");
   EXPECT_EQ(job.Status().phase(), PREPARING);
   GetStatusRequest other;
   other.set_job("letters");

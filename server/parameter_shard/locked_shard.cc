@@ -13,7 +13,9 @@ namespace {
 
 // What, if it changes, is news.
 auto Mark(const Shard& shard) {
-  return std::make_tuple(shard.version(), shard.attempt(), shard.counts().updates);
+  // Initial values of many GiB may take longer than anybody waits for a shard that is not ready.
+  return std::make_tuple(shard.version(), shard.attempt(), shard.counts().updates,
+                         shard.counts().initialized);
 }
 
 // The same, and it is urgent.

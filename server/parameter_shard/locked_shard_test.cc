@@ -95,6 +95,27 @@ class LockedShardTest : public ::testing::Test {
   const ClusterView view_;
 };
 
+// The coordinator, which waits for the shards to be ready, hears by it that they get on.
+TEST_F(LockedShardTest, EachInitialValueIsNews) {
+  std::vector<bool> news;
+  LockedShard shard(SummingJob(), {[&](bool urgent) { news.push_back(urgent); }, nullptr});
+  shard.Start(0);
+  ASSERT_EQ(shard.SetView(view_, SteadyNow()), absl::OkStatus());
+  news.clear();
+  InitializeRequest request;
+  *request.mutable_header() = HeaderOf(view_, 1);
+  SliceData& data = *request.add_slices();
+  data.set_dtype(F32);
+  data.set_data(BytesOf(Floats(kPiece)));
+  for (const uint32_t slice : {0, 0, 1, 2}) {
+    data.set_slice(slice);
+    const auto reply = Wait<InitializeReply>(
+        [&](auto done) { shard.Initialize(request, Now(), std::move(done)); });
+    ASSERT_EQ(reply.status(), absl::OkStatus());
+  }
+  EXPECT_EQ(news, (std::vector<bool>{false, false, true})) << "nothing of what is said again";
+}
+
 // Values of each step, while updates ahead of it are computed, begin, or come too late.
 TEST_F(LockedShardTest, UpdatesAreComputedAheadOnOtherThreads) {
   LoopThreads threads(1);

@@ -52,6 +52,7 @@ absl::StatusOr<InitializeReply> Shard::Initialize(const InitializeRequest& reque
     SliceStart start;
     start.values = data.data();
     if (absl::Status status = slice->Start(version_, start); !status.ok()) return status;
+    ++counts_.initialized;
   }
   OnSliceStarted(now, replies);
   return InitializeReply();

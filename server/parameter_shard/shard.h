@@ -47,6 +47,7 @@ struct ToShard {
 
 // Counts since the start, for metrics.
 struct ShardCounts {
+  uint64_t initialized = 0;   // slices that contributor 0 has given values
   uint64_t pushes_added = 0;  // slices
   uint64_t pushes_duplicate = 0;
   uint64_t pushes_stale = 0;
