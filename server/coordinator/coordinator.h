@@ -163,8 +163,11 @@ class CoordinatorCore {
   // FINISHED or FAILED, and every member has left or its lease is over (FAILED: or it has lasted
   // for `liveness`, and somebody has been told in that time; or for so long after that): the
   // process may go. Where it hears nobody of those that have not left, it waits for `autonomy`
-  // more. One whose job was told to end goes soon after preemption_grace.
+  // more. One whose job was told to end goes soon after preemption_grace; one whose job has
+  // FINISHED after `stall_timeout`, or as long as members go on alone where that is more.
   bool MayExit(absl::Time now) const;
+  // Whom it does not wait for then: those that are heard of, and have not left.
+  std::vector<std::string> StillThere(absl::Time now) const;
 
   // Rises when the set of members changes: targets.json is to be written anew.
   uint64_t membership_revision() const { return members_.revision(); }

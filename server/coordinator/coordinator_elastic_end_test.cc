@@ -105,6 +105,35 @@ TEST(CoordinatorElasticEndTest, WhoComesAfterTheLastStepOnlySeesTheEnd) {
   EXPECT_TRUE(job.core.MayExit(job.now)) << "nobody waits for the lost one";
 }
 
+// It sends heartbeats, and its thread hangs: nobody has waited for it, and nobody does at the end.
+TEST(CoordinatorElasticEndTest, WhoHasComeLateAndHangsIsNotWaitedForWithoutEnd) {
+  for (const bool autonomous : {false, true}) {
+    auto options = Elastic(3, 1, GO_ON);
+    options.job.mutable_checkpoint()->set_at_end(false);
+    if (autonomous) options.autonomy = absl::Seconds(90);
+    CoordinatorFixture job(options);
+    job.Train();
+    Lose(job, *job.workers[0]);
+    TrainToTheEnd(job);
+    const uint64_t last = job.core.progress().step();
+    const Process& late = job.StartAndJoin(WORKER);
+    for (const uint32_t worker : {1, 2}) ASSERT_TRUE(job.Finish(*job.workers[worker], last).ok());
+    ASSERT_EQ(job.core.phase(), FINISHED);
+    for (auto& process : job.processes) {
+      if (!process->alive || process.get() == &late) continue;
+      ASSERT_TRUE(job.Leave(*process).ok());
+      process->alive = false;
+    }
+    job.Pass(absl::Seconds(autonomous ? 99 : 59), /*getting_on=*/false);
+    EXPECT_FALSE(job.core.MayExit(job.now));
+    job.Pass(absl::Seconds(2), /*getting_on=*/false);
+    EXPECT_TRUE(job.core.MayExit(job.now));
+    ASSERT_EQ(job.core.StillThere(job.now).size(), 1u);
+    EXPECT_EQ(job.core.StillThere(job.now)[0].find("worker 0 at " + late.address), 0u)
+        << job.core.StillThere(job.now)[0];
+  }
+}
+
 TEST(CoordinatorElasticEndTest, AWorkerLostWhileTheShardsSaveIsNoMatterIfEnoughAreLeft) {
   CoordinatorFixture job(Elastic(2, 1, WAIT));
   job.Train();

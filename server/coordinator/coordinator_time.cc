@@ -168,11 +168,21 @@ bool CoordinatorCore::MayExit(absl::Time now) const {
     const bool at_once = told_after_end_ - ended_at_ <= options_.liveness / 2;
     if (at_once || now - told_after_end_ >= options_.liveness) return true;
   }
-  if (!members_.AllGone(now)) return false;
+  // Whoever is heard of and has not left by then hangs. Those that are cut off have their time too.
+  const absl::Duration longest =
+      std::max(options_.stall_timeout, options_.liveness + options_.autonomy);
+  if (life_.phase() == FINISHED && now - std::max(ended_at_, resumed_at_) >= longest) return true;
+  if (!members_.NotGone(now).empty()) return false;
   // Those that are silent may be cut off with this coordinator. They go on without it for so long,
   // and should hear that the job has finished.
   return options_.autonomy == absl::ZeroDuration() || view_.view_epoch() == 0 ||
          now - members_.LastHeard() >= options_.liveness + options_.autonomy;
+}
+
+std::vector<std::string> CoordinatorCore::StillThere(absl::Time now) const {
+  std::vector<std::string> who;
+  for (const Caller* entry : members_.NotGone(now)) who.push_back(Describe(entry->member));
+  return who;
 }
 
 void CoordinatorCore::EndDeadlock(absl::Time now) {

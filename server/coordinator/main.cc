@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/timer_thread.h"
 #include "common/clock/steady_now.h"
@@ -161,12 +162,25 @@ void FollowSignals(Daemon& daemon, LockedCoordinator& coordinator, LastMoment& l
   });
 }
 
+// A job that has failed has told them so; they go by themselves.
+void TellWhoIsNotWaitedFor(Daemon& daemon, const LockedCoordinator& coordinator) {
+  const auto [phase, who] = coordinator.Read([](const CoordinatorCore& core) {
+    return std::pair(core.phase(), core.StillThere(SteadyNow()));
+  });
+  if (phase != FINISHED || who.empty()) return;
+  daemon.log().Warning(
+      "the job has finished, and these have not left since, though they are heard of: they are "
+      "waited for no longer, and end when they hear nothing more of this coordinator",
+      {{"members", absl::StrJoin(who, "; ")}});
+}
+
 // Until the job is over and everybody has gone, or another coordinator rules.
 void RunJob(Daemon& daemon, FileSystem& files, Reporter& reporter, LockedCoordinator& coordinator) {
   while (true) {
     reporter.Report(coordinator);
     if (coordinator.Read([](const auto& core) { return core.MayExit(SteadyNow()); })) {
       reporter.Report(coordinator);  // the end, if it has come since
+      TellWhoIsNotWaitedFor(daemon, coordinator);
       break;
     }
     if (!coordinator.lost().ok()) break;

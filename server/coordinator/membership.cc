@@ -368,11 +368,12 @@ const MemberTable::Entry* MemberTable::Expired(absl::Time now) const {
   return expired;
 }
 
-bool MemberTable::AllGone(absl::Time now) const {
+std::vector<const MemberTable::Entry*> MemberTable::NotGone(absl::Time now) const {
+  std::vector<const Entry*> there;
   for (const Entry* entry : Holders()) {
-    if (!entry->left && !LeaseIsOver(*entry, now)) return false;
+    if (!entry->left && !LeaseIsOver(*entry, now)) there.push_back(entry);
   }
-  return true;
+  return there;
 }
 
 bool MemberTable::Complete() const {

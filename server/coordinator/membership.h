@@ -124,8 +124,8 @@ class MemberTable {
 
   // The member whose lease is over; the one silent for longest if there are several; null if none.
   const Entry* Expired(absl::Time now) const;
-  // All have left or are past their lease.
-  bool AllGone(absl::Time now) const;
+  // Those that have not left, and are not past their lease.
+  std::vector<const Entry*> NotGone(absl::Time now) const;
 
   bool Complete() const;  // every role has all its members
   // The role's holders of places, without those that were told to go.
