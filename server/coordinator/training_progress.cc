@@ -1,10 +1,13 @@
 #include "server/coordinator/training_progress.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/job/data_division.h"
 #include "server/coordinator/first_cause.h"
 
@@ -203,12 +206,34 @@ double TrainingProgress::SecondsTraining(absl::Time now) const {
   return std::max(0.0, absl::ToDoubleSeconds(std::min(now, stopped_) - std::min(now, started_)));
 }
 
+absl::Status WorkersFinished::CheckPhases(const FinishRequest& request) const {
+  std::set<absl::string_view> more;
+  for (const PhaseSeconds& phase : request.seconds()) {
+    const std::string& name = phase.phase();
+    if (name.size() > kMostPhaseBytes) {
+      return absl::InvalidArgumentError(absl::StrCat("the name of a phase has ", name.size(),
+                                                     " bytes; it may have ", kMostPhaseBytes));
+    }
+    if (std::any_of(name.begin(), name.end(), absl::ascii_iscntrl)) {
+      return absl::InvalidArgumentError("the name of a phase has control characters");
+    }
+    if (seconds_.count(name) == 0) more.insert(name);
+  }
+  if (seconds_.size() + more.size() <= kMostPhases) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("with its phases there are ",
+                                                 seconds_.size() + more.size(),
+                                                 " of all workers; there may be ", kMostPhases));
+}
+
 absl::Status WorkersFinished::Add(const Member& worker, const FinishRequest& request) {
   if (has(worker.id())) return absl::OkStatus();
   if (!last_step_.empty() && last_step() != request.last_step()) {
     return absl::InvalidArgumentError(absl::StrCat(Describe(worker), " finished with step ",
                                                    request.last_step(), ", another one with step ",
                                                    last_step()));
+  }
+  if (absl::Status wrong = CheckPhases(request); !wrong.ok()) {
+    return absl::Status(wrong.code(), absl::StrCat(Describe(worker), ": ", wrong.message()));
   }
   begun_ = true;
   last_step_[worker.id()] = request.last_step();

@@ -85,7 +85,13 @@ class TrainingProgress {
 // Which workers have done all their steps, and where their time went. Owned by CoordinatorCore.
 class WorkersFinished {
  public:
-  // INVALID_ARGUMENT if another worker ended with another step. Repeating it changes nothing.
+  // Names of phases of all workers, and bytes of each: they are in each record of the coordinator's
+  // log, and in the table at the end.
+  static constexpr size_t kMostPhases = 256;
+  static constexpr size_t kMostPhaseBytes = 256;
+
+  // INVALID_ARGUMENT, without effect, if another worker ended with another step, or the phases are
+  // too many, or have names too long or with control characters. Repeating it changes nothing.
   absl::Status Add(const Member& worker, const FinishRequest& request);
 
   // There are steps to do again; each will tell the seconds of all its steps then.
@@ -110,6 +116,8 @@ class WorkersFinished {
   const std::map<std::string, double>& seconds() const { return seconds_; }
 
  private:
+  absl::Status CheckPhases(const FinishRequest& request) const;
+
   std::map<uint64_t, uint64_t> last_step_;  // by member
   std::map<std::string, double> seconds_;
   bool begun_ = false;

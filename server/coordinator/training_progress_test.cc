@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "common/job/data_division.h"
@@ -196,6 +197,38 @@ TEST_F(TrainingProgressTest, ThroughputIsThatOfTheLastSeconds) {
   progress_.StopClock(now_);
   EXPECT_NEAR(progress_.SamplesPerSecond(now_ + absl::Seconds(5)), 100, 1);
   EXPECT_DOUBLE_EQ(progress_.SecondsTraining(now_ + absl::Hours(1)), 125);
+}
+
+TEST(WorkersFinishedTest, NamesOfPhasesAreBounded) {
+  WorkersFinished finished;
+  Member worker;
+  worker.set_id(1);
+  FinishRequest request;
+  request.set_last_step(7);
+  const auto refused = [&] {
+    const absl::Status status = finished.Add(worker, request);
+    EXPECT_FALSE(finished.has(1) || finished.begun());
+    EXPECT_TRUE(finished.seconds().empty());
+    return status.code() == absl::StatusCode::kInvalidArgument;
+  };
+  PhaseSeconds* const phase = request.add_seconds();
+  phase->set_phase(std::string(WorkersFinished::kMostPhaseBytes + 1, 'x'));
+  EXPECT_TRUE(refused());
+  phase->set_phase("for\x1b[2Jward");
+  EXPECT_TRUE(refused());
+  for (size_t i = 0; i < WorkersFinished::kMostPhases; ++i) {
+    request.add_seconds()->set_phase("phase " + std::to_string(i));
+  }
+  phase->set_phase(std::string(WorkersFinished::kMostPhaseBytes, 'x'));
+  EXPECT_TRUE(refused());
+  phase->set_phase("phase 0");
+  EXPECT_TRUE(finished.Add(worker, request).ok());
+  worker.set_id(2);
+  EXPECT_TRUE(finished.Add(worker, request).ok()) << "the same ones";
+  worker.set_id(3);
+  request.add_seconds()->set_phase("another");
+  EXPECT_EQ(finished.Add(worker, request).code(), absl::StatusCode::kInvalidArgument)
+      << "of all workers";
 }
 
 }  // namespace
