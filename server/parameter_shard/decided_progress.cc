@@ -13,6 +13,13 @@ void DecidedProgress::Start(const ClusterView& view) {
   *progress_.mutable_position() = view.data_position();
 }
 
+absl::Status DecidedProgress::Check(uint64_t data_epoch, const Share& share) const {
+  if (share.ranges().empty()) return absl::OkStatus();
+  DataPosition position = progress_.position();
+  return MarkUsed(position, data_epoch, {share.ranges().begin(), share.ranges().end()},
+                  training_samples_);
+}
+
 absl::Status DecidedProgress::Add(const Verdict& verdict) {
   if (verdict.outcome() == Verdict::RETRY) {
     progress_.set_retried(progress_.retried() + 1);

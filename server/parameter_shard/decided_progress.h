@@ -20,6 +20,9 @@ class DecidedProgress {
   // already.
   absl::Status Add(const Verdict& verdict);
 
+  // Whether a verdict of this share alone could be added: the caller's mistake, not of all.
+  absl::Status Check(uint64_t data_epoch, const Share& share) const;
+
   const JobProgress& progress() const { return progress_; }
   const DataPosition& position() const { return progress_.position(); }
 

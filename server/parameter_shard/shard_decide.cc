@@ -145,6 +145,11 @@ void Shard::Complete(const CompleteRequest& request, CallTime time, Replies& rep
     completes_.push_back(std::move(parked));
     return;
   }
+  // Found with the verdict it would end the job, in the step leader's name.
+  if (absl::Status status = decided_.Check(request.data_epoch(), request.share()); !status.ok()) {
+    return answer(absl::InvalidArgumentError(
+        absl::StrCat("contributor ", contributor, ": ", status.message())));
+  }
   if (absl::Status status = FenceComposition(contributor, request.composition()); !status.ok()) {
     return answer(status);
   }

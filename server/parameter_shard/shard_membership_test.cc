@@ -398,6 +398,27 @@ TEST(ShardMembershipTest, TheDataPositionFollowsTheVerdictsAndIsReportedWithThem
   EXPECT_EQ(progress.position().used_size(), 0);
 }
 
+TEST(ShardMembershipTest, WhoGivesSamplesThatItCannotHaveUsedIsRefusedAlone) {
+  ShardCluster cluster(SummingJob(), WithData(MakeView({.workers = 2})));
+  for (uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
+  const CompleteRequest plain = cluster.MakeComplete(1, 1, 0);
+  for (const CompleteRequest& wrong :
+       {WithRange(plain, 3, 1, 4), WithRange(plain, 3, 8, 11), WithRange(plain, 2, 4, 8),
+        WithRange(plain, 4, 0, 2), WithRange(plain, 3, 5, 5),
+        WithRange(WithRange(plain, 3, 4, 6), 3, 5, 8)}) {
+    const auto refused = cluster.Complete(wrong);
+    ASSERT_TRUE(refused->has_value());
+    EXPECT_EQ((*refused)->status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_NE((*refused)->status().message().find("contributor 1: "), std::string::npos)
+        << (*refused)->status();
+  }
+  EXPECT_FALSE(cluster.leader().error().has_value());
+  auto first = cluster.Complete(WithRange(cluster.MakeComplete(0, 1, 0), 3, 2, 4));
+  cluster.Complete(WithRange(plain, 3, 4, 8));
+  EXPECT_EQ(VerdictOf(first).step(), 1u);
+}
+
+// Each of them could be right, and which one is not nobody knows.
 TEST(ShardMembershipTest, SamplesThatAreUsedTwiceEndTheJobBeforeTheyAreApplied) {
   ShardCluster cluster(SummingJob(), WithData(MakeView({.workers = 2})));
   for (uint32_t worker : {0, 1}) cluster.PushAll(worker, 1, 0, 1);
