@@ -67,10 +67,10 @@ namespace parley {
 //
 // Memory. The library owns the buffers: gradient(i) is written by the caller between NextStep and
 // Push(i) and must not be touched from Push(i) until Complete returns, or after PullAhead until
-// AwaitParameter(i) has; parameter(i) is read-only (it can be a shard's own memory: to write there
-// ends the process) and changes only inside Complete, Pull and PullEvaluation: from a call of
-// Complete to the next Pull it says nothing. Both keep their address from Register to the end of
-// the session. They are 64-byte aligned.
+// AwaitParameter(i) has (a buffer's: PullAhead itself); parameter(i) is read-only (it can be a
+// shard's own memory: to write there ends the process) and changes only inside Complete, Pull and
+// PullEvaluation: from a call of Complete to the next Pull it says nothing. Both keep their address
+// from Register to the end of the session. They are 64-byte aligned.
 class Session {
  public:
   struct Options {
@@ -186,8 +186,9 @@ class Session {
   // Where the gradient of tensor i goes (the mean over the samples of the step's plan), in the
   // tensor's dtype and shape. For a buffer: its value after the step. Shards on this machine read
   // it there: between Push (of its beginning: PushUntil) and the end of Complete it must not be
-  // written; by one who uses PullAhead, until AwaitParameter of that tensor, or Pull, has brought
-  // the next values. In a node group it may hold sums of the ranks' then, instead of what it did.
+  // written; by one who uses PullAhead, until AwaitParameter of that tensor (of a buffer
+  // PullAhead), or Pull, has brought the next values. In a node group it may hold sums of the
+  // ranks' then, instead of what it did.
   virtual absl::Span<std::byte> gradient(size_t tensor) = 0;
 
   // Rises where there is other memory at the addresses of gradient(...): since shards may have to

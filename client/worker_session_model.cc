@@ -194,7 +194,11 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool a
   const ParameterPuller::Wait wait = AwaitingPull(what);
   if (ahead) {
     for (size_t i = 0; i < tensors_.size() && pulled.ok(); ++i) {
-      if (tensors_[i].buffer()) pulled = puller_->Await(ParameterPuller::Some{i}, wait);
+      if (!tensors_[i].buffer()) continue;
+      pulled = puller_->Await(ParameterPuller::Some{i}, wait);
+      // Nobody awaits it after this: what is written there next is not to be taken back with what
+      // comes last.
+      if (pulled.ok()) TakeBack(i);
     }
   } else {
     pulled = puller_->Await(std::nullopt, wait);
