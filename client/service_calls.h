@@ -50,7 +50,7 @@ class ServiceCalls {
   ~ServiceCalls();
 
   // Not thread-safe with the calls below: before the first one to a shard, once. host:port by
-  // ordinal.
+  // ordinal; empty: there is none, and nothing is called there.
   void Connect(const std::vector<std::string>& shard_addresses, uint64_t job_epoch);
   // 0 before Connect: then calls are of the newest one.
   uint64_t job_epoch() const { return job_epoch_; }
@@ -66,7 +66,9 @@ class ServiceCalls {
 
   // The tensors of pushes that were begun may be written again (ShardClient::DropUnsent).
   void DropUnsent() {
-    for (const auto& shard : shards_) shard->DropUnsent();
+    for (const auto& shard : shards_) {
+      if (shard != nullptr) shard->DropUnsent();
+    }
   }
 
   // The answer, on the training thread in AnswerQueue::RunUntil.

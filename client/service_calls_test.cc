@@ -113,5 +113,11 @@ TEST_F(ServiceCallsTest, AnAttemptThatFailsAfterTheDeadlineWhenAllHasGoneAsksNob
   EXPECT_THAT(ends_, ElementsAre());
 }
 
+TEST_F(ServiceCallsTest, AnOrdinalWithoutAShardHasNothingThatIsUnsent) {
+  auto calls = MakeCalls(1);
+  calls->Connect({"", "h:1"}, 1);
+  calls->DropUnsent();
+}
+
 }  // namespace
 }  // namespace parley

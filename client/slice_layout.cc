@@ -90,13 +90,21 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
     }
     layout.shard_addresses_[each.ordinal()] = each.address();
   }
+  // Who asks all shards asks each ordinal below the highest one.
+  for (size_t shard = 0; shard < layout.shard_addresses_.size(); ++shard) {
+    if (layout.shard_addresses_[shard].empty()) return Misfit(absl::StrCat("no shard ", shard));
+  }
   layout.by_shard_.resize(layout.shard_addresses_.size());
 
   std::vector<std::vector<std::pair<uint64_t, uint64_t>>> ranges(tensors.size());
   layout.owners_.resize(view.slices_size());
-  for (const Slice& slice : view.slices()) {
-    if (slice.tensor() >= match->size() || slice.shard() >= layout.by_shard_.size() ||
-        layout.shard_addresses_[slice.shard()].empty()) {
+  for (int i = 0; i < view.slices_size(); ++i) {
+    const Slice& slice = view.slices(i);
+    // What is kept by id lies in arrays of as many.
+    if (slice.id() != static_cast<uint32_t>(i)) {
+      return Misfit(absl::StrCat("slice ", i, " has id ", slice.id()));
+    }
+    if (slice.tensor() >= match->size() || slice.shard() >= layout.by_shard_.size()) {
       return Misfit(absl::StrCat("slice ", slice.id()));
     }
     const size_t tensor = (*match)[slice.tensor()];
@@ -118,10 +126,8 @@ absl::StatusOr<SliceLayout> SliceLayout::Make(const ClusterView& view,
     for (const SlicePart& part : slice.parts()) {
       if (part.contributor() != contributor) continue;
       const bool whole = part.begin() == slice.begin() && part.end() == slice.end();
-      if (slice.id() < layout.owners_.size()) {
-        std::optional<uint32_t>& owner = layout.owners_[slice.id()];
-        owner = whole && own_parts == 0 ? std::optional(part.part()) : std::nullopt;
-      }
+      layout.owners_[slice.id()] =
+          whole && own_parts == 0 ? std::optional(part.part()) : std::nullopt;
       ++own_parts;
       if (part.begin() < slice.begin() || part.end() > slice.end() || part.begin() >= part.end()) {
         return Misfit(absl::StrCat("a part of slice ", slice.id()));

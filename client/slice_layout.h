@@ -25,8 +25,9 @@ struct PlacedSlice {
 class SliceLayout {
  public:
   // Checks the view against the tensors: each has its slices, which cover it once, on shards that
-  // are members. Internal where they do not fit: the coordinator made a view of another model. In a
-  // job with pipelines the view may have more of them.
+  // are members; ids of slices and ordinals of shards count up from 0. Internal where they do not
+  // fit: the coordinator made a view of another model. In a job with pipelines the view may have
+  // more of them.
   static absl::StatusOr<SliceLayout> Make(const ClusterView& view,
                                           const std::vector<TensorSpec>& tensors,
                                           uint32_t contributor, uint64_t member);
