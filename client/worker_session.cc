@@ -32,13 +32,15 @@ WorkerSession::~WorkerSession() {
   timers_->Stop();
   queue_->End(absl::CancelledError("the session has ended"));
   if (reducer_ != nullptr) reducer_->Abort();
+  // What a late acknowledgement makes room for is encoded on its thread, out of the gradients: they
+  // go after these.
+  exchange_.reset();
+  clock_exchange_.reset();
   const std::shared_ptr<Membership> member = membership();
   if (member != nullptr && !left_ && member->failure().has_value()) member->Leave();
   if (parameters_ == nullptr || parameters_->owner().use_count() <= 2) return;
   // A module that goes on with the values is to have them for itself; where the gradients were
   // there is room for them.
-  exchange_.reset();
-  clock_exchange_.reset();
   puller_.reset();
   calls_.reset();
   gradients_.reset();

@@ -1,4 +1,6 @@
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <string_view>
@@ -9,9 +11,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "client/forwarding_shard.h"
 #include "common/clock/steady_now.h"
+#include "common/shared_memory/memory_source.h"
 #include "tests/contract/contract_test.h"
 #include "tests/contract/faulty_connector.h"
+#include "tests/contract/forwarding_connector.h"
 #include "tests/contract/overhearing_connector.h"
 
 namespace parley {
@@ -260,6 +265,85 @@ TEST_P(FailureContract, AnOlderIncarnationIsFenced) {
     ASSERT_TRUE(session.NextStep().has_value());
     EXPECT_TRUE(session.Complete(0).ok());
   });
+}
+
+// Keeps all pushes, and answers them when the memory goes that it gave for the gradients.
+class LateConnector final : public ForwardingConnector, public MemorySource {
+ public:
+  explicit LateConnector(Connector& to) : ForwardingConnector(to) {}
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<Shard>(ForwardingConnector::ConnectShard(address), *this);
+  }
+  MemorySource* memory() override { return this; }
+  absl::StatusOr<MemoryBlock> Allocate(size_t bytes) override {
+    const auto block = std::make_shared<std::vector<std::byte>>(bytes + 64);
+    std::byte* const data = block->data() + 64 - reinterpret_cast<uintptr_t>(block->data()) % 64;
+    return MemoryBlock{data, bytes, {data, [this, block](const void*) { AnswerAll(); }}};
+  }
+  absl::Status Renew(const MemoryBlock& /*block*/) override {
+    return absl::ResourceExhaustedError("none");
+  }
+
+  int pushes() const {
+    absl::MutexLock lock(&mu_);
+    return pushes_;
+  }
+  int pushes_when_answered() const {
+    absl::MutexLock lock(&mu_);
+    return pushes_when_answered_;
+  }
+
+ private:
+  class Shard final : public ForwardingShard {
+   public:
+    Shard(std::shared_ptr<ShardClient> remote, LateConnector& late)
+        : ForwardingShard(std::move(remote)), late_(late) {}
+    bool ReadsLentMemory() const override { return false; }
+    void PushTensors(const TensorPush&, absl::Time, Done<PushReply> done) override {
+      absl::MutexLock lock(&late_.mu_);
+      ++late_.pushes_;
+      late_.held_.push_back(std::move(done));
+    }
+
+   private:
+    LateConnector& late_;
+  };
+
+  void AnswerAll() {
+    std::vector<Done<PushReply>> held;
+    {
+      absl::MutexLock lock(&mu_);
+      pushes_when_answered_ = pushes_;
+      held.swap(held_);
+    }
+    for (const Done<PushReply>& done : held) done(PushReply());
+  }
+
+  mutable absl::Mutex mu_;
+  int pushes_ ABSL_GUARDED_BY(mu_) = 0;
+  int pushes_when_answered_ ABSL_GUARDED_BY(mu_) = 0;
+  std::vector<Done<PushReply>> held_ ABSL_GUARDED_BY(mu_);
+};
+
+// An acknowledgement makes room for what waits, which is read out of the gradients.
+TEST_P(FailureContract, NothingIsSentOnceTheSessionsGradientsHaveGone) {
+  auto cluster = MakeCluster(1, 1, kSum);
+  LateConnector connector(cluster->transport().connector());
+  Session::Options options;
+  options.coordinator = cluster->coordinator_address();
+  options.address = "127.0.0.1:60000";
+  options.job = cluster->job();
+  options.push_window_bytes = 1 << 10;  // one slice of the large tensor, and the next one waits
+  auto session = Session::Join(options, connector);
+  ASSERT_TRUE(session.ok()) << session.status();
+  StartTraining(**session, 4000);
+  ASSERT_TRUE((*session)->NextStep().has_value());
+  // Of zeros: they are left out, and what is sent is no part of the gradients' memory.
+  ASSERT_TRUE((*session)->Push(0).ok());
+  ASSERT_EQ(connector.pushes(), 1);
+  session->reset();
+  EXPECT_EQ(connector.pushes_when_answered(), 1);
+  EXPECT_EQ(connector.pushes(), 1);
 }
 
 }  // namespace
