@@ -220,11 +220,17 @@ absl::Status WorkerSession::Await(const std::string& what, const std::function<b
         queue_->RunUntil([&] { return JobWentBack() || done(); }, deadline, [&] { Waits(started); },
                          std::max(liveness_ / 4, absl::Milliseconds(50)));
     // Before its time a wait can end so as well: the queue's end has whatever status it was given.
-    // And whose time has run far beyond it was stopped, and knows nothing yet.
     const absl::Time now = runtime_->Now();
-    const bool is_over =
-        absl::IsDeadlineExceeded(status) && now >= deadline && now < deadline + patience_;
-    if (!is_over || !membership()->hears_coordinator()) break;
+    if (!absl::IsDeadlineExceeded(status) || now < deadline) break;
+    // For a process that the simulation has killed there is no time after its end.
+    if (now == absl::InfiniteFuture()) break;
+    if (now >= deadline + patience_) {
+      // Who wakes so late was stopped, and knows nothing yet. Where all were, the coordinator has
+      // given it a new lease; else it is about to hear that the job goes on without it.
+      deadline = now + TimeToHear();
+      continue;
+    }
+    if (!membership()->hears_coordinator()) break;
     // The others may be slow (the last checkpoint, a queue full of jobs): the coordinator sees
     // whether they get on, or all wait for each other, and ends the job where nobody does.
     deadline = now + patience_ + absl::Seconds(1);

@@ -138,6 +138,8 @@ class WorkerSession final : public Session {
   // Whether `error` means that the job goes on without this worker, or has gone back to a
   // checkpoint. May wait to find out. Where the job has failed, `error` becomes its first cause.
   bool HasLostTrack(absl::Status& error);
+  // In which the coordinator says where the job is, or counts as lost.
+  absl::Duration TimeToHear() const;
   // After HasLostTrack: takes part again, as another member or as the same one in the newest
   // job_epoch, until it has succeeded. What was to be sent is dropped;
   // the next Pull enters.

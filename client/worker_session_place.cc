@@ -30,6 +30,8 @@ absl::Status WorkerSession::WentBack() const {
       absl::StrCat("the job has gone back to version ", view().start_version()));
 }
 
+absl::Duration WorkerSession::TimeToHear() const { return 2 * liveness_ + Autonomy(options_.job); }
+
 bool WorkerSession::HasLostTrack(absl::Status& error) {
   if (error.ok()) return false;
   const auto is_told = [this] { return *is_expelled_ || JobWentBack() || CompositionChanged(); };
@@ -38,7 +40,7 @@ bool WorkerSession::HasLostTrack(absl::Status& error) {
     // A shard can know it before this process does. What counts comes from the coordinator: the
     // job's failure, that this incarnation is none of its members, a view of a later job_epoch, or
     // one with another composition of the pipeline or node group; or it is lost.
-    const absl::Duration most = 2 * liveness_ + Autonomy(options_.job);
+    const absl::Duration most = TimeToHear();
     const absl::Status waited = queue_->RunUntil(
         is_told, runtime_->Now() + most, [this, since = runtime_->Now()] { Waits(since); },
         liveness_ / 4);

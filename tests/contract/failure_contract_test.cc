@@ -1,9 +1,12 @@
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <set>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -11,7 +14,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "client/forwarding_shard.h"
+#include "client/runtime.h"
+#include "client/timers.h"
 #include "common/clock/steady_now.h"
 #include "common/shared_memory/memory_source.h"
 #include "tests/contract/contract_test.h"
@@ -344,6 +350,72 @@ TEST_P(FailureContract, NothingIsSentOnceTheSessionsGradientsHaveGone) {
   session->reset();
   EXPECT_EQ(connector.pushes_when_answered(), 1);
   EXPECT_EQ(connector.pushes(), 1);
+}
+
+// A process that can be made to find, as one that was stopped, that it is much later.
+class StoppedRuntime final : public Runtime {
+ public:
+  void WakeLater(absl::Duration by) { *lost_ += absl::ToInt64Seconds(by); }
+
+  absl::Time Now() const override { return machine_->Now() + absl::Seconds(lost_->load()); }
+  std::shared_ptr<Timers> MakeTimers() override {
+    return std::make_shared<StoppedTimers>(machine_->MakeTimers(), lost_);
+  }
+  bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline) override
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) {
+    return machine_->Await(mu, condition, deadline - absl::Seconds(lost_->load()));
+  }
+  uint64_t DrawIncarnation() override { return machine_->DrawIncarnation(); }
+  int64_t pid() const override { return machine_->pid(); }
+
+ private:
+  using Lost = std::shared_ptr<std::atomic<int64_t>>;  // seconds
+  class StoppedTimers final : public Timers {
+   public:
+    StoppedTimers(std::shared_ptr<Timers> timers, Lost lost)
+        : timers_(std::move(timers)), lost_(std::move(lost)) {}
+    absl::Time Now() const override { return timers_->Now() + absl::Seconds(lost_->load()); }
+    void RunAt(absl::Time when, std::function<void()> task) override {
+      timers_->RunAt(when - absl::Seconds(lost_->load()), std::move(task));
+    }
+    void Stop() override { timers_->Stop(); }
+
+   private:
+    const std::shared_ptr<Timers> timers_;
+    const Lost lost_;
+  };
+
+  const std::shared_ptr<Runtime> machine_ = RealRuntime();
+  const Lost lost_ = std::make_shared<std::atomic<int64_t>>(0);
+};
+
+// As where a whole machine, or the job with its coordinator, stands still: its lease goes on.
+TEST_P(FailureContract, AWorkerThatWasStoppedForLongWhileItWaitedGoesOnWaiting) {
+  auto cluster = MakeCluster(2, 1, kSum);
+  const auto runtime = std::make_shared<StoppedRuntime>();
+  std::thread stopped([&] {
+    Session::Options options;
+    options.job = cluster->job();
+    options.coordinator = cluster->coordinator_address();
+    options.address = "127.0.0.1:60009";
+    options.runtime = runtime;
+    auto session = Session::Join(options, cluster->transport().connector());
+    ASSERT_TRUE(session.ok()) << session.status();
+    StartTraining(**session, 4000);
+    ASSERT_TRUE((*session)->NextStep().has_value());
+    const auto verdict = (*session)->Complete(0);
+    ASSERT_TRUE(verdict.ok()) << verdict.status();
+    EXPECT_EQ(verdict->outcome(), Verdict::APPLY);
+  });
+  cluster->RunWorkers(1, [&](Session& session) {
+    StartTraining(session, 4000);
+    ASSERT_TRUE(session.NextStep().has_value());
+    absl::SleepFor(absl::Milliseconds(500));  // the other one waits for this one
+    runtime->WakeLater(absl::Minutes(10));
+    absl::SleepFor(absl::Seconds(2));
+    EXPECT_TRUE(session.Complete(0).ok());
+  });
+  stopped.join();
 }
 
 }  // namespace
