@@ -61,7 +61,7 @@ class MemberState {
   // generation: of the coordinator that answered; one below what was seen before is a former one,
   // whose answer counts as none.
   void OnHeartbeat(absl::Status status, absl::Time sent, absl::Time now, uint64_t generation = 0);
-  // Whether the coordinator may have moved: its address is to be looked up before the next call.
+  // Whether the coordinator may have moved: its address is to be looked up.
   bool may_have_moved() const { return missed_heartbeats_ > 0; }
   // It is found there from now on.
   void Moved(const std::string& coordinator) { options_.coordinator = coordinator; }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "client/coordinator_address.h"
+#include "client/coordinator_finder.h"
 #include "client/join_reasons.h"
 #include "client/membership_driver.h"
 #include "client/retry.h"
@@ -121,21 +122,27 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
   Backoff backoff(policy, joined.incarnation);
   absl::Status last;
   JoinReasons reasons;
+  auto finder = std::make_unique<CoordinatorFinder>(options.runtime, options.resolve);
   while (true) {
     if (options.gives_up && options.gives_up()) {
       return absl::CancelledError("this process is not to join any more");
     }
-    // The file is read again each time: what it names may be a coordinator of yesterday.
-    absl::StatusOr<std::string> address = options.resolve();
+    const auto until = [&] {
+      return std::min(deadline, runtime.Now() + std::max(options.liveness / 2, absl::Seconds(1)));
+    };
+    // The file is read again each time: what it names may be a coordinator of yesterday. Where it
+    // cannot be read now, that one is better than none.
+    absl::StatusOr<std::string> address = finder->Await(until());
+    if (absl::IsDeadlineExceeded(address.status()) && joined.coordinator != nullptr) {
+      address = joined.coordinator_address;
+    }
     last = address.status();
     if (address.ok()) {
       if (*address != joined.coordinator_address) {
         joined.coordinator_address = *address;
         joined.coordinator = connector.ConnectCoordinator(*address);
       }
-      absl::StatusOr<JoinReply> reply = JoinOnce(
-          runtime, *joined.coordinator, request,
-          std::min(deadline, runtime.Now() + std::max(options.liveness / 2, absl::Seconds(1))));
+      absl::StatusOr<JoinReply> reply = JoinOnce(runtime, *joined.coordinator, request, until());
       if (reply.ok()) {
         joined.reply = *std::move(reply);
         break;
@@ -167,8 +174,8 @@ absl::StatusOr<std::unique_ptr<Membership>> Membership::Join(Options options, Co
     }
     Sleep(runtime, wait);
   }
-  auto driver = std::make_shared<MembershipDriver>(std::move(options), connector,
-                                                   std::move(listener), std::move(joined));
+  auto driver = std::make_shared<MembershipDriver>(
+      std::move(options), connector, std::move(listener), std::move(finder), std::move(joined));
   return std::unique_ptr<Membership>(std::make_unique<DrivenMembership>(std::move(driver)));
 }
 

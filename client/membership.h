@@ -45,7 +45,8 @@ class Membership {
     // Asked before each attempt to join: whether to make none any more. Empty: no.
     std::function<bool()> gives_up;
     std::shared_ptr<Runtime> runtime = RealRuntime();
-    // Where the coordinator is now: host:port. Empty: `coordinator` says it.
+    // Where the coordinator is now: host:port. Empty: `coordinator` says it. May take as long as it
+    // will, and be at it still when the membership has gone.
     std::function<absl::StatusOr<std::string>()> resolve;
   };
 

@@ -38,10 +38,12 @@ MemberState::Options StateOptions(const Membership::Options& options,
 }  // namespace
 
 MembershipDriver::MembershipDriver(Membership::Options options, Connector& connector,
-                                   Membership::Listener listener, Joined joined)
+                                   Membership::Listener listener,
+                                   std::unique_ptr<CoordinatorFinder> finder, Joined joined)
     : options_(std::move(options)),
       connector_(connector),
       listener_(std::move(listener)),
+      finder_(std::move(finder)),
       joined_(std::move(joined)),
       timers_(options_.runtime->MakeTimers()),
       listener_thread_(options_.runtime->MakeTimers()),
@@ -129,7 +131,6 @@ void MembershipDriver::ScheduleTick() {
 
 void MembershipDriver::Pump() {
   bool heartbeat = false;
-  bool moved = false;
   bool watch = false;
   bool status = false;
   std::string leader;
@@ -143,7 +144,6 @@ void MembershipDriver::Pump() {
     CheckFailure();
     if (!heartbeat_open_ && state_.wants_heartbeat(now)) {
       heartbeat = heartbeat_open_ = true;
-      moved = state_.may_have_moved();
     }
     if (!watch_open_ && state_.wants_watch(now)) watch = watch_open_ = true;
     if (!status_open_ && state_.wants_status(now)) status = status_open_ = true;
@@ -153,7 +153,6 @@ void MembershipDriver::Pump() {
       leader_deadline = state_.ask_deadline();
     }
   }
-  if (moved) LookForCoordinator();
   if (heartbeat) SendHeartbeat();
   if (watch) OpenWatch();
   if (status) AskStatus();
@@ -161,15 +160,21 @@ void MembershipDriver::Pump() {
 }
 
 void MembershipDriver::LookForCoordinator() {
-  const absl::StatusOr<std::string> address = options_.resolve();
-  if (!address.ok()) return;  // the file may be in the making
+  finder_->Ask([weak = weak_from_this()](const CoordinatorFinder::Address& address) {
+    const std::shared_ptr<MembershipDriver> self = weak.lock();
+    if (self == nullptr || !address.ok()) return;  // the file may be in the making
+    self->timers_->RunAt(absl::InfinitePast(), [self, at = *address] { self->FoundAt(at); });
+  });
+}
+
+void MembershipDriver::FoundAt(const std::string& address) {
   {
     absl::MutexLock lock(&mu_);
-    if (*address == coordinator_address_) return;
-    coordinator_address_ = *address;
-    state_.Moved(*address);
+    if (address == coordinator_address_) return;
+    coordinator_address_ = address;
+    state_.Moved(address);
   }
-  coordinator_->SwitchTo(connector_.ConnectCoordinator(*address));
+  coordinator_->SwitchTo(connector_.ConnectCoordinator(address));
 }
 
 void MembershipDriver::SendHeartbeat() {
@@ -189,6 +194,7 @@ void MembershipDriver::SendHeartbeat() {
   }
   coordinator_->Heartbeat(request, deadline,
                           [self = shared_from_this(), sent](absl::StatusOr<HeartbeatReply> reply) {
+                            bool moved = false;
                             {
                               absl::MutexLock lock(&self->mu_);
                               self->heartbeat_open_ = false;
@@ -197,7 +203,9 @@ void MembershipDriver::SendHeartbeat() {
                               if (reply.ok() && self->state_.MissesNews(reply->revision())) {
                                 self->watch_open_ = false;
                               }
+                              moved = self->state_.may_have_moved();
                             }
+                            if (moved) self->LookForCoordinator();
                             self->Pump();
                           });
 }
@@ -424,9 +432,9 @@ void MembershipDriver::Depart() {
   auto answer = std::make_shared<Answer>();
   caller_.Call<LeaveReply>(
       retry,
-      [self = shared_from_this(), again = false](absl::Time until, Done<LeaveReply> done) mutable {
-        // One that did not answer may have started anew elsewhere.
-        if (std::exchange(again, true)) self->LookForCoordinator();
+      [self = shared_from_this()](absl::Time until, Done<LeaveReply> done) {
+        // One that does not answer may have started anew elsewhere: for the next attempt.
+        self->LookForCoordinator();
         LeaveRequest request;
         *request.mutable_header() = self->header();
         request.set_drained(true);

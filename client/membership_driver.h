@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "client/connector.h"
+#include "client/coordinator_finder.h"
 #include "client/member_state.h"
 #include "client/membership.h"
 #include "client/retrying_caller.h"
@@ -19,8 +20,9 @@ namespace parley {
 
 // Makes the calls that a MemberState asks for and tells the listener what comes of them. Two
 // threads: one for timers, which also makes the calls, and one for the listener, which may take its
-// time without making heartbeats late. Answers arrive on the connector's threads; these hold the
-// driver as shared, since they can come after the Membership has gone.
+// time without making heartbeats late, as may whoever reads where the coordinator is. Answers
+// arrive on the connector's threads; these hold the driver as shared, since they can come after the
+// Membership has gone.
 class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
  public:
   struct Joined {
@@ -33,7 +35,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   };
 
   MembershipDriver(Membership::Options options, Connector& connector, Membership::Listener listener,
-                   Joined joined);
+                   std::unique_ptr<CoordinatorFinder> finder, Joined joined);
 
   void Start();
   // No call to the listener after it. Not from the listener.
@@ -58,7 +60,9 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   // Lets the state look at the time and does what it wants then.
   void Pump();
   void SendHeartbeat();
+  // Does not wait: it is called there once the answer has come.
   void LookForCoordinator();
+  void FoundAt(const std::string& address);
   // Tells the coordinator until `deadline`; the cause that counts comes by the Watch.
   // checkpoint_time: as Preempt's; none: the job is not to go on.
   void SendFail(const std::string& reason, bool preempted,
@@ -76,6 +80,7 @@ class MembershipDriver : public std::enable_shared_from_this<MembershipDriver> {
   const Membership::Options options_;
   Connector& connector_;
   const Membership::Listener listener_;
+  const std::unique_ptr<CoordinatorFinder> finder_;
   const Joined joined_;
   const std::shared_ptr<Timers> timers_;
   const std::shared_ptr<Timers> listener_thread_;

@@ -4,10 +4,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "client/testing/scripted_coordinator.h"
+#include "common/clock/steady_now.h"
 #include "common/file_system.h"
 #include "common/host_name.h"
 
@@ -48,6 +51,7 @@ class MembershipTest : public testing::Test {
     options.autonomy = autonomy_;
     options.join_timeout = join_timeout_;
     options.wait_for_place = true;
+    options.resolve = resolve_;
     options.coordinator_news = [this](const std::string& news) {
       {
         absl::MutexLock lock(&mu_);
@@ -92,6 +96,7 @@ class MembershipTest : public testing::Test {
   absl::Duration autonomy_;
   absl::Duration join_timeout_ = absl::Milliseconds(500);
   std::function<void()> on_news_;
+  std::function<absl::StatusOr<std::string>()> resolve_;
   absl::Mutex mu_;
   std::vector<std::string> news_ ABSL_GUARDED_BY(mu_);
   std::vector<Phase> states_ ABSL_GUARDED_BY(mu_);
@@ -200,6 +205,75 @@ TEST_F(MembershipTest, AnAddressFileThatComesLaterIsFound) {
   auto membership = Join(absl::Seconds(10), "file:" + path);
   ASSERT_TRUE(membership.ok()) << membership.status();
   EXPECT_EQ(service_.connected(), std::vector<std::string>{"h:99"});
+}
+
+// Of an address file on a mount whose server comes and goes.
+struct HangingFile {
+  std::atomic<bool> hangs = false;
+  absl::Notification comes_back;
+
+  static std::function<absl::StatusOr<std::string>()> Reader(std::shared_ptr<HangingFile> file) {
+    return [file = std::move(file)]() -> absl::StatusOr<std::string> {
+      if (!file->hangs) return "h:1";
+      file->comes_back.WaitForNotification();
+      return "h:2";
+    };
+  }
+};
+
+TEST_F(MembershipTest, HeartbeatsGoOnWhileTheAddressFileIsNotRead) {
+  const auto file = std::make_shared<HangingFile>();
+  resolve_ = HangingFile::Reader(file);
+  auto membership = Join(absl::Milliseconds(400));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  file->hangs = true;
+  service_.set_heartbeat(absl::UnavailableError("this one is lost"));
+  EXPECT_TRUE(service_.AwaitHeartbeats(service_.heartbeats() + 2));
+  service_.set_heartbeat(absl::OkStatus());
+  EXPECT_TRUE(service_.AwaitHeartbeats(service_.heartbeats() + 5));
+  EXPECT_FALSE((*membership)->failure().has_value());
+  EXPECT_EQ(service_.connected(), std::vector<std::string>{"h:1"});
+  file->comes_back.Notify();
+  const absl::Time until = SteadyNow() + absl::Seconds(10);
+  while (service_.connected().size() < 2 && SteadyNow() < until) {
+    absl::SleepFor(absl::Milliseconds(10));
+  }
+  EXPECT_EQ(service_.connected(), (std::vector<std::string>{"h:1", "h:2"}));
+}
+
+TEST_F(MembershipTest, WhoGoesDoesNotWaitForTheAddressFile) {
+  const auto file = std::make_shared<HangingFile>();
+  resolve_ = HangingFile::Reader(file);
+  auto membership = Join(absl::Milliseconds(400));
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  file->hangs = true;
+  service_.set_unheard_leaves(2);
+  std::thread comes_back([&] {
+    absl::SleepFor(absl::Seconds(5));
+    file->comes_back.Notify();
+  });
+  const absl::Time since = SteadyNow();
+  (*membership)->Depart();
+  membership->reset();
+  EXPECT_LT(SteadyNow() - since, absl::Seconds(4));
+  EXPECT_EQ(service_.departs(), 3);
+  comes_back.join();
+}
+
+TEST_F(MembershipTest, WhoJoinsWaitsForTheAddressFileUntilTheJoinTimeout) {
+  const auto file = std::make_shared<HangingFile>();
+  resolve_ = HangingFile::Reader(file);
+  file->hangs = true;
+  std::thread comes_back([&] {
+    absl::SleepFor(absl::Seconds(5));
+    file->comes_back.Notify();
+  });
+  const absl::Time since = SteadyNow();
+  const absl::Status joined = Join().status();
+  EXPECT_LT(SteadyNow() - since, absl::Seconds(4));
+  EXPECT_EQ(joined.code(), absl::StatusCode::kDeadlineExceeded) << joined;
+  EXPECT_THAT(std::string(joined.message()), testing::HasSubstr("what says its address"));
+  comes_back.join();
 }
 
 TEST_F(MembershipTest, APreemptedOneTellsOfItOnceAndHearsOfTheEndLikeOthers) {

@@ -1,11 +1,16 @@
 #include "client/runtime.h"
 
+#include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <mutex>
 #include <optional>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "client/timer_thread.h"
 #include "common/clock/await.h"
@@ -36,6 +41,21 @@ class MachineRuntime final : public Runtime {
       mu.Lock();
     }
     return true;
+  }
+  bool RunAside(std::function<void()> task) override {
+    // Signals are for the process's other threads, some of which may not be there yet.
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    bool runs = true;
+    try {
+      std::thread(std::move(task)).detach();
+    } catch (const std::system_error&) {
+      runs = false;
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return runs;
   }
   uint64_t DrawIncarnation() override { return RandomIncarnation(); }
   int64_t pid() const override { return getpid(); }

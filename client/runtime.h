@@ -2,6 +2,7 @@
 #define PARLEY_CLIENT_RUNTIME_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -29,6 +30,14 @@ class Runtime {
   // is held before and after, and free meanwhile.
   virtual bool Await(absl::Mutex& mu, const absl::Condition& condition, absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu) = 0;
+
+  // Runs a task that may hang for ever, as in a file of a mount whose server is gone. Nobody waits
+  // for it, not at the process's end either. False: no thread is to be had, and it does not run.
+  // Where there is one thread alone it runs inside this call.
+  virtual bool RunAside(std::function<void()> task) {
+    task();
+    return true;
+  }
 
   // A new random one each time, also of restarted processes.
   virtual uint64_t DrawIncarnation() = 0;

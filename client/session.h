@@ -107,7 +107,8 @@ class Session {
     // The job goes on without this worker. The training thread joins anew when it finds out; until
     // then `still` is true, whoever asks, after the session too.
     std::function<void(std::function<bool()> still)> on_expelled;
-    // Where the coordinator is now: host:port. Empty: `coordinator` says it.
+    // Where the coordinator is now: host:port. Empty: `coordinator` says it. May take as long as it
+    // will, and be at it still when the session has gone.
     std::function<absl::StatusOr<std::string>()> resolve;
   };
 

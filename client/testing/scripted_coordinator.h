@@ -11,6 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "client/connector.h"
 #include "client/testing/refusing_peers.h"
+#include "common/clock/await.h"
 
 namespace parley {
 
@@ -65,10 +66,15 @@ class ScriptedCoordinator final : public Connector,
     absl::MutexLock lock(&mu_);
     return joined_;
   }
-  void AwaitHeartbeats(int count) {
+  int heartbeats() const {
+    absl::MutexLock lock(&mu_);
+    return heartbeats_;
+  }
+  // False: they have not come in ten seconds.
+  bool AwaitHeartbeats(int count) {
     absl::MutexLock lock(&mu_);
     auto enough = [this, count]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return heartbeats_ >= count; };
-    mu_.Await(absl::Condition(&enough));
+    return AwaitFor(mu_, absl::Condition(&enough), absl::Seconds(10));
   }
   HeartbeatRequest last_heartbeat() const {
     absl::MutexLock lock(&mu_);
