@@ -14,6 +14,16 @@ namespace {
 // How much later than its time is over a preempted member goes by itself: the coordinator's word
 // may be on its way. With preemption_grace less than what Slurm leaves of its 30 s.
 constexpr absl::Duration kAfterGrace = absl::Seconds(2);
+// A message names that time, and is not to name what the call has taken.
+constexpr absl::Duration kGraceUnit = absl::Milliseconds(100);
+
+// FailRequest.micros of what is left of the time, where so much of it has passed. 0 there is the
+// default: for one that had no time at all.
+int64_t MicrosLeft(absl::Duration time, absl::Duration passed) {
+  if (time == absl::ZeroDuration()) return 0;
+  return absl::ToInt64Microseconds(
+      std::max(std::min(time, absl::Ceil(time - passed, kGraceUnit)), absl::Microseconds(1)));
+}
 
 MemberState::Options StateOptions(const Membership::Options& options,
                                   const MembershipDriver::Joined& joined, bool may_rejoin) {
@@ -332,15 +342,16 @@ void MembershipDriver::SendFail(const std::string& reason, bool preempted,
   retry.refresh_timeout = options_.liveness / 4;
   caller_.Call<FailReply>(
       retry,
-      [self = shared_from_this(), reason, preempted, checkpoint_time](absl::Time until,
-                                                                      Done<FailReply> done) {
+      [self = shared_from_this(), reason, preempted, checkpoint_time, began = timers_->Now()](
+          absl::Time until, Done<FailReply> done) {
         FailRequest request;
         *request.mutable_header() = self->header();
         request.set_reason(reason);
         request.set_preempted(preempted);
         request.set_checkpoint_first(checkpoint_time.has_value());
         if (checkpoint_time.has_value()) {
-          request.set_micros(absl::ToInt64Microseconds(*checkpoint_time));
+          // It counts from when this attempt comes.
+          request.set_micros(MicrosLeft(*checkpoint_time, self->timers_->Now() - began));
         }
         self->coordinator_->Fail(request, until, std::move(done));
       },

@@ -317,6 +317,29 @@ TEST_F(MembershipTest, APreemptedOneThatDoesNotReachTheCoordinatorTriesUntilItDo
   EXPECT_FALSE((*membership)->failure().has_value());
 }
 
+TEST_F(MembershipTest, APreemptedOneThatIsHeardLateTellsWhatIsLeftOfItsTime) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_down(true);
+  (*membership)->Preempt("preempted by SIGUSR1", absl::Seconds(85));
+  absl::SleepFor(absl::Seconds(1));
+  service_.set_down(false);
+  service_.AwaitFails(1);
+  EXPECT_LE(service_.failed_within(), absl::Seconds(84) + absl::Milliseconds(100));
+  EXPECT_GE(service_.failed_within(), absl::Seconds(60));
+}
+
+TEST_F(MembershipTest, APreemptedOneThatIsHeardWhenItsTimeIsOverHasNearlyNone) {
+  auto membership = Join();
+  ASSERT_TRUE(membership.ok()) << membership.status();
+  service_.set_down(true);
+  (*membership)->Preempt("preempted by SIGTERM", absl::Milliseconds(100));
+  absl::SleepFor(absl::Milliseconds(200));
+  service_.set_down(false);
+  service_.AwaitFails(1);
+  EXPECT_EQ(service_.failed_within(), absl::Microseconds(1)) << "0 is the default";
+}
+
 TEST_F(MembershipTest, AFailureOfItsOwnComesBackAsTheCauseThatCounts) {
   auto membership = Join();
   ASSERT_TRUE(membership.ok()) << membership.status();
