@@ -217,6 +217,9 @@ class WorkerSession final : public Session {
     return std::find(is_read_.begin(), is_read_.end(), true) != is_read_.end();
   }
   ParameterPuller::Wait AwaitingPull(const ParameterPuller::What& what);
+  // What the puller has begun, or some of it. Begins it anew where a shard writes it meanwhile.
+  absl::Status AwaitValues(const ParameterPuller::What& what,
+                           std::optional<ParameterPuller::Some> some);
   std::optional<PendingEvaluation> DueEvaluation() const;
   absl::StatusOr<Verdict> CompleteOnce(const Share& share);
   // False: there are steps to do.

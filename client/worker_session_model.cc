@@ -181,6 +181,18 @@ ParameterPuller::Wait WorkerSession::AwaitingPull(const ParameterPuller::What& w
   };
 }
 
+absl::Status WorkerSession::AwaitValues(const ParameterPuller::What& what,
+                                        std::optional<ParameterPuller::Some> some) {
+  const absl::Time started = runtime_->Now();
+  while (true) {
+    absl::Status status = puller_->Await(some, AwaitingPull(what));
+    // A call is repeated where its shard is unavailable: so this is of values that the shard has
+    // written again before they were copied.
+    if (!absl::IsUnavailable(status) || runtime_->Now() - started >= patience_) return status;
+    puller_->Begin(what);
+  }
+}
+
 absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool ahead) {
   pull_error_ = absl::OkStatus();
   is_void_ = false;
@@ -191,17 +203,16 @@ absl::Status WorkerSession::PullValues(const ParameterPuller::What& what, bool a
   held_.reset();
   ahead_.reset();
   absl::Status pulled;
-  const ParameterPuller::Wait wait = AwaitingPull(what);
   if (ahead) {
     for (size_t i = 0; i < tensors_.size() && pulled.ok(); ++i) {
       if (!tensors_[i].buffer()) continue;
-      pulled = puller_->Await(ParameterPuller::Some{i}, wait);
+      pulled = AwaitValues(what, ParameterPuller::Some{i});
       // Nobody awaits it after this: what is written there next is not to be taken back with what
       // comes last.
       if (pulled.ok()) TakeBack(i);
     }
   } else {
-    pulled = puller_->Await(std::nullopt, wait);
+    pulled = AwaitValues(what, std::nullopt);
   }
   if (pulled.ok()) {
     if (ahead) {
@@ -236,7 +247,9 @@ absl::Status WorkerSession::AwaitPulled(std::optional<ParameterPuller::Some> som
   }
   if (!ahead_.has_value()) return pull_error_;
   const absl::Time started = runtime_->Now();
-  const absl::Status pulled = puller_->Await(some, AwaitingPull({.version = *ahead_}));
+  ParameterPuller::What what = WhatToPull();
+  what.version = *ahead_;
+  const absl::Status pulled = AwaitValues(what, some);
   if (!pulled.ok()) {
     ahead_.reset();
     pull_error_ = pulled;

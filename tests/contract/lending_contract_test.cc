@@ -1,5 +1,7 @@
 // What a worker on the shards' machine has lent to them, and when it takes it back.
 #include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -201,6 +203,75 @@ TEST_P(LendingContract, CompleteGoesBeforeThePullsThatAreAskedAheadOfItsVerdict)
           ASSERT_TRUE(session.PullAhead().ok());
           for (size_t i = 0; i < values.size(); ++i) ASSERT_TRUE(session.AwaitParameter(i).ok());
         }
+        ExpectTheEnd(session);
+      },
+      connector);
+}
+
+// So many answers to pulls, from now on, show memory that has been written again by the time they
+// come.
+class OverwritingConnector final : public ForwardingConnector {
+ public:
+  using ForwardingConnector::ForwardingConnector;
+  std::shared_ptr<ShardClient> ConnectShard(const std::string& address) override {
+    return std::make_shared<Shard>(ForwardingConnector::ConnectShard(address), *this);
+  }
+  void Overwrite(int answers) { answers_ = answers; }
+  int left() const { return answers_; }
+
+ private:
+  class Shard final : public ForwardingShard {
+   public:
+    Shard(std::shared_ptr<ShardClient> remote, OverwritingConnector& all)
+        : ForwardingShard(std::move(remote)), all_(all) {}
+    void PullTensors(const PullRequest& request, absl::Time deadline,
+                     Done<TensorPull> done) override {
+      remote()->PullTensors(
+          request, deadline,
+          [&all = all_, done = std::move(done)](absl::StatusOr<TensorPull> pulled) {
+            if (pulled.ok() && !pulled->slices.empty() && all.answers_ > 0) {
+              --all.answers_;
+              for (TensorSlice& slice : pulled->slices) slice.loan = Loan{&all.count_, 1};
+            }
+            done(std::move(pulled));
+          });
+    }
+
+   private:
+    OverwritingConnector& all_;
+  };
+
+  std::atomic<int> answers_ = 0;
+  std::atomic<uint64_t> count_ = 2;  // of memory that was lent at 1
+};
+
+TEST_P(LendingContract, ValuesThatAreWrittenAgainBeforeTheyAreReadArePulledAnew) {
+  auto cluster = MakeCluster(1, 2, "steps: 6 consistency { sync { reduction: SUM } }");
+  OverwritingConnector connector(cluster->transport().connector());
+  cluster->RunWorkers(
+      1,
+      [&](Session& session) {
+        StartTraining(session, 4000);
+        for (int step = 1; step <= 6; ++step) {
+          ASSERT_TRUE(session.NextStep().has_value());
+          if (step > 1) {
+            ASSERT_TRUE(session.AwaitParameter(0).ok());
+          }
+          for (float& value : As<float>(session.gradient(0))) value = 1;
+          ASSERT_TRUE(session.Push(0).ok());
+          connector.Overwrite(3);
+          const auto verdict = session.Complete(0);
+          ASSERT_TRUE(verdict.ok()) << verdict.status();
+          EXPECT_EQ(verdict->outcome(), Verdict::APPLY);
+          // Every second one ahead.
+          const absl::Status pulled = step % 2 == 0 ? session.PullAhead() : session.Pull();
+          ASSERT_TRUE(pulled.ok()) << pulled;
+          ASSERT_TRUE(session.AwaitParameter(0).ok());
+          EXPECT_EQ(connector.left(), 0);
+          EXPECT_EQ(As<float>(session.parameter(0)).front(), -step);
+          EXPECT_EQ(As<float>(session.parameter(0)).back(), -step);
+        }
+        ASSERT_TRUE(session.Pull().ok());
         ExpectTheEnd(session);
       },
       connector);
