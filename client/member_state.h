@@ -100,6 +100,7 @@ class MemberState {
 
   // This member leaves.
   void Leave() { left_ = true; }
+  bool has_left() const { return left_; }
 
   // Once set they stay. Both: it was told to end when it was expelled.
   const std::optional<FirstCause>& failure() const { return failure_; }

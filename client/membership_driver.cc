@@ -379,8 +379,8 @@ FirstCause MembershipDriver::Fail(const std::string& why, bool preempted) {
       timers_->Now() + options_.liveness + (preempted ? absl::ZeroDuration() : options_.autonomy);
   {
     absl::MutexLock lock(&mu_);
-    // The job goes on without it: it is nobody's cause, and none comes for it.
-    if (state_.expelled()) state_.FailWith(reason, preempted);
+    // The job goes on without it, or has finished: it is nobody's cause, and none comes for it.
+    if (state_.expelled() || state_.has_left()) state_.FailWith(reason, preempted);
   }
   if (!failure().has_value())
     SendFail(reason, preempted, /*checkpoint_time=*/std::nullopt, deadline);

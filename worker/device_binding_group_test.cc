@@ -216,9 +216,11 @@ TEST(GroupedDeviceBinding, AStepThatLacksARankIsGivenUp) {
   // So that they have found each other.
   std::thread other([&] {
     EXPECT_TRUE(lost->Step({torch::randn({4, 3})}, 0.5).ok());
+    EXPECT_TRUE(lost->binding->Pull(/*ahead=*/false).ok());
     lost = nullptr;
   });
   EXPECT_TRUE(alone.Step({torch::randn({4, 3})}, 0.5).ok());
+  EXPECT_TRUE(alone.binding->Pull(/*ahead=*/false).ok());
   other.join();
   // What this session knows of it: nothing. So what the group says is why.
   const absl::Status status = alone.Step({torch::randn({4, 3})}, 0.5);

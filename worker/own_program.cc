@@ -22,10 +22,14 @@ namespace parley {
 namespace {
 
 // What it throws would end the process without a word to the others.
-absl::Status Caught(const char* what, absl::FunctionRef<absl::Status()> call) {
+absl::Status Caught(const std::string& what, absl::FunctionRef<absl::Status()> call) {
   absl::Status status;
-  const absl::Status thrown = CatchTorch(what, [&] { status = call(); });
-  return thrown.ok() ? status : thrown;
+  try {
+    const absl::Status thrown = CatchTorch(what, [&] { status = call(); });
+    return thrown.ok() ? status : thrown;
+  } catch (...) {
+    return absl::InternalError(what + " has thrown something that is no std::exception");
+  }
 }
 
 absl::Status Train(const OwnProgram& program, const OwnTraining& training) {

@@ -20,15 +20,16 @@ bool StepRecord::HasGoneBack() {
   const Session::Epochs epochs = session_.epochs();
   memberships_ = session_.memberships();
   metrics_.SetEpochs(epochs);
-  if (std::exchange(job_epoch_, epochs.job) == epochs.job) return false;
+  const std::optional<uint64_t> before = std::exchange(job_epoch_, epochs.job);
+  if (before.value_or(epochs.job) == epochs.job) return false;
   log_.Warning(
       "the job went back to a checkpoint",
-      {{"job_epoch", absl::StrCat(job_epoch_)}, {"version", absl::StrCat(session_.version())}});
+      {{"job_epoch", absl::StrCat(epochs.job)}, {"version", absl::StrCat(session_.version())}});
   return true;
 }
 
 void StepRecord::Done(const StepPlan& plan, const Verdict& verdict) {
-  const bool rejoined = session_.memberships() != memberships_;
+  const bool rejoined = job_epoch_.has_value() && session_.memberships() != memberships_;
   if (HasGoneBack()) return;
   if (verdict.outcome() == Verdict::STALE) return NoteMissed(plan, rejoined);
   metrics_.StepDone(verdict, plan.samples.size(), session_.traffic());

@@ -2,6 +2,7 @@
 #define PARLEY_WORKER_STEP_RECORD_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "client/session.h"
 #include "common/log.h"
@@ -33,8 +34,8 @@ class StepRecord {
   Session& session_;
   TrainingMetrics& metrics_;
   Log& log_;
-  uint64_t job_epoch_ = 0;
-  uint64_t memberships_ = 0;  // as the session had them before the step
+  std::optional<uint64_t> job_epoch_;  // none: it has not looked yet
+  uint64_t memberships_ = 0;           // as the session had them before the step
   LateSteps late_;
 };
 

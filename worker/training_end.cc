@@ -12,7 +12,8 @@ absl::Status EndTraining(Session& session, Log& log, const absl::Status& status)
              {{"version", absl::StrCat(session.version())}});
     return absl::OkStatus();
   }
-  if (status.ok()) return status;
+  // What comes after Finish is nobody else's matter.
+  if (status.ok() || session.finished()) return status;
   const FirstCause cause = session.Fail(std::string(status.message()), absl::IsCancelled(status));
   return absl::Status(status.code(), cause.text());
 }

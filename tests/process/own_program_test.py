@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, "tests/process")
 from support.bits import assert_same_bits
@@ -159,12 +160,19 @@ def what_goes_wrong_in_it_all_are_told(where, runs):
     for fault, says in (
         ("train", "the loop has come upon something"),
         ("throw", "the program's loop: an index is out of range"),
+        ("oddly", "the program's loop has thrown something that is no std::exception"),
         ("return", "the program's loop has returned before the job's end"),
     ):
         code, run = end(fault)
         assert code == 1, run.stderr()
         for log in ("worker-0", "shard-0"):
             assert "worker 0 at" in last_line(run.logs()[log]) and says in last_line(run.logs()[log]), run.logs()
+    # What it does when the job has finished is its own matter, and waits for nobody.
+    began = time.monotonic()
+    code, run = end("late", "--set", "epochs=1")
+    assert code == 1 and time.monotonic() - began < 20, run.stderr()
+    assert last_line(run.logs()["worker-0"]) == "no room for what is written at the end", run.logs()
+    assert last_line(run.stderr()) == "no room for what is written at the end", run.stderr()
     # The one that hangs in its loop ends with the job all the same.
     code, run = end("hang", "--set", "cluster.workers=2")
     assert code == 1, run.stderr()
