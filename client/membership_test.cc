@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -259,16 +258,10 @@ TEST_F(MembershipTest, WhoJoinsWaitsForTheAddressFileUntilTheJoinTimeout) {
   const auto file = std::make_shared<HangingFile>();
   resolve_ = HangingFile::Reader(file);
   file->hangs = true;
-  std::thread comes_back([&] {
-    absl::SleepFor(absl::Seconds(5));
-    file->comes_back.Notify();
-  });
-  const absl::Time since = SteadyNow();
   const absl::Status joined = Join().status();
-  EXPECT_LT(SteadyNow() - since, absl::Seconds(4));
   EXPECT_EQ(joined.code(), absl::StatusCode::kDeadlineExceeded) << joined;
   EXPECT_THAT(std::string(joined.message()), testing::HasSubstr("what says its address"));
-  comes_back.join();
+  file->comes_back.Notify();
 }
 
 TEST_F(MembershipTest, APreemptedOneTellsOfItOnceAndHearsOfTheEndLikeOthers) {
