@@ -55,18 +55,25 @@ void DirectLink::Open() {
 }
 
 void DirectLink::OnFound(const std::string& peer, const absl::StatusOr<FindDirectReply>& found) {
-  absl::StatusOr<FileDescriptor> fd = absl::UnavailableError("it takes no direct connections");
-  if (found.ok() && found->port() != 0) {
-    fd = ConnectTcp(peer, static_cast<uint16_t>(found->port()));
-  }
   absl::MutexLock lock(&mu_);
   if (closed_) return;
-  if (fd.ok()) {
-    connection_ = DirectConnection::Start(loop_, *std::move(fd), buffers_,
-                                          std::make_shared<Ear>(shared_from_this()));
-  }
+  if (found.ok() && found->port() != 0) connection_ = Connect(peer, *found);
   if (connection_ == nullptr) return Rest();
   Greet(found->token());
+}
+
+std::shared_ptr<DirectConnection> DirectLink::Connect(const std::string& peer,
+                                                      const FindDirectReply& found) {
+  std::unique_ptr<TlsStream> tls;
+  if (tls_ != nullptr) {
+    auto made = TlsStream::Make(tls_, TlsStream::Side::kConnects);
+    if (!made.ok()) return nullptr;
+    tls = *std::move(made);
+  }
+  absl::StatusOr<FileDescriptor> fd = ConnectTcp(peer, static_cast<uint16_t>(found.port()));
+  if (!fd.ok()) return nullptr;
+  return DirectConnection::Start(loop_, *std::move(fd), std::move(tls), buffers_,
+                                 std::make_shared<Ear>(shared_from_this()));
 }
 
 void DirectLink::Greet(uint64_t token) {
@@ -164,7 +171,10 @@ void DirectLink::OnTick(DirectConnection& connection, absl::Time now) {
   const absl::Status why =
       absl::DeadlineExceededError(absl::StrCat(address_, " did not answer in time"));
   // Its bytes may be others soon: no more of them may go.
-  if (unsent) connection.Close(why);
+  if (unsent) {
+    ready_ = false;
+    connection.Close(why);
+  }
   for (const Done<Reply>& done : over) done(why);
 }
 
@@ -184,6 +194,7 @@ void DirectLink::OnEnd(const absl::Status& why) {
 void DirectLink::DropUnsent() {
   absl::MutexLock lock(&mu_);
   if (connection_ != nullptr && connection_->HasUnsent()) {
+    ready_ = false;
     connection_->Close(absl::CancelledError("what was not sent yet has been given up"));
   }
 }

@@ -19,6 +19,7 @@
 #include "common/direct/direct_connection.h"
 #include "common/direct/direct_loop.h"
 #include "common/direct/receive_buffers.h"
+#include "common/direct/tls_context.h"
 #include "common/replies.h"
 #include "common/tensor_slice.h"
 #include "proto/direct.pb.h"
@@ -43,11 +44,12 @@ class DirectLink : public std::enable_shared_from_this<DirectLink> {
     std::vector<TensorSlice> slices;
   };
 
-  // address: for errors. The loop must outlive Close.
-  DirectLink(std::string address, DirectLoop& loop, std::shared_ptr<ReceiveBuffers> buffers,
-             Find find)
+  // address: for errors. The loop must outlive Close. tls: nullptr: it is not encrypted.
+  DirectLink(std::string address, DirectLoop& loop, SharedTlsContext tls,
+             std::shared_ptr<ReceiveBuffers> buffers, Find find)
       : address_(std::move(address)),
         loop_(loop),
+        tls_(std::move(tls)),
         buffers_(std::move(buffers)),
         find_(std::move(find)) {}
 
@@ -77,6 +79,8 @@ class DirectLink : public std::enable_shared_from_this<DirectLink> {
   };
 
   void OnFound(const std::string& peer, const absl::StatusOr<FindDirectReply>& found);
+  // nullptr: it is not to be had.
+  std::shared_ptr<DirectConnection> Connect(const std::string& peer, const FindDirectReply& found);
   // Says whom it means.
   void Greet(uint64_t token) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Rest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);  // before it tries again
@@ -86,6 +90,7 @@ class DirectLink : public std::enable_shared_from_this<DirectLink> {
 
   const std::string address_;
   DirectLoop& loop_;
+  const SharedTlsContext tls_;
   const std::shared_ptr<ReceiveBuffers> buffers_;
   const Find find_;
   std::atomic<bool> ready_ = false;

@@ -22,6 +22,8 @@
 #include "common/clock/testing/becomes.h"
 #include "common/direct/direct_server.h"
 #include "common/direct/tcp_socket.h"
+#include "common/direct/tls_context.h"
+#include "common/security/credentials_for_test.h"
 
 namespace parley {
 namespace {
@@ -49,8 +51,8 @@ std::string TextOf(const TensorSlice& slice) {
   return text;
 }
 
-// A server with the methods of the test, and a link to it.
-class DirectLinkTest : public ::testing::Test {
+// A server with the methods of the test, and a link to it; encrypted, or not.
+class DirectLinkTest : public ::testing::TestWithParam<bool> {
  protected:
   DirectLinkTest() {
     server_ = Start();
@@ -90,20 +92,23 @@ class DirectLinkTest : public ::testing::Test {
     methods["Hate"] = [](const DirectServer::Call&) {
       return absl::InvalidArgumentError("no such thing");
     };
-    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods),
-                                      [this](absl::string_view why, const std::string& peer) {
-                                        absl::MutexLock lock(&mu_);
-                                        refused_.insert(std::string(why));
-                                        peers_.insert(peer);
-                                      });
+    DirectServer::Entry entry;
+    entry.credentials = credentials_;
+    entry.refused = [this](absl::string_view why, const std::string& peer) {
+      absl::MutexLock lock(&mu_);
+      refused_.insert(std::string(why));
+      peers_.insert(peer);
+    };
+    auto server = DirectServer::Start("127.0.0.1", 1, std::move(methods), entry);
     EXPECT_TRUE(server.ok()) << server.status();
     return *std::move(server);
   }
 
   // One that finds the server as it is then.
-  std::shared_ptr<DirectLink> Link(uint64_t wrong = 0) {
+  std::shared_ptr<DirectLink> Link(uint64_t wrong = 0) { return Link(credentials_, wrong); }
+  std::shared_ptr<DirectLink> Link(const SharedCredentials& credentials, uint64_t wrong) {
     return std::make_shared<DirectLink>(
-        "host:1", *loop_, std::make_shared<ReceiveBuffers>(1 << 20),
+        "host:1", *loop_, *TlsContextFor(credentials), std::make_shared<ReceiveBuffers>(1 << 20),
         [this, wrong](absl::Time, const std::shared_ptr<std::string>& peer,
                       const Done<FindDirectReply>& done) {
           ++finds_;
@@ -184,6 +189,21 @@ class DirectLinkTest : public ::testing::Test {
     return message;
   }
 
+  // One that has other credentials does not get in, and waits before it tries again.
+  void ExpectShutOut(const std::shared_ptr<DirectLink>& link) {
+    link->Open();
+    const int finds = finds_;
+    const absl::Time deadline = Soon();
+    while (finds_ == finds && SteadyNow() < deadline) {
+      EXPECT_FALSE(link->ready());
+      link->Open();  // again, when it has rested
+      absl::SleepFor(absl::Milliseconds(5));
+    }
+    EXPECT_GT(finds_, finds);
+    link->Close();
+  }
+
+  const SharedCredentials credentials_ = GetParam() ? OwnTlsCredentials() : nullptr;
   absl::Notification go_on_;
   absl::Mutex mu_;
   std::vector<DirectServer::Call> kept_ ABSL_GUARDED_BY(mu_);
@@ -195,7 +215,7 @@ class DirectLinkTest : public ::testing::Test {
   std::shared_ptr<DirectLink> link_;
 };
 
-TEST_F(DirectLinkTest, ACallAndItsTensorsGoAndComeBack) {
+TEST_P(DirectLinkTest, ACallAndItsTensorsGoAndComeBack) {
   const std::string large(5 << 20, 'x');
   const auto reply = Call("Echo", "words", {SliceOf("small"), SliceOf(large), SliceOf("")});
   ASSERT_TRUE(reply.ok()) << reply.status();
@@ -212,13 +232,13 @@ TEST_F(DirectLinkTest, ACallAndItsTensorsGoAndComeBack) {
   EXPECT_EQ(reply->slices[0].dtype, U8);
 }
 
-TEST_F(DirectLinkTest, AnErrorComesAsItWas) {
+TEST_P(DirectLinkTest, AnErrorComesAsItWas) {
   const absl::Status refused = Call("Refuse", "", {}).status();
   EXPECT_TRUE(absl::IsAborted(refused));
   EXPECT_EQ(refused.message(), "not now");
 }
 
-TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
+TEST_P(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
   constexpr size_t kCalls = 200;
   const auto answered = std::make_shared<std::atomic<size_t>>(0);
   for (size_t i = 0; i < kCalls; ++i) {
@@ -242,7 +262,7 @@ TEST_F(DirectLinkTest, CallsOfOneThreadComeInTheirOrder) {
   EXPECT_TRUE(Becomes([&] { return *answered == kCalls; })) << *answered << " are answered";
 }
 
-TEST_F(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {
+TEST_P(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {
   const absl::Status late = Call("Keep", "", {}, SteadyNow() + absl::Milliseconds(50)).status();
   EXPECT_TRUE(absl::IsDeadlineExceeded(late)) << late;
   EXPECT_THAT(std::string(late.message()), HasSubstr("host:1"));
@@ -255,7 +275,7 @@ TEST_F(DirectLinkTest, AnAnswerThatDoesNotComeIsADeadline) {
   EXPECT_TRUE(Call("Echo", "", {}).ok());
 }
 
-TEST_F(DirectLinkTest, BytesThatHaveNotGoneAtTheDeadlineNeverGo) {
+TEST_P(DirectLinkTest, BytesThatHaveNotGoneAtTheDeadlineNeverGo) {
   Done<DirectLink::Reply> stops = [](const absl::StatusOr<DirectLink::Reply>&) {};
   ASSERT_TRUE(link_->Call("Stop", MessageOf(""), {}, Soon(), stops));
   // The server does not read: most of these stay here.
@@ -271,7 +291,7 @@ TEST_F(DirectLinkTest, BytesThatHaveNotGoneAtTheDeadlineNeverGo) {
   EXPECT_TRUE(Call("Echo", "", {}).ok()) << "over another connection";
 }
 
-TEST_F(DirectLinkTest, WhatIsGivenUpBeforeItWasSentNeverGoes) {
+TEST_P(DirectLinkTest, WhatIsGivenUpBeforeItWasSentNeverGoes) {
   Done<DirectLink::Reply> done = [](const absl::StatusOr<DirectLink::Reply>&) {};
   ASSERT_TRUE(link_->Call("Stop", MessageOf(""), {}, Soon(), done));
   const auto bytes = std::make_shared<const std::string>(size_t{60} << 20, 'x');
@@ -294,7 +314,7 @@ TEST_F(DirectLinkTest, WhatIsGivenUpBeforeItWasSentNeverGoes) {
   EXPECT_TRUE(kept_.empty());
 }
 
-TEST_F(DirectLinkTest, WhatWasSentIsNotGivenUp) {
+TEST_P(DirectLinkTest, WhatWasSentIsNotGivenUp) {
   Done<DirectLink::Reply> done = [](const absl::StatusOr<DirectLink::Reply>&) {};
   ASSERT_TRUE(link_->Call("Keep", MessageOf(""), {}, Soon(), done));
   link_->DropUnsent();
@@ -302,13 +322,13 @@ TEST_F(DirectLinkTest, WhatWasSentIsNotGivenUp) {
   EXPECT_EQ(finds_, 1);
 }
 
-TEST_F(DirectLinkTest, WhatIsLargerThanAFrameMayBeIsNotBegun) {
+TEST_P(DirectLinkTest, WhatIsLargerThanAFrameMayBeIsNotBegun) {
   const auto bytes = std::make_shared<const std::string>(kMostTensorBytes / 2 + 1, 'x');
   EXPECT_TRUE(absl::IsUnimplemented(Call("Echo", "", {SliceOf(bytes), SliceOf(bytes)}).status()));
   EXPECT_TRUE(Call("Echo", "", {}).ok());
 }
 
-TEST_F(DirectLinkTest, AServerThatGoesAndComesIsFoundAgain) {
+TEST_P(DirectLinkTest, AServerThatGoesAndComesIsFoundAgain) {
   Done<DirectLink::Reply> done;
   absl::Notification lost;
   done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
@@ -329,23 +349,13 @@ TEST_F(DirectLinkTest, AServerThatGoesAndComesIsFoundAgain) {
   EXPECT_TRUE(Call("Echo", "", {}).ok());
 }
 
-TEST_F(DirectLinkTest, AnotherProcessThanWasFoundIsNotCalled) {
-  const std::shared_ptr<DirectLink> wrong = Link(/*wrong=*/1);
-  wrong->Open();
-  const int finds = finds_;
-  const absl::Time deadline = Soon();
-  while (finds_ == finds && SteadyNow() < deadline) {
-    EXPECT_FALSE(wrong->ready());
-    wrong->Open();  // again, when it has rested
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  EXPECT_GT(finds_, finds);
-  wrong->Close();
+TEST_P(DirectLinkTest, AnotherProcessThanWasFoundIsNotCalled) {
+  ExpectShutOut(Link(/*wrong=*/1));
   EXPECT_THAT(Refused(1),
               testing::AllOf(testing::Not(testing::IsEmpty()), testing::Each("wrong token")));
 }
 
-TEST_F(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
+TEST_P(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
   EXPECT_TRUE(absl::IsUnavailable(Call("Hate", "", {}).status()));
   AwaitReady(*link_);
   EXPECT_TRUE(absl::IsUnavailable(Call("no such", "", {}).status()));
@@ -353,7 +363,10 @@ TEST_F(DirectLinkTest, ACallThatIsNoneCostsTheConnection) {
   EXPECT_TRUE(Call("Echo", "", {}).ok());
 }
 
-TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
+// What strangers say in plain words.
+using PlainDirectLinkTest = DirectLinkTest;
+
+TEST_P(PlainDirectLinkTest, WhoSaysNoHelloIsNotHeard) {
   DirectFrame frame;
   frame.mutable_request()->set_method("Keep");
   const FileDescriptor stranger = Stranger(BytesOf(frame));
@@ -367,7 +380,7 @@ TEST_F(DirectLinkTest, WhoSaysNoHelloIsNotHeard) {
   EXPECT_TRUE(kept_.empty());
 }
 
-TEST_F(DirectLinkTest, OfOneWhoHasSaidNoHelloNoMoreIsTakenThanThat) {
+TEST_P(PlainDirectLinkTest, OfOneWhoHasSaidNoHelloNoMoreIsTakenThanThat) {
   // Ended by what its first bytes say, and not when all of it has come.
   DirectFrame frame;
   frame.mutable_request()->set_message(std::string(kGreetingLimits.frame_bytes, 'x'));
@@ -380,7 +393,7 @@ TEST_F(DirectLinkTest, OfOneWhoHasSaidNoHelloNoMoreIsTakenThanThat) {
   EXPECT_TRUE(Call("Echo", std::string(1 << 20, 'x'), {}).ok());
 }
 
-TEST_F(DirectLinkTest, WhoSaysNothingMakesRoomForOthers) {
+TEST_P(DirectLinkTest, WhoSaysNothingMakesRoomForOthers) {
   const FileDescriptor first = Stranger("");
   std::vector<FileDescriptor> more;
   for (int i = 0; i < 255; ++i) more.push_back(Stranger(""));
@@ -396,7 +409,7 @@ TEST_F(DirectLinkTest, WhoSaysNothingMakesRoomForOthers) {
   late->Close();
 }
 
-TEST_F(DirectLinkTest, OpenCallsEndWithTheLoop) {
+TEST_P(DirectLinkTest, OpenCallsEndWithTheLoop) {
   absl::Notification ended;
   Done<DirectLink::Reply> done = [&](const absl::StatusOr<DirectLink::Reply>& reply) {
     EXPECT_TRUE(absl::IsUnavailable(reply.status())) << reply.status();
@@ -408,6 +421,38 @@ TEST_F(DirectLinkTest, OpenCallsEndWithTheLoop) {
   EXPECT_TRUE(ended.HasBeenNotified());
   EXPECT_TRUE(absl::IsUnimplemented(Call("Echo", "", {}).status()));
 }
+
+// Where connections are encrypted.
+using TlsDirectLinkTest = DirectLinkTest;
+
+TEST_P(TlsDirectLinkTest, WhoHasNoCertificateOfTheJobIsShutOut) {
+  // In plain words, and with those of another job, or none of it but the authority.
+  ExpectShutOut(Link(nullptr, 0));
+  EXPECT_THAT(Refused(1), testing::Each("garbage"));
+  Credentials other = *NewTlsCredentials();
+  other.authority = credentials_->authority;
+  ExpectShutOut(Link(std::make_shared<const Credentials>(other), 0));
+  EXPECT_THAT(Refused(2), testing::Contains("wrong certificate"));
+  EXPECT_TRUE(Call("Echo", "", {}).ok());
+}
+
+TEST_P(TlsDirectLinkTest, AServerOfAnotherJobIsNotCalled) {
+  ExpectShutOut(Link(NewTlsCredentials(), 0));
+  absl::MutexLock lock(&mu_);
+  EXPECT_THAT(refused_, testing::IsEmpty()) << "it has gone by itself";
+}
+
+TEST_P(TlsDirectLinkTest, NothingIsReadOfOneWhoSpeaksInPlainWords) {
+  DirectFrame frame;
+  frame.set_hello(server_->Found().token());
+  EXPECT_TRUE(IsEnded(Stranger(BytesOf(frame))));
+  EXPECT_THAT(Refused(1), testing::ElementsAre("garbage"));
+}
+
+std::string Name(const testing::TestParamInfo<bool>& info) { return info.param ? "Tls" : "Plain"; }
+INSTANTIATE_TEST_SUITE_P(Both, DirectLinkTest, testing::Bool(), Name);
+INSTANTIATE_TEST_SUITE_P(Alone, PlainDirectLinkTest, testing::Values(false), Name);
+INSTANTIATE_TEST_SUITE_P(Alone, TlsDirectLinkTest, testing::Values(true), Name);
 
 }  // namespace
 }  // namespace parley

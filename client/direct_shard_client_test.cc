@@ -58,10 +58,10 @@ class DirectShardClientTest : public ::testing::Test {
       call.answer(absl::OkStatus(), reply, {});
       return absl::OkStatus();
     };
-    server_ = *DirectServer::Start("127.0.0.1", 1, std::move(methods), nullptr);
+    server_ = *DirectServer::Start("127.0.0.1", 1, std::move(methods));
     loop_ = *DirectLoop::Start();
     link_ = std::make_shared<DirectLink>(
-        "host:1", *loop_, std::make_shared<ReceiveBuffers>(1 << 20),
+        "host:1", *loop_, /*tls=*/nullptr, std::make_shared<ReceiveBuffers>(1 << 20),
         [this](absl::Time, const std::shared_ptr<std::string>& peer, Done<FindDirectReply> done) {
           *peer = "ipv4:127.0.0.1:1";
           find_ = std::move(done);

@@ -15,6 +15,7 @@
 #include "client/open_calls.h"
 #include "common/direct/direct_loop.h"
 #include "common/direct/receive_buffers.h"
+#include "common/direct/tls_context.h"
 
 namespace parley {
 namespace {
@@ -25,8 +26,9 @@ constexpr size_t kKeptBytes = 256 << 20;
 class GrpcConnector final : public Connector {
  public:
   GrpcConnector(bool direct, SharedCredentials credentials)
-      : direct_(direct && (credentials == nullptr || !credentials->tls())),
-        credentials_(std::move(credentials)) {}
+      : credentials_(std::move(credentials)),
+        tls_(TlsContextFor(credentials_)),
+        direct_(direct && tls_.ok()) {}
   ~GrpcConnector() override {
     std::vector<std::weak_ptr<DirectLink>> links;
     {
@@ -57,14 +59,16 @@ class GrpcConnector final : public Connector {
       loop_ = *std::move(loop);
     }
     std::erase_if(links_, [](const auto& link) { return link.expired(); });
-    const auto link = std::make_shared<DirectLink>(address, *loop_, buffers_, shard.find_direct);
+    const auto link =
+        std::make_shared<DirectLink>(address, *loop_, *tls_, buffers_, shard.find_direct);
     links_.push_back(link);
     return std::make_shared<DirectShardClient>(shard.client, link);
   }
 
  private:
-  const bool direct_;
   const SharedCredentials credentials_;
+  const absl::StatusOr<SharedTlsContext> tls_;
+  const bool direct_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   const std::shared_ptr<ReceiveBuffers> buffers_ = std::make_shared<ReceiveBuffers>(kKeptBytes);
   absl::Mutex mu_;

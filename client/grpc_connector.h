@@ -17,7 +17,7 @@ namespace parley {
 // that take them, from when such a connection stands.
 //
 // credentials: the job's (client/job_credentials.h); nullptr for one that is open. Where it has
-// TLS, nothing goes over direct connections.
+// TLS, direct connections are encrypted, too.
 //
 // `done` runs on a thread of gRPC or of the connector. Dropping a client does not end its calls,
 // nor its channels, which the connector keeps; their `done` still runs: at their deadlines at the

@@ -16,6 +16,7 @@
 #include "client/session.h"
 #include "common/daemon/daemon.h"
 #include "common/job/job_file.h"
+#include "common/security/new_credentials.h"
 #include "common/usable_cores.h"
 #include "worker/data/datasets.h"
 #include "worker/describe.h"
@@ -83,7 +84,14 @@ absl::StatusOr<PipelineProfile> ProfilePipeline(const JobConfig& job, const Pipe
   profile.layers = *std::move(layers);
   profile.input_bytes = job.data().batch() * x.bytes();
   if (model.parts() == 1) return profile;
-  const auto hop = MeasureHop(profile.hop_bytes, budget / 10);
+  // As between machines, where connections are TLS unless the job says otherwise.
+  SharedCredentials credentials;
+  if (job.tls() != Tls::OFF) {
+    absl::StatusOr<Credentials> made = NewCredentials(/*tls=*/true);
+    if (!made.ok()) return made.status();
+    credentials = std::make_shared<const Credentials>(*std::move(made));
+  }
+  const auto hop = MeasureHop(profile.hop_bytes, budget / 10, credentials);
   if (!hop.ok()) return hop.status();
   profile.hop = *hop;
   return profile;

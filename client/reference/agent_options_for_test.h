@@ -2,11 +2,12 @@
 #define PARLEY_CLIENT_REFERENCE_AGENT_OPTIONS_FOR_TEST_H_
 
 #include "client/reference/remote_agent.h"
+#include "common/security/credentials_for_test.h"
 
 namespace parley {
 
 // How values go.
-enum class Way { kShared, kDirect, kGrpc };
+enum class Way { kShared, kDirect, kDirectTls, kGrpc };
 
 inline RemoteAgent::Options OptionsFor(Way way) {
   RemoteAgent::Options options;
@@ -14,6 +15,7 @@ inline RemoteAgent::Options OptionsFor(Way way) {
   options.listen = "127.0.0.1:0";
   options.shares_memory = way == Way::kShared;
   options.direct = way != Way::kGrpc;
+  if (way == Way::kDirectTls) options.credentials = OwnTlsCredentials();
   return options;
 }
 

@@ -17,9 +17,9 @@
 namespace parley {
 namespace {
 
-class DirectValuesTest : public ValuesTest {
+class DirectValuesTest : public ValuesTest, public ::testing::WithParamInterface<Way> {
  protected:
-  DirectValuesTest() : ValuesTest(Way::kDirect) {
+  DirectValuesTest() : ValuesTest(GetParam()) {
     EXPECT_TRUE(Becomes([this] {
       Sent({1});
       return to().counts().direct != 0;
@@ -27,7 +27,7 @@ class DirectValuesTest : public ValuesTest {
   }
 };
 
-TEST_F(DirectValuesTest, AValueComesInOnePieceWhereLibTorchCanUseItAndItsMemoryIsUsedAgain) {
+TEST_P(DirectValuesTest, AValueComesInOnePieceWhereLibTorchCanUseItAndItsMemoryIsUsedAgain) {
   ValuePtr first = Sent(std::vector<float>(100'000, 1.5F));
   EXPECT_EQ(first->tensors.at(0).bytes.pieces().size(), 1u);
   EXPECT_EQ(reinterpret_cast<uintptr_t>(Begin(*first)) % 64, 0u);
@@ -41,7 +41,7 @@ TEST_F(DirectValuesTest, AValueComesInOnePieceWhereLibTorchCanUseItAndItsMemoryI
   EXPECT_EQ(NumbersOf(*third), std::vector<float>(100'000, 3.5F));
 }
 
-TEST_F(DirectValuesTest, WhatIsFetchedComesSoToo) {
+TEST_P(DirectValuesTest, WhatIsFetchedComesSoToo) {
   const auto echo = from().Call(to().address(), "echo", {from().Make(Numbers({6, 7}))});
   ASSERT_TRUE(echo.ok()) << echo.status();
   const size_t calls = to().counts().direct;
@@ -61,11 +61,12 @@ void BreakConnectionsTo(uint32_t port) {
   }
 }
 
-TEST_F(DirectValuesTest, WhatIsTooLargeForGrpcWaitsForAConnection) {
+TEST_P(DirectValuesTest, WhatIsTooLargeForGrpcWaitsForAConnection) {
   const auto large = from().Call(to().address(), "large", {});
   ASSERT_TRUE(large.ok()) << large.status();
   ExpectLarge(large->Fetch(Soon()));
-  const auto stub = RemoteReferences::NewStub(MakeChannel(to().address(), nullptr));
+  const auto stub =
+      RemoteReferences::NewStub(MakeChannel(to().address(), OptionsFor(GetParam()).credentials));
   grpc::ClientContext context;
   FindDirectReply found;
   ASSERT_TRUE(stub->FindDirect(&context, {}, &found).ok());
@@ -74,11 +75,16 @@ TEST_F(DirectValuesTest, WhatIsTooLargeForGrpcWaitsForAConnection) {
   ExpectLarge(large->Fetch(Soon()));
 }
 
-TEST_F(DirectValuesTest, ValuesStayWhenTheirSenderHasEnded) {
+TEST_P(DirectValuesTest, ValuesStayWhenTheirSenderHasEnded) {
   const ValuePtr value = Sent(std::vector<float>(50'000, 7));
   agents_[0].reset();
   EXPECT_EQ(NumbersOf(*value), std::vector<float>(50'000, 7));
 }
+
+INSTANTIATE_TEST_SUITE_P(Both, DirectValuesTest, ::testing::Values(Way::kDirect, Way::kDirectTls),
+                         [](const auto& way) {
+                           return way.param == Way::kDirect ? "Plain" : "Tls";
+                         });
 
 }  // namespace
 }  // namespace parley

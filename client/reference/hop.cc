@@ -34,7 +34,7 @@ void Echo(HopEnd& end) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<HopEnd>> HopEnd::Start(Way way) {
+absl::StatusOr<std::unique_ptr<HopEnd>> HopEnd::Start(Way way, SharedCredentials credentials) {
   std::unique_ptr<HopEnd> end = absl::WrapUnique(new HopEnd());
   end->queue_ = std::make_shared<AnswerQueue>(RealRuntime(), &end->nobody_);
   RemoteAgent::Options options;
@@ -43,6 +43,7 @@ absl::StatusOr<std::unique_ptr<HopEnd>> HopEnd::Start(Way way) {
   options.at_once = {"deliver"};
   options.shares_memory = way == Way::kSharedMemory;
   options.direct = way != Way::kGrpc;
+  options.credentials = std::move(credentials);
   const RemoteFunction deliver =
       [end = end.get()](const RemoteCall& call) -> absl::StatusOr<RemoteValue> {
     if (call.arguments.size() != 1) return absl::InvalidArgumentError("one tensor at a time");
@@ -81,10 +82,11 @@ absl::StatusOr<ValuePtr> HopEnd::Receive() {
   return std::exchange(came_, nullptr);
 }
 
-absl::StatusOr<absl::Duration> MeasureHop(size_t bytes, absl::Duration budget) {
-  absl::StatusOr<std::unique_ptr<HopEnd>> near = HopEnd::Start(HopEnd::Way::kDirect);
+absl::StatusOr<absl::Duration> MeasureHop(size_t bytes, absl::Duration budget,
+                                          const SharedCredentials& credentials) {
+  absl::StatusOr<std::unique_ptr<HopEnd>> near = HopEnd::Start(HopEnd::Way::kDirect, credentials);
   if (!near.ok()) return near.status();
-  absl::StatusOr<std::unique_ptr<HopEnd>> far = HopEnd::Start(HopEnd::Way::kDirect);
+  absl::StatusOr<std::unique_ptr<HopEnd>> far = HopEnd::Start(HopEnd::Way::kDirect, credentials);
   if (!far.ok()) return far.status();
   if (absl::Status there = (*near)->Connect((*far)->address()); !there.ok()) return there;
   if (absl::Status back = (*far)->Connect((*near)->address()); !back.ok()) return back;

@@ -13,6 +13,7 @@
 #include "client/reference/remote_agent.h"
 #include "client/reference/remote_value.h"
 #include "client/visitors.h"
+#include "common/security/credentials.h"
 
 namespace parley {
 
@@ -25,8 +26,8 @@ class HopEnd {
   // connections either.
   enum class Way { kSharedMemory, kDirect, kGrpc };
 
-  // The codes of RemoteAgent::Start.
-  static absl::StatusOr<std::unique_ptr<HopEnd>> Start(Way way);
+  // credentials: as of RemoteAgent. The codes of RemoteAgent::Start.
+  static absl::StatusOr<std::unique_ptr<HopEnd>> Start(Way way, SharedCredentials credentials);
 
   const std::string& address() const { return agent_->address(); }
   // The codes of RemoteAgent::Connect.
@@ -56,8 +57,9 @@ class HopEnd {
 
 // What it takes to hand a tensor of so many bytes to a process on another machine, but for the
 // cable: over the loopback, until the thread that waits has it. The median of as many rounds as go
-// into `budget`, 20 at least. The errors of HopEnd.
-absl::StatusOr<absl::Duration> MeasureHop(size_t bytes, absl::Duration budget);
+// into `budget`, 20 at least. credentials: the job's. The errors of HopEnd.
+absl::StatusOr<absl::Duration> MeasureHop(size_t bytes, absl::Duration budget,
+                                          const SharedCredentials& credentials);
 
 }  // namespace parley
 

@@ -75,8 +75,10 @@ struct Sender {
 }  // namespace
 
 ReferencePeers::ReferencePeers(bool takes_direct, SharedCredentials credentials)
-    : credentials_(std::move(credentials)), buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {
-  if (!takes_direct) return;
+    : credentials_(std::move(credentials)),
+      tls_(TlsContextFor(credentials_)),
+      buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {
+  if (!takes_direct || !tls_.ok()) return;
   absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
   if (loop.ok()) loop_ = *std::move(loop);  // else all goes by gRPC
 }
@@ -114,7 +116,8 @@ void ReferencePeers::OpenLink(const std::string& address) {
   // On this machine, too: for what is fetched, and for calls while shared memory is full.
   if (loop_ != nullptr && !direct_.contains(address)) {
     direct_[address] = std::make_shared<DirectLink>(
-        address, *loop_, buffers_, [this, address](absl::Time deadline, auto peer, auto done) {
+        address, *loop_, *tls_, buffers_,
+        [this, address](absl::Time deadline, auto peer, auto done) {
           FindDirect(address, deadline, std::move(peer), std::move(done));
         });
   }

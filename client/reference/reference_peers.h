@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "client/direct_link.h"
@@ -15,6 +16,7 @@
 #include "client/reference/reference_holder.h"
 #include "common/direct/direct_loop.h"
 #include "common/direct/receive_buffers.h"
+#include "common/direct/tls_context.h"
 #include "common/replies.h"
 #include "common/security/credentials.h"
 #include "proto/remote_reference.grpc.pb.h"
@@ -54,6 +56,7 @@ class ReferencePeers {
   bool SendDirectly(const ToOwner& message, absl::Time deadline, Done<FromOwner>& done);
 
   const SharedCredentials credentials_;
+  const absl::StatusOr<SharedTlsContext> tls_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   absl::Mutex mu_;
   // Channels live until no call is left, so that none is destroyed by a thread of its own

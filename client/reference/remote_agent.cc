@@ -23,10 +23,6 @@ constexpr size_t kDirectThreads = 1;
 // How long it tries to tell others that it goes.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 
-bool TakesDirect(const RemoteAgent::Options& options) {
-  return options.direct && (options.credentials == nullptr || !options.credentials->tls());
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
@@ -56,10 +52,11 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   host.begin = [self = agent.get()](ReferenceSpace::Run run) { self->Begin(std::move(run)); };
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
-  if (TakesDirect(options)) {
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
-        HostOf(options.listen), kDirectThreads,
-        DirectReferenceMethods(agent->host_, options.observer), options.refused);
+  if (options.direct) {
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
+        DirectServer::Start(HostOf(options.listen), kDirectThreads,
+                            DirectReferenceMethods(agent->host_, options.observer),
+                            {options.credentials, options.refused});
     if (direct.ok()) agent->direct_ = *std::move(direct);
   }
   (options.service != nullptr ? *options.service : agent->own_service_)
@@ -75,7 +72,7 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
 RemoteAgent::RemoteAgent(const Options& options, std::map<std::string, RemoteFunction> functions)
     : functions_(std::move(functions)),
       at_once_(options.at_once),
-      peers_(std::make_shared<ReferencePeers>(TakesDirect(options), options.credentials)),
+      peers_(std::make_shared<ReferencePeers>(options.direct, options.credentials)),
       threads_(options.threads) {}
 
 RemoteAgent::~RemoteAgent() {

@@ -70,7 +70,7 @@ class RemoteAgent {
     std::set<std::string> at_once;
     // Whether values of processes on this machine may come through shared memory.
     bool shares_memory = true;
-    // Whether values may go and come over direct connections. With TLS they do not.
+    // Whether values may go and come over direct connections.
     bool direct = true;
     SharedCredentials credentials;  // the job's
     // Of calls that do not come by gRPC; may be empty. It outlives the agent.

@@ -254,11 +254,12 @@ TEST_P(RemoteAgentTest, AServerWithOneThreadStillMakesProgress) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, RemoteAgentTest,
-                         ::testing::Values(Way::kShared, Way::kDirect, Way::kGrpc),
+                         ::testing::Values(Way::kShared, Way::kDirect, Way::kDirectTls, Way::kGrpc),
                          [](const auto& way) {
-                           return way.param == Way::kShared   ? "SharedMemory"
-                                  : way.param == Way::kDirect ? "Direct"
-                                                              : "Grpc";
+                           return way.param == Way::kShared      ? "SharedMemory"
+                                  : way.param == Way::kDirect    ? "Direct"
+                                  : way.param == Way::kDirectTls ? "DirectTls"
+                                                                 : "Grpc";
                          });
 
 }  // namespace

@@ -263,8 +263,9 @@ TEST_F(RemoteProcessTest, ALargeValueComesWithItsFirstAttempt) {
   const auto value = sum->Fetch(Soon());
   ASSERT_TRUE(value.ok()) << value.status();
   EXPECT_TRUE(NumbersOf(**value) == large);
-  // Two fetches and two calls, and maybe a drop of what was before.
-  EXPECT_GE(DirectCalls(), before + 4) << "the connection has stayed";
+  // Two calls and two fetches, of which the first may have been there when x counted; and maybe a
+  // drop of what was before.
+  EXPECT_GE(DirectCalls(), before + 3) << "the connection has stayed";
 }
 
 int BeProcess(const std::string& listen, absl::Duration lease, const std::string& way) {

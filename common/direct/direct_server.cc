@@ -73,6 +73,8 @@ class DirectServer::Guest final : public DirectConnection::Reader {
     if (absl::IsInvalidArgument(why)) server_.refused_(kGarbage, peer_);
     if (absl::IsUnauthenticated(why)) server_.refused_(kWrongToken, peer_);
     if (absl::IsDeadlineExceeded(why)) server_.refused_(kIdle, peer_);
+    if (absl::IsFailedPrecondition(why)) server_.refused_(kNoCertificate, peer_);
+    if (absl::IsPermissionDenied(why)) server_.refused_(kWrongCertificate, peer_);
   }
 
   // Any thread.
@@ -123,9 +125,16 @@ class DirectServer::Door final : public DirectLoop::Watched {
       }
       if (!fd.ok()) continue;
       MakeRoom(kMostWaiting - 1);
+      std::unique_ptr<TlsStream> tls;
+      if (server_.tls_ != nullptr) {
+        auto made = TlsStream::Make(server_.tls_, TlsStream::Side::kAccepts);
+        if (!made.ok()) continue;
+        tls = *std::move(made);
+      }
       const auto guest = std::make_shared<Guest>(server_, PeerOf(*fd), SteadyNow());
-      const auto connection = DirectConnection::Start(*loops_[next_++ % loops_.size()],
-                                                      *std::move(fd), server_.buffers_, guest);
+      const auto connection =
+          DirectConnection::Start(*loops_[next_++ % loops_.size()], *std::move(fd), std::move(tls),
+                                  server_.buffers_, guest);
       if (connection != nullptr) waiting_.push_back({guest, connection});
     }
     return true;
@@ -164,11 +173,13 @@ class DirectServer::Door final : public DirectLoop::Watched {
 
 absl::StatusOr<std::unique_ptr<DirectServer>> DirectServer::Start(const std::string& host,
                                                                   size_t threads, Methods methods,
-                                                                  Refusals::Told refused) {
+                                                                  const Entry& entry) {
+  absl::StatusOr<SharedTlsContext> tls = TlsContextFor(entry.credentials);
+  if (!tls.ok()) return tls.status();
   absl::StatusOr<TcpListener> listener = ListenTcp(host);
   if (!listener.ok()) return listener.status();
   std::unique_ptr<DirectServer> server(
-      new DirectServer(listener->port, std::move(methods), std::move(refused)));
+      new DirectServer(listener->port, std::move(methods), *std::move(tls), entry.refused));
   std::vector<DirectLoop*> loops;
   for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) {
     absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
@@ -181,10 +192,12 @@ absl::StatusOr<std::unique_ptr<DirectServer>> DirectServer::Start(const std::str
   return server;
 }
 
-DirectServer::DirectServer(uint16_t port, Methods methods, Refusals::Told refused)
+DirectServer::DirectServer(uint16_t port, Methods methods, SharedTlsContext tls,
+                           Refusals::Told refused)
     : port_(port),
       token_(RandomIncarnation()),
       methods_(std::move(methods)),
+      tls_(std::move(tls)),
       refused_(std::move(refused)),
       buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {}
 

@@ -19,7 +19,9 @@
 #include "common/direct/direct_loop.h"
 #include "common/direct/receive_buffers.h"
 #include "common/direct/tcp_socket.h"
+#include "common/direct/tls_context.h"
 #include "common/rpc/refusals.h"
+#include "common/security/credentials.h"
 #include "common/tensor_slice.h"
 #include "proto/direct.pb.h"
 
@@ -45,13 +47,20 @@ class DirectServer {
   using Method = std::function<absl::Status(Call call)>;
   using Methods = std::map<std::string, Method>;  // by name, "Push"
 
+  // Whom it lets in.
+  struct Entry {
+    SharedCredentials credentials;  // the job's; with TLS connections are TLS
+    // Told, on a thread of the server's, why a stranger was refused (kWhyRefused), and his address;
+    // must not wait; may be empty.
+    Refusals::Told refused;
+  };
+
   // host: on which it listens, at a free port. Methods are called on so many threads; those of one
-  // connection in the order in which they come. refused: told, on one of these threads, why a
-  // stranger was (kWhyRefused), and his address; must not wait; may be empty. Unavailable where it
-  // cannot listen.
+  // connection in the order in which they come. Unavailable where it cannot listen; Internal:
+  // OpenSSL does not take the credentials.
   static absl::StatusOr<std::unique_ptr<DirectServer>> Start(const std::string& host,
                                                              size_t threads, Methods methods,
-                                                             Refusals::Told refused);
+                                                             const Entry& entry = {});
   // Ends the connections; no method is called any more.
   ~DirectServer();
 
@@ -65,11 +74,12 @@ class DirectServer {
   class Door;
   class Guest;
 
-  DirectServer(uint16_t port, Methods methods, Refusals::Told refused);
+  DirectServer(uint16_t port, Methods methods, SharedTlsContext tls, Refusals::Told refused);
 
   const uint16_t port_;
   const uint64_t token_;
   const Methods methods_;
+  const SharedTlsContext tls_;
   const Refusals::Told refused_;
   const std::shared_ptr<ReceiveBuffers> buffers_;
   std::atomic<uint64_t> calls_ = 0;

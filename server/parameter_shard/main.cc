@@ -69,7 +69,7 @@ Membership::Options MembershipOptions(Daemon& daemon) {
 // before this goes.
 class Entrances {
  public:
-  // Listens for direct connections, if the job's may be; but nobody hears of them before Open. The
+  // Listens for direct connections; but nobody hears of them before Open. The
   // daemon, the shard and the heap, in which its values lie, must outlive this.
   Entrances(Daemon& daemon, LockedShard& shard, const SegmentHeap& values, size_t cores)
       : daemon_(daemon),
@@ -117,12 +117,9 @@ class Entrances {
   }
 
   absl::StatusOr<std::unique_ptr<DirectServer>> StartDirect(size_t threads) {
-    if (daemon_.credentials() != nullptr && daemon_.credentials()->tls()) {
-      return absl::FailedPreconditionError("the job's connections are TLS");
-    }
     return DirectServer::Start(HostOf(daemon_.flags().listen), threads,
                                DirectShardMethods(&shard_, Counts(direct_calls_)),
-                               daemon_.refused());
+                               {daemon_.credentials(), daemon_.refused()});
   }
 
   Daemon& daemon_;

@@ -4,15 +4,14 @@
 //   plain  one thread's `p -= rate * g`, or Adam's loads and stores, over the same bytes in one
 //          process, compiled for vectors (-O3); with --outside it also copies the gradient in and
 //          the parameters out
-//   TCP    with --tcp, --grpc or --tls: the same bytes there and back over one raw loopback
-//   connection,
+//   TCP    with --tcp or --grpc: the same bytes there and back over one raw loopback connection,
 //          received in place
 //
-//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp | --grpc | --tls] [--adam]
+//   bazel run -c opt //tests/benchmarks:exchange_benchmark -- [--tcp | --grpc] [--tls] [--adam]
 //     [--outside] [--rows] [--mib=4,16,64] [--rounds=30] [--rest=MS]
 //
-// --tcp: as between machines with `tls: OFF`, over a direct connection. --grpc: as where none can
-// be had. --tls: as between machines else, by gRPC and encrypted. --rest: all threads sleep so long
+// --tcp: as between machines, over a direct connection. --grpc: as where none can be had. --tls:
+// encrypted, as between machines unless the job has `tls: OFF`. --rest: all threads sleep so long
 // before each round, so that it begins with waking the shard.
 // --outside: the training loop's tensors lie elsewhere: it copies its gradient into the session's
 // before it pushes, and the parameters out of the session's after it has pulled. --rows: of
@@ -63,7 +62,7 @@ constexpr float kRate = 0.001F;
 struct Kind {
   bool tcp = false;
   bool grpc = false;
-  bool tls = false;      // and grpc
+  bool tls = false;      // of tcp and grpc: encrypted
   bool one_way = false;  // of those: nothing is sent ahead
   bool rows = false;     // of gradients few are not zeros
   bool adam = false;
@@ -395,12 +394,11 @@ int Main(int argc, char** argv) {
   Kind kind;
   app.add_flag("--tcp", kind.tcp, "As between hosts: direct connections, no shared memory");
   app.add_flag("--grpc", kind.grpc, "All calls by gRPC");
-  app.add_flag("--tls", kind.tls, "All calls by gRPC, encrypted, as between machines by default");
+  app.add_flag("--tls", kind.tls, "With --tcp or --grpc: encrypted");
   app.add_flag("--adam", kind.adam, "Instead of SGD");
   app.add_flag("--rows", kind.rows, "Gradients as an embedding's: every fiftieth KiB of floats");
   app.add_flag("--outside", kind.outside, "The training loop's tensors are its own");
   CLI11_PARSE(app, argc, argv);
-  kind.grpc = kind.grpc || kind.tls;
 
   const uint64_t steps = rounds + 3;
   const bool over_tcp = kind.tcp || kind.grpc;

@@ -4,7 +4,8 @@
 //   memcpy  of as many bytes, warm; the limit on one machine is 2 * memcpy + 50 us
 //   TCP     the same bytes to and fro over one raw loopback connection, received in place
 //
-//   bazel run -c opt //tests/benchmarks:hop_benchmark -- [--tcp | --grpc] [--kib=4,64,1024,16384]
+//   bazel run -c opt //tests/benchmarks:hop_benchmark -- [--tcp | --grpc] [--tls]
+//   [--kib=4,64,1024,16384]
 //     [--rounds=300]
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -23,6 +24,7 @@
 
 #include "absl/status/status.h"
 #include "client/reference/hop.h"
+#include "common/security/new_credentials.h"
 #include "tests/benchmarks/require.h"
 #include "tests/benchmarks/timing.h"
 
@@ -70,8 +72,14 @@ void ConnectedPair(int& near, int& far) {
   }
 }
 
-std::unique_ptr<HopEnd> StartEnd(HopEnd::Way way) {
-  auto end = HopEnd::Start(way);
+// How tensors go.
+struct Kind {
+  HopEnd::Way way = HopEnd::Way::kSharedMemory;
+  SharedCredentials credentials;
+};
+
+std::unique_ptr<HopEnd> StartEnd(const Kind& kind) {
+  auto end = HopEnd::Start(kind.way, kind.credentials);
   Require(end.status());
   return *std::move(end);
 }
@@ -83,8 +91,8 @@ ValuePtr Receive(HopEnd& end) {
 }
 
 // The other process: gives back as much as it gets.
-int Echo(int socket, HopEnd::Way way, const std::vector<size_t>& sizes, int rounds) {
-  const auto end = StartEnd(way);
+int Echo(int socket, const Kind& kind, const std::vector<size_t>& sizes, int rounds) {
+  const auto end = StartEnd(kind);
   char address[64] = {};
   std::snprintf(address, sizeof(address), "%s", end->address().c_str());
   char peer[64] = {};
@@ -114,18 +122,25 @@ int Main(int argc, char** argv) {
   CLI::App app("What a hop between two stages takes.", "hop_benchmark");
   bool tcp = false;
   bool grpc = false;
+  bool tls = false;
   std::vector<size_t> sizes = {4, 64, 1024, 16384};
   int rounds = 300;
   app.add_flag("--tcp", tcp, "As between hosts: direct connections, no shared memory");
   app.add_flag("--grpc", grpc, "As where there are no direct connections either");
+  app.add_flag("--tls", tls, "With --tcp or --grpc: encrypted");
   app.add_option("--kib", sizes, "Of the tensor")->delimiter(',');
   app.add_option("--rounds", rounds, "Of each size; medians are told")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   for (size_t& size : sizes) size <<= 10;
 
-  const HopEnd::Way way = grpc  ? HopEnd::Way::kGrpc
-                          : tcp ? HopEnd::Way::kDirect
-                                : HopEnd::Way::kSharedMemory;
+  Kind kind;
+  if (tcp) kind.way = HopEnd::Way::kDirect;
+  if (grpc) kind.way = HopEnd::Way::kGrpc;
+  if (tls) {
+    absl::StatusOr<Credentials> made = NewCredentials(/*tls=*/true);
+    Require(made.status());
+    kind.credentials = std::make_shared<const Credentials>(*std::move(made));
+  }
 
   int near = -1;
   int far = -1;
@@ -133,10 +148,10 @@ int Main(int argc, char** argv) {
   const pid_t child = ::fork();  // before anything has threads
   if (child == 0) {
     ::close(near);
-    std::_Exit(Echo(far, way, sizes, rounds));
+    std::_Exit(Echo(far, kind, sizes, rounds));
   }
   ::close(far);
-  const auto end = StartEnd(way);
+  const auto end = StartEnd(kind);
   char peer[64] = {};
   char address[64] = {};
   std::snprintf(address, sizeof(address), "%s", end->address().c_str());

@@ -34,8 +34,10 @@ class Transport {
 
 std::unique_ptr<Transport> MakeInProcessTransport();
 std::unique_ptr<Transport> MakeGrpcTransport();
-// Shared memory where that can be, else gRPC.
+// Direct connections from when they stand; encrypted.
 std::unique_ptr<Transport> MakeDirectTransport();
+std::unique_ptr<Transport> MakeDirectTlsTransport();
+// Shared memory where that can be, else gRPC.
 std::unique_ptr<Transport> MakeLocalTransport();
 
 // The text of a job file (proto/job.proto) that the contract's tests run; `more` is added to it.

@@ -21,7 +21,13 @@ class ContractTest : public testing::TestWithParam<const char*> {
     const std::string_view name = GetParam();
     if (name == "Local") return MakeLocalTransport();
     if (name == "Direct") return MakeDirectTransport();
+    if (name == "DirectTls") return MakeDirectTlsTransport();
     return name == "Grpc" ? MakeGrpcTransport() : MakeInProcessTransport();
+  }
+  // Not only where they lie: as to another machine.
+  static bool SendsBytes() {
+    const std::string_view name = GetParam();
+    return name != "InProcess" && name != "Local";
   }
   std::unique_ptr<LocalCluster> MakeCluster(int workers, int shards,
                                             const std::string& more) const {
@@ -29,9 +35,9 @@ class ContractTest : public testing::TestWithParam<const char*> {
   }
 };
 
-#define PARLEY_OVER_ALL_TRANSPORTS(Suite)                                   \
-  INSTANTIATE_TEST_SUITE_P(                                                 \
-      Over, Suite, testing::Values("InProcess", "Grpc", "Direct", "Local"), \
+#define PARLEY_OVER_ALL_TRANSPORTS(Suite)                                                \
+  INSTANTIATE_TEST_SUITE_P(                                                              \
+      Over, Suite, testing::Values("InProcess", "Grpc", "Direct", "DirectTls", "Local"), \
       [](const testing::TestParamInfo<const char*>& info) { return std::string(info.param); })
 
 // A call of a client interface, waited for: WaitFor<PullReply>([&](auto done) { client.Pull(...,

@@ -6,6 +6,7 @@
 #include "client/local_connector.h"
 #include "common/direct/direct_server.h"
 #include "common/rpc/server.h"
+#include "common/security/credentials_for_test.h"
 #include "common/shared_memory/local_door.h"
 #include "common/shared_memory/segment_heap.h"
 #include "server/coordinator/service.h"
@@ -17,14 +18,15 @@
 namespace parley {
 namespace {
 
-enum class Way { kGrpc, kDirect, kLocal };
+enum class Way { kGrpc, kDirect, kDirectTls, kLocal };
 
 // Each service on a server of its own, on loopback; and each shard's direct connections or local
 // door.
 class GrpcTransport final : public Transport {
  public:
-  explicit GrpcTransport(Way way) : way_(way) {
-    connector_ = MakeGrpcConnector(way == Way::kDirect);
+  explicit GrpcTransport(Way way)
+      : way_(way), credentials_(way == Way::kDirectTls ? OwnTlsCredentials() : nullptr) {
+    connector_ = MakeGrpcConnector(IsDirect(), credentials_);
     if (way == Way::kLocal) connector_ = MakeLocalConnector(std::move(connector_));
   }
   ~GrpcTransport() override {
@@ -41,9 +43,9 @@ class GrpcTransport final : public Transport {
   }
   std::string Serve(LockedShard& shard) override {
     FindDirectReply found;
-    if (way_ == Way::kDirect) {
-      auto direct =
-          DirectServer::Start("127.0.0.1", 2, DirectShardMethods(&shard, nullptr), nullptr);
+    if (IsDirect()) {
+      auto direct = DirectServer::Start("127.0.0.1", 2, DirectShardMethods(&shard, nullptr),
+                                        {credentials_, nullptr});
       EXPECT_TRUE(direct.ok()) << direct.status();
       found = (*direct)->Found();
       direct_.push_back(*std::move(direct));
@@ -64,14 +66,16 @@ class GrpcTransport final : public Transport {
   Connector& connector() override { return *connector_; }
 
  private:
-  static std::string Start(grpc::Service& service, std::unique_ptr<RpcServer>& server) {
-    auto started = RpcServer::Start("127.0.0.1:0", {&service}, nullptr);
+  bool IsDirect() const { return way_ == Way::kDirect || way_ == Way::kDirectTls; }
+  std::string Start(grpc::Service& service, std::unique_ptr<RpcServer>& server) const {
+    auto started = RpcServer::Start("127.0.0.1:0", {&service}, nullptr, {credentials_, nullptr});
     EXPECT_TRUE(started.ok()) << started.status();
     server = *std::move(started);
     return server->address();
   }
 
   const Way way_;
+  const SharedCredentials credentials_;
   const std::shared_ptr<SegmentHeap> values_ = std::make_shared<SegmentHeap>(64 << 20);
   std::unique_ptr<Connector> connector_;
   std::unique_ptr<CoordinatorService> coordinator_;
@@ -89,6 +93,9 @@ std::unique_ptr<Transport> MakeGrpcTransport() {
 }
 std::unique_ptr<Transport> MakeDirectTransport() {
   return std::make_unique<GrpcTransport>(Way::kDirect);
+}
+std::unique_ptr<Transport> MakeDirectTlsTransport() {
+  return std::make_unique<GrpcTransport>(Way::kDirectTls);
 }
 std::unique_ptr<Transport> MakeLocalTransport() {
   return std::make_unique<GrpcTransport>(Way::kLocal);

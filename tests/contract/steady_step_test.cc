@@ -41,7 +41,8 @@ namespace parley {
 namespace {
 
 class SteadyStep : public ContractTest {};
-INSTANTIATE_TEST_SUITE_P(Over, SteadyStep, testing::Values("InProcess", "Direct", "Local"),
+INSTANTIATE_TEST_SUITE_P(Over, SteadyStep,
+                         testing::Values("InProcess", "Direct", "DirectTls", "Local"),
                          [](const auto& info) { return std::string(info.param); });
 
 void ExpectNoLargeAllocation(LocalCluster& cluster) {
