@@ -30,7 +30,7 @@ def sums_are_exact(seed):
         chance = random.Random(seed)
         shards = chance.choice([1, 2, 3])
         job = IntegerJob(where, workers=2, shards=shards, epochs=10, liveness=f"{LIVENESS}s", pause="20ms",
-                         elements="70000,1000,7", transport=TRANSPORTS[seed % 3],
+                         elements="70000,1000,7", transport=TRANSPORTS[seed % 3], tls=seed % 5 < 2,
                          extra="max_restarts: 9 checkpoint { every_steps: 10 keep_last: 2 }")
         runs.append(job)
         living = [f"shard-{i}" for i in range(shards)]

@@ -4,6 +4,7 @@ Each round is a job of its own, whose seed is printed; `--seed=N --rounds=1` rep
 """
 
 import argparse
+import itertools
 import random
 import signal
 import sys
@@ -114,7 +115,7 @@ def sums_are_exact(seed):
         print(f"seed {seed}")
         job = IntegerJob(where, workers=WORKERS, shards=2, min_workers=1, epochs=15, liveness="2s", pause="20ms",
                          # In some a tensor has two slices, of which one goes before the other.
-                         elements="300000,1000,7" if seed % 4 == 1 else "70000,1000,7", transport=TRANSPORTS[seed % 3],
+                         elements="300000,1000,7" if seed % 4 == 1 else "70000,1000,7", transport=TRANSPORTS[seed % 3], tls=seed % 5 < 2,
                          extra='autonomy: "30s" bucket_kib: 256',
                          consistency=f"sync {{ reduction: SUM update_ahead: {str(seed % 2 == 0).lower()} }}")
         runs.append(job)
@@ -136,8 +137,8 @@ def sums_are_exact(seed):
 
 def each_transport_is_taken(where, runs):
     """What a worker is to send its tensors by is what it sends them by."""
-    for transport in TRANSPORTS:
-        job = IntegerJob(where / transport, workers=1, shards=1, epochs=15, pause="20ms", transport=transport)
+    for transport, tls in itertools.product(TRANSPORTS, (False, True)):
+        job = IntegerJob(where / f"{transport}-{tls}", workers=1, shards=1, epochs=15, pause="20ms", transport=transport, tls=tls)
         runs.append(job)
         job.wait_for_step(20)
         if transport == "direct":

@@ -116,7 +116,7 @@ def sums_are_exact(seed):
         # A pause is behind the gradients and before the word that all are sent: with a short one most of a step is the rest.
         pause, epochs = ("20ms", 15) if seed // 3 % 2 == 0 else ("2ms", 60)
         job = IntegerJob(where, workers=WORKERS, shards=2, epochs=epochs, liveness="2s", pause=pause, elements="300000,1000,7",
-                         transport=TRANSPORTS[seed % 3], group=WORKERS // groups, extra="max_restarts: 20")
+                         transport=TRANSPORTS[seed % 3], tls=seed % 5 < 2, group=WORKERS // groups, extra="max_restarts: 20")
         runs.append(job)
         running = [f"worker-{i}" for i in range(WORKERS)]
         step, steps = 0, epochs * 6

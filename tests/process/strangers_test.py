@@ -125,11 +125,40 @@ def is_ended(stranger, within=5):
     """Whether the other side ends the connection: within 5 s not for want of a hello."""
     stranger.settimeout(within)
     try:
-        return stranger.recv(1) == b""
+        while stranger.recv(4096):  # it may say why
+            pass
+        return True
     except TimeoutError:
         return False
     except OSError:
         return True
+
+
+def direct_port(stub, address, **metadata):
+    """Where this shard takes direct connections: it tells whose call is the job's, and anybody may find it."""
+    found = stub.FindDirect(importlib.import_module("proto.direct_pb2").FindDirectRequest(), timeout=60, **metadata)
+    assert found.port, "the shard takes no direct connections"
+    return re.sub(r":\d+$", f":{found.port}", address)
+
+
+def attack_direct_with_tls(address, own, other):
+    """Everything that can be sent to a port of direct connections without the job's certificate."""
+    for bytes_ in (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"\0" * MIB, direct_frame(b"\x11" + bytes(8)), b"\x16\x03\x01\0\x40" + b"c" * 64):
+        stranger = connect(address)
+        with contextlib.suppress(OSError):
+            stranger.sendall(bytes_)
+        assert is_ended(stranger), bytes_[:8]
+    assert not shake_hands(address, None, own)
+    assert not shake_hands(address, other, own)
+    # Who has the certificate is heard, but not without the token of this very process.
+    assert not shake_hands(address, own, own)
+    begun = [connect(address) for _ in range(200)]
+    for stranger in begun:
+        stranger.sendall(b"\x16\x03\x01\x02\x00\x01")
+    strangers = begun + [connect(address) for _ in range(200)]
+    assert is_ended(strangers[0]), "all of them wait"
+    assert not is_ended(strangers[-1], within=0.1)
+    return strangers
 
 
 def attack_direct(address):
@@ -186,6 +215,13 @@ def strangers_with_tls(where, runs):
     replayed = shard.PushRequest(header=header, step=status.step + 1, slices=[types.SliceData(slice=0, dtype=types.F32, data=bytes(400))])
     assert code_of(lambda: server.Push(replayed, timeout=60)) not in (grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED)
 
+    # The port of direct connections is the shard's, too, and counts with its others.
+    known = refused(scrape(run.addresses("metrics")["shard-0"]))
+    strangers += attack_direct_with_tls(direct_port(server, addresses["shard-0"]), own, other)
+    least = {"garbage": 5, "no certificate": 1, "wrong certificate": 1, "idle": 400 - 256}
+    counted = lambda: all(refused(scrape(run.addresses("metrics")["shard-0"])).get(why, 0) - known.get(why, 0) >= count for why, count in least.items())
+    wait_for("the strangers at the direct port to be counted", counted, 30)
+
     # Who has another job's credentials says why it does not come in.
     command = [program("parley-worker"), f"--job={run.out}/job.textproto", f"--coordinator={addresses['coordinator']}"]
     foreign = subprocess.run([*command, f"--credentials={undisturbed.out}/credentials", "--join_timeout=3s"], capture_output=True, text=True, timeout=60)
@@ -232,13 +268,11 @@ def strangers_without_tls(where, runs):
     grown = memory(pid, "VmHWM") - before
     print(f"shard-0: memory grew by {grown / MIB:.0f} MiB for a message of {HUGE / MIB:.0f} MiB")
     assert grown < 100 * MIB, grown
-    # The port of direct connections is told to who has the token, and anybody may find it.
-    found = server.FindDirect(importlib.import_module("proto.direct_pb2").FindDirectRequest(), timeout=60, metadata=[("parley-token", own.token)])
-    assert found.port, "the shard takes no direct connections"
+    direct = direct_port(server, run.addresses()["shard-0"], metadata=[("parley-token", own.token)])
     before = memory(pid, "VmHWM")
     metrics = run.addresses("metrics")["shard-0"]
     known = refused(scrape(metrics))
-    strangers = attack_direct(re.sub(r":\d+$", f":{found.port}", run.addresses()["shard-0"]))
+    strangers = attack_direct(direct)
     grown = memory(pid, "VmHWM") - before
     print(f"shard-0: memory grew by {grown / MIB:.0f} MiB under attack on its direct connections")
     assert grown < 100 * MIB, grown

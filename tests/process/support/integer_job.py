@@ -30,10 +30,12 @@ TRANSPORTS = ("local", "direct", "grpc")
 
 
 class IntegerJob:
-    """One job. `proxy`: a FaultProxy through which all processes reach each other. `transport`: of tensors; TRANSPORTS."""
+    """One job. `proxy`: a FaultProxy through which all processes reach each other. `transport`: of tensors; TRANSPORTS. `tls`: of all connections."""
 
     def __init__(self, where, workers=2, shards=2, min_workers=None, epochs=10, samples=240, batch=10, liveness="10s",
-                 pause="0s", elements="300000,1000,7", window=None, proxy=None, transport="local", group=1, extra="", consistency="sync { reduction: SUM }"):
+                 pause="0s", elements="300000,1000,7", window=None, proxy=None, transport="local", tls=False, group=1, extra="", consistency="sync { reduction: SUM }"):
+        if tls:
+            extra += " tls: ON"
         self.out = pathlib.Path(where) / "out"
         self.logs_folder = pathlib.Path(where) / "logs"
         self.logs_folder.mkdir(parents=True)
