@@ -117,7 +117,7 @@ bool DirectLink::Call(const char* method, const google::protobuf::MessageLite& m
   std::shared_ptr<DirectConnection> connection;
   {
     absl::MutexLock lock(&mu_);
-    if (closed_ || connection_ == nullptr) return false;
+    if (closed_ || !ready_ || connection_ == nullptr) return false;
     connection = connection_;
     frame.set_call(next_call_);
     calls_[next_call_++] = {deadline, std::move(done), 0};
@@ -172,8 +172,8 @@ void DirectLink::OnTick(DirectConnection& connection, absl::Time now) {
       absl::DeadlineExceededError(absl::StrCat(address_, " did not answer in time"));
   // Its bytes may be others soon: no more of them may go.
   if (unsent) {
-    ready_ = false;
     connection.Close(why);
+    ready_ = false;
   }
   for (const Done<Reply>& done : over) done(why);
 }
@@ -193,7 +193,8 @@ void DirectLink::OnEnd(const absl::Status& why) {
 
 void DirectLink::DropUnsent() {
   absl::MutexLock lock(&mu_);
-  if (connection_ != nullptr && connection_->HasUnsent()) {
+  // Until it is ready, nothing but its own greeting waits there.
+  if (ready_ && connection_ != nullptr && connection_->HasUnsent()) {
     ready_ = false;
     connection_->Close(absl::CancelledError("what was not sent yet has been given up"));
   }

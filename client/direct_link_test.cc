@@ -322,6 +322,17 @@ TEST_P(DirectLinkTest, WhatWasSentIsNotGivenUp) {
   EXPECT_EQ(finds_, 1);
 }
 
+TEST_P(DirectLinkTest, WhatIsGivenUpWhileItIsBeingMadeEndsItNot) {
+  const std::shared_ptr<DirectLink> other = Link();
+  const int finds = finds_;
+  other->Open();
+  const absl::Time deadline = Soon();
+  while (!other->ready() && SteadyNow() < deadline) other->DropUnsent();
+  EXPECT_TRUE(other->ready());
+  EXPECT_EQ(finds_, finds + 1) << "it was made more than once";
+  other->Close();
+}
+
 TEST_P(DirectLinkTest, WhatIsLargerThanAFrameMayBeIsNotBegun) {
   const auto bytes = std::make_shared<const std::string>(kMostTensorBytes / 2 + 1, 'x');
   EXPECT_TRUE(absl::IsUnimplemented(Call("Echo", "", {SliceOf(bytes), SliceOf(bytes)}).status()));
@@ -428,7 +439,8 @@ using TlsDirectLinkTest = DirectLinkTest;
 TEST_P(TlsDirectLinkTest, WhoHasNoCertificateOfTheJobIsShutOut) {
   // In plain words, and with those of another job, or none of it but the authority.
   ExpectShutOut(Link(nullptr, 0));
-  EXPECT_THAT(Refused(1), testing::Each("garbage"));
+  EXPECT_THAT(Refused(1),
+              testing::AllOf(testing::Not(testing::IsEmpty()), testing::Each("garbage")));
   Credentials other = *NewTlsCredentials();
   other.authority = credentials_->authority;
   ExpectShutOut(Link(std::make_shared<const Credentials>(other), 0));

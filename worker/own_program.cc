@@ -4,12 +4,14 @@
 
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "client/torch/torch_status.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon.h"
 #include "common/daemon/exit_code.h"
+#include "common/job/job_file.h"
 #include "common/usable_cores.h"
 #include "worker/preemption.h"
 #include "worker/process_device.h"
@@ -32,6 +34,28 @@ absl::Status Caught(const std::string& what, absl::FunctionRef<absl::Status()> c
   }
 }
 
+// The options that the job gives the program. None where the command line names no job that can be
+// loaded, which is told when it is.
+std::vector<std::string> ArgumentsOfJob(int argc, const char* const* argv) {
+  CLI::App finder;
+  finder.set_help_flag();
+  finder.allow_extras();
+  std::string file;
+  finder.add_option("--job", file);
+  try {
+    finder.parse(argc, argv);
+  } catch (const CLI::ParseError&) {
+    return {};
+  }
+  const auto job = LoadJob(file, {});
+  if (!job.ok()) return {};
+  const auto& of_model = job->model().own().arguments();
+  const auto& of_data = job->data().own().arguments();
+  std::vector<std::string> arguments(of_model.begin(), of_model.end());
+  arguments.insert(arguments.end(), of_data.begin(), of_data.end());
+  return arguments;
+}
+
 absl::Status Train(const OwnProgram& program, const OwnTraining& training) {
   const absl::Status status = Caught("the program's loop", [&] { return program.train(training); });
   if (!status.ok() || training.session.finished()) return status;
@@ -52,7 +76,12 @@ int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& progra
   AddDaemonFlags(app, flags, /*with_coordinator=*/true);
   std::string trace_file;
   AddTraceFlag(app, trace_file);
-  if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
+  const std::vector<std::string> arguments = ArgumentsOfJob(argc, argv);
+  std::vector<const char*> words(argv, argv + argc);
+  for (const std::string& argument : arguments) words.push_back(argument.c_str());
+  if (const auto code = ParseCommandLine(app, static_cast<int>(words.size()), words.data())) {
+    return *code;
+  }
 
   // In the log what the program prints stands between its other lines, and is not lost with it.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);

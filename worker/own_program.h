@@ -44,7 +44,8 @@ struct OwnProgram {
   std::function<absl::Status(const OwnTraining& training)> train;
 };
 
-// app: with the program's name, what it is for, and what options it has of its own. Called once, in
+// app: with the program's name, what it is for, and what options it has of its own, which the job
+// file may give (model.own.arguments): they are read when `prepare` is called. Called once, in
 // main, before there is any other thread. Returns the exit status (docs/operating.md).
 int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& program);
 

@@ -18,14 +18,17 @@
 
 namespace {
 
+// An option of one's own, which the job file gives: model { own { arguments: "--width=64" } }.
+int64_t width = 32;
+
 // One's own network: two hidden layers.
 struct Spirals : torch::nn::Module {
   torch::Tensor Forward(torch::Tensor x) {
     return last(torch::tanh(second(torch::tanh(first(x)))));
   }
-  torch::nn::Linear first = register_module("first", torch::nn::Linear(2, 32));
-  torch::nn::Linear second = register_module("second", torch::nn::Linear(32, 32));
-  torch::nn::Linear last = register_module("last", torch::nn::Linear(32, 2));
+  torch::nn::Linear first = register_module("first", torch::nn::Linear(2, width));
+  torch::nn::Linear second = register_module("second", torch::nn::Linear(width, width));
+  torch::nn::Linear last = register_module("last", torch::nn::Linear(width, 2));
 };
 
 // One's own data: points on two spirals, and which of them each is on.
@@ -101,5 +104,6 @@ absl::Status Train(const parley::OwnTraining& training) {
 
 int main(int argc, char** argv) {
   CLI::App app("Tells two spirals apart.", "train_your_own");
+  app.add_option("--width", width, "Of a hidden layer")->check(CLI::Range(1, 4096));
   return parley::RunOwnProgram(app, argc, argv, {.train = Train});
 }

@@ -19,7 +19,8 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* 
       app.exit(error, std::cout, std::cerr);
       return kFinished;
     }
-    std::cerr << app.get_name() << ": " << error.what() << "\nRun with --help for usage.\n";
+    // The last line of a log is what `parley run` shows of a process that has ended.
+    std::cerr << app.get_name() << ": " << error.what() << " (usage: --help)\n";
     return kWrongUsage;
   }
 }

@@ -219,7 +219,8 @@ absl::Status DirectConnection::ReadSealed() {
     turn += *bytes;
     tls_->Came(absl::MakeConstSpan(sealed).first(*bytes));
     absl::Status opened = OpenAll();
-    if (tls_->HasSealed()) Answer(opened);
+    const bool was_greeted = std::exchange(greeted_, tls_->IsGreeted());
+    if (tls_->HasSealed() || greeted_ != was_greeted) Answer(opened);
     if (!opened.ok()) return opened;
     if (*bytes < sealed.size()) break;  // there was no more
   }

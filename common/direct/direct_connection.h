@@ -113,6 +113,7 @@ class DirectConnection final : public DirectLoop::Watched,
   const std::unique_ptr<TlsStream> tls_;  // nullptr: not encrypted
 
   // The loop's.
+  bool greeted_ = false;  // of tls_
   FrameReader incoming_;
   std::vector<ReceivedFrame> whole_;
   std::shared_ptr<Reader> reader_;  // until the end

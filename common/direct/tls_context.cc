@@ -16,6 +16,9 @@ namespace {
 
 // By what is fastest where the processor has instructions for AES, as all of a cluster's have.
 constexpr char kCiphers[] = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384";
+// The one that the job's own keys are of. What each group costs who accepts it pays before it knows
+// who asks, and with the largest that OpenSSL would take that is 0.1 s.
+constexpr char kGroups[] = "P-256";
 // Of a peer; the job's own are one of some hundred bytes.
 constexpr long kMostCertificateBytes = 16L << 10;
 
@@ -62,6 +65,7 @@ absl::StatusOr<SharedTlsContext> TlsContext::Make(const Credentials& credentials
   Owned context(SSL_CTX_new(TLS_method()));
   if (context == nullptr || SSL_CTX_set_min_proto_version(context.get(), TLS1_3_VERSION) != 1 ||
       SSL_CTX_set_ciphersuites(context.get(), kCiphers) != 1 ||
+      SSL_CTX_set1_groups_list(context.get(), kGroups) != 1 ||
       // Nobody comes back to a session: connections last as long as their processes.
       SSL_CTX_set_num_tickets(context.get(), 0) != 1) {
     return OpenSslError("TLS 1.3, for the certificate");

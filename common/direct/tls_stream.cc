@@ -3,10 +3,8 @@
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/x509.h>
-#include <openssl/x509v3.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <utility>
 
@@ -18,6 +16,11 @@ namespace {
 constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 // So much is sealed before it is sent: it is still in the processor's cache then.
 constexpr size_t kSealedAtOnce = 256 << 10;
+// Bytes of a greeting: some more than the one of our own, which has a certificate of some hundred.
+// Of a peer that nobody knows yet no more is kept.
+constexpr size_t kMostGreeting = 16 << 10;
+// Bytes that wait for the peer to take them though nobody has sealed anything.
+constexpr size_t kMostAnswers = 64 << 10;
 
 absl::Span<const std::byte> BytesOf(const iovec& part) {
   return {static_cast<const std::byte*>(part.iov_base), part.iov_len};
@@ -43,7 +46,11 @@ const BIO_METHOD* TlsStream::Pipe::Method() {
 }
 
 int TlsStream::Pipe::Write(BIO* bio, const char* data, size_t size, size_t* written) {
-  static_cast<Pipe*>(BIO_get_data(bio))->sealed->append(data, size);
+  const Pipe& pipe = *static_cast<Pipe*>(BIO_get_data(bio));
+  BIO_clear_retry_flags(bio);
+  // Whoever wants another key of ours with each of his records is answered each time.
+  if (pipe.sealed == &pipe.own && pipe.own.size() > kMostAnswers) return 0;
+  pipe.sealed->append(data, size);
   *written = size;
   return 1;
 }
@@ -148,6 +155,11 @@ absl::StatusOr<size_t> TlsStream::SealRecord(absl::Span<const std::byte> bytes) 
   return 0;
 }
 
+bool TlsStream::IsGreeted() const {
+  absl::MutexLock lock(&mu_);
+  return SSL_is_init_finished(ssl_.get()) == 1;
+}
+
 bool TlsStream::HasSealed() const {
   absl::MutexLock lock(&mu_);
   return !pipe_.own.empty();
@@ -156,10 +168,14 @@ bool TlsStream::HasSealed() const {
 void TlsStream::Came(absl::Span<const std::byte> bytes) {
   absl::MutexLock lock(&mu_);
   pipe_.came = bytes;
+  if (SSL_is_init_finished(ssl_.get()) == 0) greeting_ += bytes.size();
 }
 
 absl::StatusOr<size_t> TlsStream::Open(absl::Span<std::byte> room) {
   absl::MutexLock lock(&mu_);
+  if (greeting_ > kMostGreeting && SSL_is_init_finished(ssl_.get()) == 0) {
+    return absl::InvalidArgumentError("TLS: a greeting that is too long");
+  }
   ERR_clear_error();
   size_t opened = 0;
   const int result = SSL_read_ex(ssl_.get(), room.data(), room.size(), &opened);

@@ -23,8 +23,8 @@ namespace parley {
 // sealed here, and what has come is opened. Both ends show the job's certificate and ask for it; a
 // greeting goes before everything else, and takes bytes both ways.
 //
-// One thread at a time seals, another one opens; they may do so at once, and wait for each other
-// for the length of a record (16 KiB) at most.
+// One thread at a time seals, another one opens; they may do so at once, and have turns by records
+// (16 KiB).
 class TlsStream {
  public:
   enum class Side { kConnects, kAccepts };
@@ -45,8 +45,10 @@ class TlsStream {
   // Appends to `sealed` what is to be sent: of the greeting what there is, and then the beginning
   // of these bytes, which lie one behind the other, some hundred KiB at most. How many of them:
   // they are not read any more when it returns. 0: the two have not greeted each other yet, or
-  // `parts` are empty. An error: as of Open, and what `sealed` has is to be sent all the same.
+  // `parts` are empty. An error: as of Open.
   absl::StatusOr<size_t> Seal(absl::Span<const iovec> parts, std::string& sealed);
+  // Whether the greeting is over, and what is sealed is taken.
+  bool IsGreeted() const;
   // Whether something is to be sent though nobody has sealed it: of the greeting, when something
   // has come.
   bool HasSealed() const;
@@ -56,7 +58,8 @@ class TlsStream {
   void Came(absl::Span<const std::byte> bytes);
   // Puts what they say into `room` (not empty); how much it is. 0: that was all. The connection is
   // to end after any error, when what Seal still has of nothing is sent, which tells the other
-  // side: InvalidArgument: it does not speak TLS 1.3, or somebody between the two has changed what
+  // side: InvalidArgument: it does not speak TLS 1.3, its greeting is longer than those of this
+  // program are, it wants more answers than it takes, or somebody between the two has changed what
   // was sent. FailedPrecondition: it shows no certificate. PermissionDenied: it shows one that is
   // not this job's. Unavailable: it has ended the connection, and told so.
   absl::StatusOr<size_t> Open(absl::Span<std::byte> room);
@@ -93,6 +96,7 @@ class TlsStream {
   mutable absl::Mutex mu_;
   Pipe pipe_ ABSL_GUARDED_BY(mu_);
   uint64_t records_ ABSL_GUARDED_BY(mu_) = 0;  // with this key
+  size_t greeting_ ABSL_GUARDED_BY(mu_) = 0;   // bytes that came before it was over
   const std::unique_ptr<SSL, Free> ssl_ ABSL_PT_GUARDED_BY(mu_);
 };
 

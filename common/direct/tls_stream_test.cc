@@ -199,29 +199,97 @@ TEST(TlsStreamTest, AnotherJobsCertificateIsRefusedByEitherSide) {
   EXPECT_THAT(std::string(heard.message()), HasSubstr("alert"));
 }
 
-TEST(TlsStreamTest, WhoShowsNoCertificateIsRefused) {
-  const SharedTlsContext own = ContextOf(Own());
-  SSL_CTX* const bare = SSL_CTX_new(TLS_method());
-  SSL* const client = SSL_new(bare);
-  BIO* const in = BIO_new(BIO_s_mem());
-  BIO* const out = BIO_new(BIO_s_mem());
-  SSL_set_bio(client, in, out);
-  const auto server = *TlsStream::Make(own, TlsStream::Side::kAccepts);
-  absl::Status seen;
-  for (int turn = 0; turn < 4 && seen.ok(); ++turn) {
-    SSL_connect(client);
-    char* bytes = nullptr;
-    const long size = BIO_get_mem_data(out, &bytes);
-    const std::string sent(bytes, static_cast<size_t>(size));
-    BIO_reset(out);
-    seen = Pair::Deliver(sent, *server).status();
-    std::string back;
-    EXPECT_TRUE(server->Seal({}, back).ok());
-    BIO_write(in, back.data(), static_cast<int>(back.size()));
+// A client that is OpenSSL alone.
+class Stranger {
+ public:
+  // As the job's, where they are its credentials.
+  explicit Stranger(const Credentials* credentials = nullptr) {
+    if (credentials != nullptr) context_ = ContextOf(*credentials);
+    bare_ = credentials != nullptr ? SSL_new(context_->get()) : SSL_new(Bare());
+    SSL_set_bio(bare_, in_, out_);
   }
+  ~Stranger() { SSL_free(bare_); }
+  Stranger(const Stranger&) = delete;
+  Stranger& operator=(const Stranger&) = delete;
+
+  SSL* ssl() { return bare_; }
+
+  // What the server makes of the next things that this says.
+  absl::Status Say(TlsStream& server) {
+    SSL_connect(bare_);
+    return Pass(server);
+  }
+  absl::Status Pass(TlsStream& server) {
+    char* bytes = nullptr;
+    const long size = BIO_get_mem_data(out_, &bytes);
+    const std::string sent(bytes, static_cast<size_t>(size));
+    (void)BIO_reset(out_);
+    const absl::Status seen = Pair::Deliver(sent, server).status();
+    if (hears_) {
+      std::string back;
+      EXPECT_TRUE(server.Seal({}, back).ok());
+      BIO_write(in_, back.data(), static_cast<int>(back.size()));
+    }
+    return seen;
+  }
+  void CloseEars() { hears_ = false; }
+
+ private:
+  static SSL_CTX* Bare() {
+    static SSL_CTX* const bare = SSL_CTX_new(TLS_method());
+    return bare;
+  }
+  SharedTlsContext context_;
+  SSL* bare_ = nullptr;
+  BIO* const in_ = BIO_new(BIO_s_mem());
+  BIO* const out_ = BIO_new(BIO_s_mem());
+  bool hears_ = true;
+};
+
+TEST(TlsStreamTest, WhoShowsNoCertificateIsRefused) {
+  Stranger stranger;
+  const auto server = *TlsStream::Make(ContextOf(Own()), TlsStream::Side::kAccepts);
+  absl::Status seen;
+  for (int turn = 0; turn < 4 && seen.ok(); ++turn) seen = stranger.Say(*server);
   EXPECT_TRUE(absl::IsFailedPrecondition(seen)) << seen;
-  SSL_free(client);
-  SSL_CTX_free(bare);
+}
+
+// A tenth of a second of the server's for one message that is always the same.
+TEST(TlsStreamTest, WhatIsDearIsNotComputedForStrangers) {
+  for (const char* const groups : {"ffdhe8192", "ffdhe2048", "P-521", "X448"}) {
+    Stranger stranger;
+    ASSERT_EQ(SSL_set1_groups_list(stranger.ssl(), groups), 1) << groups;
+    const auto server = *TlsStream::Make(ContextOf(Own()), TlsStream::Side::kAccepts);
+    EXPECT_TRUE(absl::IsInvalidArgument(stranger.Say(*server))) << groups;
+  }
+}
+
+TEST(TlsStreamTest, NoMoreIsKeptOfAGreetingThanOneHas) {
+  const auto server = *TlsStream::Make(ContextOf(Own()), TlsStream::Side::kAccepts);
+  // The first message of a greeting, of 100,000 bytes, in records of 16,000.
+  std::string hello = {1, 1, '\x86', '\xa0'};
+  hello.resize(16000);
+  const std::string head("\x16\x03\x01\x3e\x80", 5);
+  EXPECT_TRUE(Pair::Deliver(head + hello, *server, 100).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(Pair::Deliver(head + hello, *server, 100).status()));
+}
+
+TEST(TlsStreamTest, WhoWantsAnswersAndTakesNoneIsLeft) {
+  Stranger stranger(&Own());
+  const auto server = *TlsStream::Make(ContextOf(Own()), TlsStream::Side::kAccepts);
+  for (int turn = 0; turn < 3; ++turn) ASSERT_TRUE(stranger.Say(*server).ok());
+  ASSERT_EQ(SSL_is_init_finished(stranger.ssl()), 1);
+  ASSERT_TRUE(server->IsGreeted());
+  stranger.CloseEars();
+  absl::Status seen;
+  size_t updates = 0;
+  for (; seen.ok() && updates < 20000; ++updates) {
+    ASSERT_EQ(SSL_key_update(stranger.ssl(), SSL_KEY_UPDATE_REQUESTED), 1);
+    SSL_do_handshake(stranger.ssl());
+    seen = stranger.Pass(*server);
+  }
+  EXPECT_TRUE(absl::IsInvalidArgument(seen)) << seen;
+  EXPECT_LT(updates, 5000u);
 }
 
 TEST(TlsStreamTest, WhatIsNoTlsIsNotTaken) {

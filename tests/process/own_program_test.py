@@ -107,6 +107,21 @@ def one_that_is_sent_away_ends_well(where, runs):
     assert "accuracy" not in run.logs()["worker-1"], run.logs()["worker-1"]
 
 
+def the_job_gives_it_options(where, runs):
+    """The model is as wide as they say; what the program does not know it says, and nothing is trained."""
+    run = Run(JOB, f"--worker={PROGRAM}", "--set", 'model.own={ arguments: "--width=24" }', "--set", "epochs=1", out=where / "out")
+    runs.append(run)
+    assert run.wait(60) == 0, run.stderr()
+    assert b'"second.weight":{"dtype":"F32","shape":[24,24]' in exported(run.out)[0].replace(b" ", b""), exported(run.out)[0][:500]
+    assert 'arguments: "--width=24"' in (run.out / "job.textproto").read_text()
+    for wrong, says in (("--depth=3", "train_your_own: The following argument was not expected: --depth=3"), ("--width=0", "--width: Value 0 not in range")):
+        run = Run(JOB, f"--worker={PROGRAM}", "--set", f'data.own={{ arguments: "{wrong}" }}', "--set", 'liveness="2s"', out=where / wrong)
+        runs.append(run)
+        assert run.wait(60) == 2, run.stderr()
+        assert says in run.logs()["worker-0"], run.logs()
+        assert says in run.stderr(), run.stderr()
+
+
 def workers_of_one_host_add_up_first(where, runs):
     run = Run(JOB, f"--worker={PROGRAM}", "--set", "cluster.workers=2", "--set", "cluster.group=2", out=where / "out")
     runs.append(run)
@@ -147,10 +162,8 @@ def on_a_gpu_it_computes_the_same(where, runs):
 
 def what_goes_wrong_in_it_all_are_told(where, runs):
     def end(fault, *settings):
-        program = where / fault
-        program.write_text(f'#!/bin/sh\nexec {pathlib.Path(FAULTY).resolve()} --fault={fault} "$@"\n')
-        program.chmod(0o755)
-        run = Run(JOB, f"--worker={program}", "--set", 'liveness="2s"', *settings, out=where / f"{fault}-out")
+        option = f'model.own={{ arguments: "--fault={fault}" }}'
+        run = Run(JOB, f"--worker={FAULTY}", "--set", option, "--set", 'liveness="2s"', *settings, out=where / f"{fault}-out")
         runs.append(run)
         return run.wait(60), run
 
@@ -209,6 +222,7 @@ main(
     it_is_told_to_end,
     it_is_watched_as_a_worker_is,
     one_that_is_sent_away_ends_well,
+    the_job_gives_it_options,
     workers_of_one_host_add_up_first,
     on_a_gpu_it_computes_the_same,
     what_goes_wrong_in_it_all_are_told,
