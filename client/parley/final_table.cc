@@ -16,14 +16,19 @@ void AddRow(std::string& table, const std::string& name, const std::string& text
 
 }  // namespace
 
-std::string FinalTable(const GetStatusReply& status, uint32_t workers, const RunPlaces& places) {
+std::string FinalTable(const GetStatusReply& status, uint32_t workers, bool own_program,
+                       const RunPlaces& places) {
   std::string table = absl::StrCat("\njob ", status.job(), "\n");
   const char* name = "evaluation";
   for (const Evaluation& evaluation : status.evaluations()) {
     AddRow(table, name, EvaluationLine(evaluation));
     name = "";
   }
-  if (status.evaluations().empty()) AddRow(table, name, "none: the job has no test set");
+  if (status.evaluations().empty()) {
+    // One that has a test set may still evaluate nothing.
+    AddRow(table, name,
+           own_program ? "none: the program has reported none" : "none: the job has no test set");
+  }
   AddRow(table, "steps",
          absl::StrCat(status.step(),
                       status.skipped_steps() == 0

@@ -17,8 +17,10 @@ struct RunPlaces {
 };
 
 // What `parley run` prints when the job has finished: each evaluation, throughput, where the
-// workers' time went (mean of `workers`), and the places. A few lines, each ended.
-std::string FinalTable(const GetStatusReply& status, uint32_t workers, const RunPlaces& places);
+// workers' time went (mean of `workers`), and the places. own_program: what trained was not
+// parley-worker. A few lines, each ended.
+std::string FinalTable(const GetStatusReply& status, uint32_t workers, bool own_program,
+                       const RunPlaces& places);
 
 }  // namespace parley
 

@@ -1,5 +1,6 @@
 #include "client/parley/progress.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <regex>
@@ -114,8 +115,9 @@ TEST(FinalTable, EndsWithTheAccuracyOfTheLastEvaluationAndNamesAllPlaces) {
   PhaseSeconds* forward = status.add_phase_seconds();
   forward->set_phase("forward");
   forward->set_seconds(90);
-  const std::string table = FinalTable(
-      status, 2, {"/o/job.textproto", "/o/targets.json", "/o/*.log", "/o/checkpoints/step-1500"});
+  const std::string table =
+      FinalTable(status, 2, /*own_program=*/false,
+                 {"/o/job.textproto", "/o/targets.json", "/o/*.log", "/o/checkpoints/step-1500"});
   // What scripts look for (tests/process/export_test.py).
   const std::regex accuracy("accuracy\\D*(0\\.\\d+|1\\.0+)");
   std::string last;
@@ -128,6 +130,13 @@ TEST(FinalTable, EndsWithTheAccuracyOfTheLastEvaluationAndNamesAllPlaces) {
         "/o/targets.json", "/o/*.log", "/o/checkpoints/step-1500"}) {
     EXPECT_NE(table.find(words), std::string::npos) << words << " is not in\n" << table;
   }
+}
+
+TEST(FinalTable, SaysWhyThereIsNoEvaluation) {
+  EXPECT_THAT(FinalTable(Training(1500), 2, /*own_program=*/false, {}),
+              testing::HasSubstr("none: the job has no test set"));
+  EXPECT_THAT(FinalTable(Training(1500), 2, /*own_program=*/true, {}),
+              testing::HasSubstr("none: the program has reported none"));
 }
 
 TEST(Units, AreForPeople) {

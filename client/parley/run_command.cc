@@ -21,6 +21,7 @@
 #include "client/parley/status_query.h"
 #include "common/checkpoint/manifest.h"
 #include "common/file_system.h"
+#include "common/job/own_program.h"
 #include "common/security/credential_file.h"
 #include "common/security/protection.h"
 #include "server/coordinator/job_directory.h"
@@ -213,7 +214,7 @@ int Run(const Options& options) {
     return Exit(result.outcome.code, result.outcome.last_line);
   }
   return Print(FinalTable(
-      result.status, std::max(result.status.wanted_workers(), uint32_t{1}),
+      result.status, std::max(result.status.wanted_workers(), uint32_t{1}), NeedsOwnProgram(job),
       {.job = out + "/job.textproto",
        .targets = out + "/targets.json",
        .logs = out + "/*.log",

@@ -410,6 +410,11 @@ absl::StatusOr<Verdict> ModuleBinding::Complete(double loss_sum) {
   {
     absl::MutexLock lock(&mu_);
     if (!error_.ok()) return error_;
+    if (std::count(state_.begin(), state_.end(), Gradient::kAdding) != 0) {
+      return absl::FailedPreconditionError(
+          "Complete: gradients have come that Backward was not called for: the loop has called "
+          "loss.backward() in its place, which sends nothing");
+    }
     state_.assign(state_.size(), Gradient::kNone);
   }
   watch_.reset();

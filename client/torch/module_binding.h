@@ -137,7 +137,8 @@ class ModuleBinding {
 
   // Pushes the buffers, if the step had a Backward, and gradients that were gathered and not sent
   // yet, and completes the step: Session::Complete.
-  // loss_sum: sum over the samples of the step's plan, 0 where it has none.
+  // loss_sum: sum over the samples of the step's plan, 0 where it has none. FailedPrecondition: the
+  // step's gradients are not Backward's.
   absl::StatusOr<Verdict> Complete(double loss_sum);
 
   // Brings the newest version into parameters and buffers.

@@ -158,6 +158,20 @@ TEST(ModuleBindingTest, ALoopThatForgetsToPullIsToldSo) {
   EXPECT_TRUE(backward().ok());
 }
 
+TEST(ModuleBindingTest, ALoopThatCallsBackwardOfTheLossItselfIsToldSo) {
+  torch::manual_seed(4);
+  Network network;
+  FakeSession session({Plan(1)}, 0.1);
+  const auto binding = ModuleBinding::Create(network);
+  ASSERT_TRUE(binding.ok());
+  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
+  ASSERT_TRUE(session.NextStep().has_value());
+  network.Forward(torch::randn({4, 3})).square().mean().backward();
+  const absl::Status status = (*binding)->Complete(1).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_NE(status.message().find("loss.backward()"), std::string::npos) << status;
+}
+
 TEST(ModuleBindingTest, ParametersThatWereGivenOtherMemoryAreNamed) {
   torch::manual_seed(4);
   Network network;

@@ -54,6 +54,7 @@ def the_documented_command_trains(where, runs):
     accuracy = re.search(r"^accuracy (\S+)$", said, re.MULTILINE)
     assert accuracy and float(accuracy.group(1)) >= 0.95, said
     print(f"accuracy {accuracy.group(1)}")
+    assert re.search(r"^evaluation +none: the program has reported none$", done.stdout, re.MULTILINE), done.stdout
 
 
 def it_is_told_to_end(where, runs):
