@@ -8,12 +8,11 @@
 #include <torch/nn/modules/linear.h>
 
 #include <cmath>
-#include <cstdio>
-#include <utility>
 #include <vector>
 
 #include "client/torch/torch_status.h"
 #include "worker/bind_module.h"
+#include "worker/loss.h"
 #include "worker/own_program.h"
 
 namespace {
@@ -32,11 +31,37 @@ struct Spirals : torch::nn::Module {
 };
 
 // One's own data: points on two spirals, and which of them each is on.
-std::pair<torch::Tensor, torch::Tensor> MakeSpirals() {
-  const torch::Tensor y = torch::arange(2000).remainder(2);
-  const torch::Tensor turn = torch::linspace(0.25, 2, 2000) * M_PI;
-  const torch::Tensor angle = turn + y * M_PI;
-  return {torch::stack({turn * angle.cos(), turn * angle.sin()}, 1) / 6, y};
+struct Points {
+  explicit Points(int64_t count) {
+    const torch::Tensor turn = torch::linspace(0.25, 2, count) * M_PI;
+    y = torch::arange(count).remainder(2);
+    const torch::Tensor angle = turn + y * M_PI;
+    x = torch::stack({turn * angle.cos(), turn * angle.sin()}, 1) / 6;
+  }
+  torch::Tensor x, y;
+};
+
+// What the job wants evaluated, when it does; `parley run` shows what comes of it.
+absl::Status Evaluate(const parley::OwnTraining& training, parley::TrainingBinding& binding,
+                      Spirals& network, const Points& test) {
+  while (true) {
+    const auto due = binding.PullEvaluation();
+    if (!due.ok() || !due->has_value()) return due.status();
+    const int64_t begin = (*due)->samples.begin();
+    const int64_t end = (*due)->samples.end();
+    const auto part = binding.ToNetwork({test.x.slice(0, begin, end), test.y.slice(0, begin, end)});
+    if (!part.ok()) return part.status();
+    parley::Evaluation result;
+    result.set_version((*due)->version);
+    result.set_epoch((*due)->epoch);
+    absl::Status status = parley::CatchTorch("evaluation", [&] {
+      const torch::NoGradGuard no_grad;
+      parley::AddToEvaluation(training.job.loss(), network.Forward(part->x), part->y, result);
+    });
+    if (status.ok()) status = training.session.ReportEvaluation(result).status();
+    if (status.ok()) status = binding.Pull(/*ahead=*/false);
+    if (!status.ok()) return status;
+  }
 }
 
 // The loop. The job has been joined; what is wrong it returns, and the others learn of it.
@@ -44,22 +69,23 @@ absl::Status Train(const parley::OwnTraining& training) {
   parley::Session& session = training.session;
   torch::manual_seed(training.job.seed());
   Spirals network;
-  const auto [x, y] = MakeSpirals();
+  const Points points(2000);
+  const Points test(501);
 
   // 1. Bind the network, to the CPU or a GPU: from here the shards hold its parameters.
   const auto binding = parley::BindModule(network, training.job, training.device);
   if (!binding.ok()) return binding.status();
-  absl::Status status = (*binding)->Attach(session, x.size(0), /*test_samples=*/0);
+  absl::Status status = (*binding)->Attach(session, points.x.size(0), test.x.size(0));
   if (!status.ok()) return status;
   training.Begin();
 
   while (true) {
     // 2. Each step says which samples are this worker's.
+    if (status = Evaluate(training, **binding, network, test); !status.ok()) return status;
     const auto plan = session.NextStep();
     if (!plan.has_value()) {
       const auto finished = session.Finish(training.metrics.seconds());
-      if (!finished.ok()) return finished.status();
-      if (*finished) break;
+      if (!finished.ok() || *finished) return finished.status();
       if (status = (*binding)->Pull(/*ahead=*/false); !status.ok()) return status;
       continue;  // the job has gone back to a checkpoint
     }
@@ -70,7 +96,7 @@ absl::Status Train(const parley::OwnTraining& training) {
       const torch::Tensor index =
           torch::tensor(std::vector<int64_t>(plan->samples.begin(), plan->samples.end()));
       const auto batch =
-          (*binding)->ToNetwork({x.index_select(0, index), y.index_select(0, index)});
+          (*binding)->ToNetwork({points.x.index_select(0, index), points.y.index_select(0, index)});
       if (!batch.ok()) return batch.status();
       torch::Tensor loss;
       status = parley::CatchTorch("forward", [&] {  // LibTorch throws
@@ -88,16 +114,6 @@ absl::Status Train(const parley::OwnTraining& training) {
     if (status = (*binding)->Pull(/*ahead=*/true); !status.ok()) return status;
     training.steps.Done(*plan, *verdict);
   }
-
-  if (session.drained()) return absl::OkStatus();  // sent away: the others go on
-
-  const auto all = (*binding)->ToNetwork({x, y});
-  if (!all.ok()) return all.status();
-  return parley::CatchTorch("accuracy", [&] {
-    const torch::NoGradGuard no_grad;
-    const auto right = network.Forward(all->x).argmax(1).eq(all->y).to(torch::kDouble).mean();
-    std::printf("accuracy %.3f\n", right.item<double>());
-  });
 }
 
 }  // namespace
