@@ -13,9 +13,10 @@
 #include "client/grpc_coordinator_client.h"
 #include "client/grpc_shard_client.h"
 #include "client/open_calls.h"
-#include "common/direct/direct_loop.h"
+#include "common/direct/direct_loops.h"
 #include "common/direct/receive_buffers.h"
 #include "common/direct/tls_context.h"
+#include "common/usable_cores.h"
 
 namespace parley {
 namespace {
@@ -38,7 +39,7 @@ class GrpcConnector final : public Connector {
     for (const auto& link : links) {
       if (const auto here = link.lock()) here->Close();
     }
-    loop_.reset();  // their last answers may still make calls
+    loops_.End();  // their last answers may still make calls
     calls_->Close(absl::Seconds(5));
   }
 
@@ -53,14 +54,11 @@ class GrpcConnector final : public Connector {
     GrpcShard& shard = shards_[address];
     if (shard.client == nullptr) shard = MakeGrpcShardClient(address, credentials_, calls_);
     if (!direct_) return shard.client;
-    if (loop_ == nullptr) {
-      absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
-      if (!loop.ok()) return shard.client;
-      loop_ = *std::move(loop);
-    }
+    DirectLoop* const loop = loops_.Next();
+    if (loop == nullptr) return shard.client;
     std::erase_if(links_, [](const auto& link) { return link.expired(); });
     const auto link =
-        std::make_shared<DirectLink>(address, *loop_, *tls_, buffers_, shard.find_direct);
+        std::make_shared<DirectLink>(address, *loop, *tls_, buffers_, shard.find_direct);
     links_.push_back(link);
     return std::make_shared<DirectShardClient>(shard.client, link);
   }
@@ -78,7 +76,7 @@ class GrpcConnector final : public Connector {
   std::map<std::string, std::shared_ptr<CoordinatorClient>> coordinators_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, GrpcShard> shards_ ABSL_GUARDED_BY(mu_);
   std::vector<std::weak_ptr<DirectLink>> links_ ABSL_GUARDED_BY(mu_);
-  std::unique_ptr<DirectLoop> loop_;  // with the first shard
+  DirectLoops loops_{LoopsFor(credentials_, /*plain=*/1, UsableCores())};
 };
 
 }  // namespace

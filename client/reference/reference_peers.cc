@@ -11,6 +11,7 @@
 #include "client/reference/value_wire.h"
 #include "common/clock/steady_now.h"
 #include "common/rpc/tensor_wire.h"
+#include "common/usable_cores.h"
 
 namespace parley {
 namespace {
@@ -77,11 +78,9 @@ struct Sender {
 ReferencePeers::ReferencePeers(bool takes_direct, SharedCredentials credentials)
     : credentials_(std::move(credentials)),
       tls_(TlsContextFor(credentials_)),
-      buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)) {
-  if (!takes_direct || !tls_.ok()) return;
-  absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
-  if (loop.ok()) loop_ = *std::move(loop);  // else all goes by gRPC
-}
+      takes_direct_(takes_direct && tls_.ok()),
+      buffers_(std::make_shared<ReceiveBuffers>(kKeptBytes)),
+      loops_(LoopsFor(credentials_, /*plain=*/1, UsableCores())) {}
 
 void ReferencePeers::Send(const ToOwner& message, absl::Duration patience, Done<FromOwner> done) {
   if (std::holds_alternative<OpenSessionRequest>(message.request)) OpenLink(message.address);
@@ -114,9 +113,10 @@ void ReferencePeers::OpenLink(const std::string& address) {
     if (link.ok()) links_[address] = *std::move(link);
   }
   // On this machine, too: for what is fetched, and for calls while shared memory is full.
-  if (loop_ != nullptr && !direct_.contains(address)) {
+  if (!takes_direct_ || direct_.contains(address)) return;
+  if (DirectLoop* const loop = loops_.Next(); loop != nullptr) {
     direct_[address] = std::make_shared<DirectLink>(
-        address, *loop_, *tls_, buffers_,
+        address, *loop, *tls_, buffers_,
         [this, address](absl::Time deadline, auto peer, auto done) {
           FindDirect(address, deadline, std::move(peer), std::move(done));
         });
@@ -162,7 +162,7 @@ void ReferencePeers::Close(absl::Duration patience) {
   }
   for (const auto& link : links) link->Join();
   for (const auto& [address, link] : direct) link->Close();
-  loop_.reset();
+  loops_.End();
   calls_->Close(absl::Seconds(5));
 }
 

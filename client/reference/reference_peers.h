@@ -14,7 +14,7 @@
 #include "client/open_calls.h"
 #include "client/reference/local_reference_link.h"
 #include "client/reference/reference_holder.h"
-#include "common/direct/direct_loop.h"
+#include "common/direct/direct_loops.h"
 #include "common/direct/receive_buffers.h"
 #include "common/direct/tls_context.h"
 #include "common/replies.h"
@@ -57,6 +57,7 @@ class ReferencePeers {
 
   const SharedCredentials credentials_;
   const absl::StatusOr<SharedTlsContext> tls_;
+  const bool takes_direct_;
   const std::shared_ptr<OpenCalls> calls_ = std::make_shared<OpenCalls>();
   absl::Mutex mu_;
   // Channels live until no call is left, so that none is destroyed by a thread of its own
@@ -66,7 +67,7 @@ class ReferencePeers {
   std::map<std::string, std::shared_ptr<LocalReferenceLink>> links_ ABSL_GUARDED_BY(mu_);
   std::map<std::string, std::shared_ptr<DirectLink>> direct_ ABSL_GUARDED_BY(mu_);
   const std::shared_ptr<ReceiveBuffers> buffers_;
-  std::unique_ptr<DirectLoop> loop_;  // nullptr: no direct connections
+  DirectLoops loops_;
 };
 
 }  // namespace parley

@@ -8,7 +8,9 @@
 #include "client/reference/direct_references.h"
 #include "client/reference/local_reference_guest.h"
 #include "common/clock/steady_notification.h"
+#include "common/direct/direct_loops.h"
 #include "common/seed.h"
+#include "common/usable_cores.h"
 
 namespace parley {
 namespace {
@@ -18,8 +20,9 @@ constexpr absl::Duration kGrace = absl::Milliseconds(500);
 // A process that takes values by the hundred tells their owners a few times that it has dropped
 // them.
 constexpr absl::Duration kGather = absl::Milliseconds(5);
-// For direct connections: one receives about as fast as a link of 25 Gbit/s brings.
-constexpr size_t kDirectThreads = 1;
+// For direct connections that are not encrypted: one receives about as fast as a link of 25 Gbit/s
+// brings.
+constexpr size_t kPlainDirectThreads = 1;
 // How long it tries to tell others that it goes.
 constexpr absl::Duration kFarewell = absl::Seconds(1);
 
@@ -53,10 +56,10 @@ absl::StatusOr<std::unique_ptr<RemoteAgent>> RemoteAgent::Start(
   agent->host_ = std::make_shared<ReferenceHost>(std::move(host));
   agent->host_->Start();
   if (options.direct) {
-    absl::StatusOr<std::unique_ptr<DirectServer>> direct =
-        DirectServer::Start(HostOf(options.listen), kDirectThreads,
-                            DirectReferenceMethods(agent->host_, options.observer),
-                            {options.credentials, options.refused});
+    absl::StatusOr<std::unique_ptr<DirectServer>> direct = DirectServer::Start(
+        HostOf(options.listen), LoopsFor(options.credentials, kPlainDirectThreads, UsableCores()),
+        DirectReferenceMethods(agent->host_, options.observer),
+        {options.credentials, options.refused});
     if (direct.ok()) agent->direct_ = *std::move(direct);
   }
   (options.service != nullptr ? *options.service : agent->own_service_)

@@ -17,6 +17,7 @@
 #include "client/membership.h"
 #include "common/daemon/command_line.h"
 #include "common/daemon/daemon.h"
+#include "common/direct/direct_loops.h"
 #include "common/direct/direct_server.h"
 #include "common/file_system.h"
 #include "common/job/job_file.h"
@@ -40,8 +41,8 @@ namespace {
 // needs cores too. (Of 16 cores 12 do Adam's step of ResNet-50 in 7.8 ms, 15 in 7.5, 8 in 9.3.)
 constexpr size_t kMostThreads = 12;
 
-// For direct connections: two receive what a link of 50 Gbit/s brings.
-constexpr size_t kMostDirectThreads = 2;
+// For direct connections that are not encrypted: two receive what a link of 50 Gbit/s brings.
+constexpr size_t kPlainDirectThreads = 2;
 
 constexpr size_t kSegmentBytes = 256 << 20;
 
@@ -79,7 +80,7 @@ class Entrances {
                                                "Calls that came over direct connections.")),
         local_calls_(daemon.metrics().Counter("parley_local_calls_total",
                                               "Calls that came through shared memory.")),
-        direct_(StartDirect(std::min(cores, kMostDirectThreads))),
+        direct_(StartDirect(LoopsFor(daemon.credentials(), kPlainDirectThreads, cores))),
         service_(&shard, direct_.ok() ? (*direct_)->Found() : FindDirectReply()) {}
 
   // The daemon serves from now on, and its address is known.
