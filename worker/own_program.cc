@@ -34,20 +34,20 @@ absl::Status Caught(const std::string& what, absl::FunctionRef<absl::Status()> c
   }
 }
 
-// The options that the job gives the program. None where the command line names no job that can be
-// loaded, which is told when it is.
-std::vector<std::string> ArgumentsOfJob(int argc, const char* const* argv) {
-  CLI::App finder;
-  finder.set_help_flag();
-  finder.allow_extras();
-  std::string file;
-  finder.add_option("--job", file);
-  try {
-    finder.parse(argc, argv);
-  } catch (const CLI::ParseError&) {
-    return {};
+// What a worker is started with.
+struct WorkerFlags {
+  void AddTo(CLI::App& app) {
+    AddDaemonFlags(app, daemon, /*with_coordinator=*/true);
+    AddTraceFlag(app, trace_file);
   }
-  const auto job = LoadJob(file, {});
+  DaemonFlags daemon;
+  std::string trace_file;
+};
+
+// The options that the job gives the program. None where the job cannot be loaded, which is told
+// when it is.
+std::vector<std::string> ArgumentsOf(const std::string& job_file) {
+  const auto job = LoadJob(job_file, {});
   if (!job.ok()) return {};
   const auto& of_model = job->model().own().arguments();
   const auto& of_data = job->data().own().arguments();
@@ -72,28 +72,43 @@ void OwnTraining::Begin() const {
 }
 
 int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& program) {
-  DaemonFlags flags;
-  AddDaemonFlags(app, flags, /*with_coordinator=*/true);
-  std::string trace_file;
-  AddTraceFlag(app, trace_file);
-  const std::vector<std::string> arguments = ArgumentsOfJob(argc, argv);
+  // Alone first, so that the others can be told what is wrong with the program's own options.
+  WorkerFlags flags;
+  CLI::App started("", app.get_name());
+  started.set_help_flag();
+  started.allow_extras();
+  flags.AddTo(started);
+  bool is_started = true;
+  try {
+    started.parse(argc, argv);
+  } catch (const CLI::ParseError&) {
+    is_started = false;  // told below
+  }
   std::vector<const char*> words(argv, argv + argc);
+  const std::vector<std::string> arguments = ArgumentsOf(flags.daemon.job);
   for (const std::string& argument : arguments) words.push_back(argument.c_str());
-  if (const auto code = ParseCommandLine(app, static_cast<int>(words.size()), words.data())) {
-    return *code;
+  WorkerFlags again;
+  again.AddTo(app);
+  const absl::StatusOr<bool> goes_on = ParseWords(app, words);
+  if (goes_on.ok() && !*goes_on) return kFinished;
+  if (!is_started) {
+    std::fprintf(stderr, "%s\n", std::string(goes_on.status().message()).c_str());
+    return kWrongUsage;
   }
 
   // In the log what the program prints stands between its other lines, and is not lost with it.
   std::setvbuf(stdout, nullptr, _IOLBF, 0);
   Preemption preemption;  // outlives the daemon's thread for signals
-  Daemon daemon(WORKER, flags);
+  Daemon daemon(WORKER, flags.daemon);
   if (absl::Status status = daemon.LoadJob(); !status.ok()) return daemon.Exit(kWrongUsage, status);
   if (absl::Status status = daemon.Serve({}); !status.ok()) {
     return daemon.Exit(kWrongUsage, status);
   }
   ProcessDevice device(daemon);
-  TrainingProcess process = {daemon, preemption, WORKER, trace_file, nullptr, nullptr, nullptr};
+  TrainingProcess process = {daemon,  preemption, WORKER, flags.trace_file,
+                             nullptr, nullptr,    nullptr};
   process.prepare = [&] {
+    if (!goes_on.ok()) return goes_on.status();
     if (absl::Status chosen = device.Choose(); !chosen.ok()) return chosen;
     if (!program.prepare) return absl::OkStatus();
     return Caught("preparing", [&] { return program.prepare(daemon.job()); });

@@ -45,8 +45,9 @@ struct OwnProgram {
 };
 
 // app: with the program's name, what it is for, and what options it has of its own, which the job
-// file may give (model.own.arguments): they are read when `prepare` is called. Called once, in
-// main, before there is any other thread. Returns the exit status (docs/operating.md).
+// file may give (model.own.arguments): they are read when `prepare` is called; what is wrong with
+// them is as an error of its. Called once, in main, before there is any other thread. Returns the
+// exit status (docs/operating.md).
 int RunOwnProgram(CLI::App& app, int argc, char** argv, const OwnProgram& program);
 
 }  // namespace parley

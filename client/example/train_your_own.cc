@@ -1,5 +1,4 @@
-// A training program of one's own: a LibTorch network, and data made on the spot. On a GPU where
-// the job says so.
+// A training program of one's own: a LibTorch network, data made on the spot; on a GPU, too.
 //
 //   bazel build -c opt //client/example:train_your_own
 //   out/bin/parley run client/example/spiral.textproto --worker=PROGRAM
@@ -54,10 +53,14 @@ absl::Status Evaluate(const parley::OwnTraining& training, parley::TrainingBindi
     parley::Evaluation result;
     result.set_version((*due)->version);
     result.set_epoch((*due)->epoch);
-    absl::Status status = parley::CatchTorch("evaluation", [&] {
+    absl::Status settled;
+    absl::Status status = parley::CatchTorch("evaluation", [&] {  // LibTorch throws
       const torch::NoGradGuard no_grad;
-      parley::AddToEvaluation(training.job.loss(), network.Forward(part->x), part->y, result);
+      const torch::Tensor outputs = network.Forward(part->x);
+      settled = binding.Settle();  // a GPU has done what it was given
+      if (settled.ok()) parley::AddToEvaluation(training.job.loss(), outputs, part->y, result);
     });
+    status.Update(settled);
     if (status.ok()) status = training.session.ReportEvaluation(result).status();
     if (status.ok()) status = binding.Pull(/*ahead=*/false);
     if (!status.ok()) return status;
@@ -80,8 +83,10 @@ absl::Status Train(const parley::OwnTraining& training) {
   training.Begin();
 
   while (true) {
-    // 2. Each step says which samples are this worker's.
     if (status = Evaluate(training, **binding, network, test); !status.ok()) return status;
+    training.steps.HasGoneBack();  // meanwhile, perhaps
+
+    // 2. Each step says which samples are this worker's.
     const auto plan = session.NextStep();
     if (!plan.has_value()) {
       const auto finished = session.Finish(training.metrics.seconds());
@@ -99,11 +104,11 @@ absl::Status Train(const parley::OwnTraining& training) {
           (*binding)->ToNetwork({points.x.index_select(0, index), points.y.index_select(0, index)});
       if (!batch.ok()) return batch.status();
       torch::Tensor loss;
-      status = parley::CatchTorch("forward", [&] {  // LibTorch throws
-        loss = torch::cross_entropy_loss(network.Forward(batch->x), batch->y);
+      status = parley::CatchTorch("forward", [&] {
+        loss = parley::ComputeLoss(training.job.loss(), network.Forward(batch->x), batch->y);
       });
       if (status.ok()) status = (*binding)->Backward(loss, /*last=*/true);
-      if (status.ok()) status = (*binding)->Settle();  // a GPU has done what it was given
+      if (status.ok()) status = (*binding)->Settle();
       if (!status.ok()) return status;
       loss_sum = loss.item<double>() * static_cast<double>(plan->samples.size());
     }

@@ -2,27 +2,38 @@
 
 #include <iostream>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/daemon/exit_code.h"
 #include "common/daemon/version.h"
 
 namespace parley {
 
-std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
+absl::StatusOr<bool> ParseWords(CLI::App& app, const std::vector<const char*>& words) {
   if (app.get_version_ptr() == nullptr) {
     app.set_version_flag("--version", app.get_name() + " " + kVersion);
   }
   try {
-    app.parse(argc, argv);
-    return std::nullopt;
+    app.parse(static_cast<int>(words.size()), words.data());
+    return true;
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) {  // --help, --version
       app.exit(error, std::cout, std::cerr);
-      return kFinished;
+      return false;
     }
-    // The last line of a log is what `parley run` shows of a process that has ended.
-    std::cerr << app.get_name() << ": " << error.what() << " (usage: --help)\n";
+    // One line: the last one of a log is what `parley run` shows of a process that has ended.
+    return absl::InvalidArgumentError(
+        absl::StrCat(app.get_name(), ": ", error.what(), " (usage: --help)"));
+  }
+}
+
+std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
+  const absl::StatusOr<bool> goes_on = ParseWords(app, {argv, argv + argc});
+  if (!goes_on.ok()) {
+    std::cerr << goes_on.status().message() << "\n";
     return kWrongUsage;
   }
+  return *goes_on ? std::nullopt : std::optional<int>(kFinished);
 }
 
 void AddDaemonFlags(CLI::App& app, DaemonFlags& flags, bool with_coordinator) {

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/log.h"
 
@@ -27,6 +29,10 @@ struct DaemonFlags {
   bool one_sigterm = false;  // further SIGTERMs say nothing new (Daemon::OnSignal)
   std::string joined_file;   // made when the process has joined the job; empty: none
 };
+
+// Parses words, of which the first is the program's, into whatever flags `app` has, with --help and
+// --version. False: one of these was given, and answered on stdout. InvalidArgument: wrong usage.
+absl::StatusOr<bool> ParseWords(CLI::App& app, const std::vector<const char*>& words);
 
 // Parses argv into whatever flags `app` has, with --help and --version. A value when the program is
 // to end at once: 0 after --help or --version (printed on stdout), 2 after wrong usage (explained

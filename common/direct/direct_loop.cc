@@ -5,8 +5,10 @@
 
 #include <array>
 #include <cerrno>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/clock/steady_now.h"
 
 namespace parley {
@@ -26,7 +28,12 @@ absl::StatusOr<std::unique_ptr<DirectLoop>> DirectLoop::Start() {
       ::epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.get(), &event) != 0) {
     return absl::ErrnoToStatus(errno, "a loop for connections");
   }
-  return std::unique_ptr<DirectLoop>(new DirectLoop(std::move(epoll), std::move(wake)));
+  try {
+    return std::unique_ptr<DirectLoop>(new DirectLoop(std::move(epoll), std::move(wake)));
+  } catch (const std::system_error& error) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("a thread for connections cannot be made: ", error.what()));
+  }
 }
 
 DirectLoop::DirectLoop(FileDescriptor epoll, FileDescriptor wake)

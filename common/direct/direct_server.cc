@@ -183,6 +183,7 @@ absl::StatusOr<std::unique_ptr<DirectServer>> DirectServer::Start(const std::str
   std::vector<DirectLoop*> loops;
   for (size_t i = 0; i < std::max<size_t>(threads, 1); ++i) {
     absl::StatusOr<std::unique_ptr<DirectLoop>> loop = DirectLoop::Start();
+    if (!loop.ok() && !loops.empty()) break;  // fewer do, too
     if (!loop.ok()) return loop.status();
     loops.push_back(server->loops_.emplace_back(*std::move(loop)).get());
   }

@@ -124,8 +124,9 @@ def the_job_gives_it_options(where, runs):
         run = Run(JOB, f"--worker={PROGRAM}", "--set", f'data.own={{ arguments: "{wrong}" }}', "--set", 'liveness="2s"', out=where / wrong)
         runs.append(run)
         assert run.wait(60) == 2, run.stderr()
-        assert says in run.logs()["worker-0"], run.logs()
-        assert says in run.stderr(), run.stderr()
+        for log in ("worker-0", "shard-0"):
+            assert says in last_line(run.logs()[log]), run.logs()
+        assert says in last_line(run.stderr()), run.stderr()
 
 
 def workers_of_one_host_add_up_first(where, runs):
