@@ -189,7 +189,7 @@ class DirectLinkTest : public ::testing::TestWithParam<bool> {
     return message;
   }
 
-  // One that has other credentials does not get in, and waits before it tries again.
+  // One that does not get in waits before it tries again.
   void ExpectShutOut(const std::shared_ptr<DirectLink>& link) {
     link->Open();
     const int finds = finds_;

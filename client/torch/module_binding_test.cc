@@ -140,50 +140,41 @@ TEST(ModuleBindingTest, WhatIsFrozenHasNoGradientUntilItIsNot) {
   EXPECT_TRUE(network.frozen.grad().defined());
 }
 
-TEST(ModuleBindingTest, ALoopThatForgetsToPullIsToldSo) {
-  torch::manual_seed(4);
-  Network network;
-  FakeSession session({Plan(1), Plan(2)}, 0.1);
-  const auto binding = ModuleBinding::Create(network);
-  ASSERT_TRUE(binding.ok());
-  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
-  const torch::Tensor x = torch::randn({4, 3});
-  const auto backward = [&] { return (*binding)->Backward(network.Forward(x).square().mean()); };
-  ASSERT_TRUE(session.NextStep().has_value());
-  ASSERT_TRUE(backward().ok());
-  ASSERT_TRUE((*binding)->Complete(1).ok());
-  EXPECT_EQ(backward().code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE((*binding)->PullAhead().ok());
-  ASSERT_TRUE(session.NextStep().has_value());
-  EXPECT_TRUE(backward().ok());
+// Loops that are wrong; each is in its first step.
+class WrongLoopTest : public ::testing::Test {
+ protected:
+  WrongLoopTest() {
+    EXPECT_TRUE(binding_.ok()) << binding_.status();
+    EXPECT_TRUE((*binding_)->Attach(session_, 4, 0).ok());
+    EXPECT_TRUE(session_.NextStep().has_value());
+  }
+  torch::Tensor Loss() { return network_.Forward(torch::randn({4, 3})).square().mean(); }
+
+  Network network_;
+  FakeSession session_{{Plan(1), Plan(2)}, 0.1};
+  const absl::StatusOr<std::unique_ptr<ModuleBinding>> binding_ = ModuleBinding::Create(network_);
+};
+
+TEST_F(WrongLoopTest, OneThatForgetsToPullIsToldSo) {
+  ASSERT_TRUE((*binding_)->Backward(Loss()).ok());
+  ASSERT_TRUE((*binding_)->Complete(1).ok());
+  EXPECT_EQ((*binding_)->Backward(Loss()).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE((*binding_)->PullAhead().ok());
+  ASSERT_TRUE(session_.NextStep().has_value());
+  EXPECT_TRUE((*binding_)->Backward(Loss()).ok());
 }
 
-TEST(ModuleBindingTest, ALoopThatCallsBackwardOfTheLossItselfIsToldSo) {
-  torch::manual_seed(4);
-  Network network;
-  FakeSession session({Plan(1)}, 0.1);
-  const auto binding = ModuleBinding::Create(network);
-  ASSERT_TRUE(binding.ok());
-  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
-  ASSERT_TRUE(session.NextStep().has_value());
-  network.Forward(torch::randn({4, 3})).square().mean().backward();
-  const absl::Status status = (*binding)->Complete(1).status();
+TEST_F(WrongLoopTest, OneThatCallsBackwardOfTheLossItselfIsToldSo) {
+  Loss().backward();
+  const absl::Status status = (*binding_)->Complete(1).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_NE(status.message().find("loss.backward()"), std::string::npos) << status;
 }
 
-TEST(ModuleBindingTest, ParametersThatWereGivenOtherMemoryAreNamed) {
-  torch::manual_seed(4);
-  Network network;
-  FakeSession session({Plan(1)}, 0.1);
-  const auto binding = ModuleBinding::Create(network);
-  ASSERT_TRUE(binding.ok());
-  ASSERT_TRUE((*binding)->Attach(session, 4, 0).ok());
-  network.second->to(torch::kDouble);
-  network.second->to(torch::kFloat);
-  ASSERT_TRUE(session.NextStep().has_value());
-  const absl::Status status =
-      (*binding)->Backward(network.Forward(torch::randn({4, 3})).square().mean());
+TEST_F(WrongLoopTest, ParametersThatWereGivenOtherMemoryAreNamed) {
+  network_.second->to(torch::kDouble);
+  network_.second->to(torch::kFloat);
+  const absl::Status status = (*binding_)->Backward(Loss());
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("second.weight has other memory"), std::string::npos) << status;
 }

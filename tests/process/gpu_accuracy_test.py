@@ -2,14 +2,13 @@
 Fashion-MNIST, and a transformer of 75.8 million on a real text (tag gpu). Some 5 minutes on an H200.
 """
 
-import json
 import os
 import pathlib
 import shutil
 import sys
 
 sys.path.insert(0, "tests/process")
-from support.jobs import Run, main
+from support.jobs import Run, evaluations, main
 from support.programs import BIN
 
 shutil.copy("worker/cuda/libparley_cuda.so", BIN / "libparley_cuda.so")
@@ -42,8 +41,7 @@ def last_evaluation(where, runs, name, precision, **job):
     runs.append(run)
     assert run.wait(400) == 0, precision
     assert "computes on a GPU device=" in run.logs()["worker-0"], run.logs()["worker-0"]
-    lines = [json.loads(line) for line in (run.out / "history.jsonl").read_text().splitlines()]
-    return [line for line in lines if line["kind"] == "evaluation"][-1]
+    return evaluations(run.out)[-1]
 
 
 def in_both(where, runs, name, measure, **job):

@@ -2,7 +2,6 @@
 workers, a node group, bfloat16 and float16, and a program of one's own (tag gpu).
 """
 
-import json
 import os
 import pathlib
 import re
@@ -13,7 +12,7 @@ sys.path.insert(0, "tests/process")
 import safetensors.torch
 import torch
 from support import data
-from support.jobs import Run, exported, main, small_job
+from support.jobs import Run, evaluations, exported, main, small_job
 from support.programs import BIN
 
 shutil.copy("worker/cuda/libparley_cuda.so", BIN / "libparley_cuda.so")
@@ -64,8 +63,7 @@ def job_of(where, name, device):
 
 def curve(run):
     """The loss of each evaluation. (Of steps that come fast not all are told.)"""
-    lines = [json.loads(line) for line in (run.out / "history.jsonl").read_text().splitlines()]
-    return {line["step"]: line["loss"] for line in lines if line["kind"] == "evaluation"}
+    return {line["step"]: line["loss"] for line in evaluations(run.out)}
 
 
 def trained(where, runs, name, device, *settings):
@@ -217,8 +215,7 @@ def half_precision_learns_too(where, runs):
         run = Run(small_job(where, epochs=12, extra=f"device: CUDA\nprecision: {precision}\n"))
         runs.append(run)
         assert run.wait(280) == 0, precision
-        lines = [json.loads(line) for line in (run.out / "history.jsonl").read_text().splitlines()]
-        accuracies[precision] = [line["accuracy"] for line in lines if line["kind"] == "evaluation"][-1]
+        accuracies[precision] = evaluations(run.out)[-1]["accuracy"]
     print(f"accuracy: {accuracies}")
     assert all(abs(accuracy - accuracies["FLOAT32"]) <= 0.02 for accuracy in accuracies.values()), accuracies
 
@@ -232,8 +229,7 @@ def a_program_of_ones_own_learns(where, runs):
         assert run.wait(280) == 0, device
         log = run.logs()["worker-0"]
         assert ("computes on a GPU" in log) == (device == "CUDA"), log
-        lines = [json.loads(line) for line in (run.out / "history.jsonl").read_text().splitlines()]
-        accuracies[device] = [line["accuracy"] for line in lines if line["kind"] == "evaluation"][-1]
+        accuracies[device] = evaluations(run.out)[-1]["accuracy"]
     print(f"accuracy: {accuracies}")
     assert min(accuracies.values()) >= 0.95, accuracies
 

@@ -1,6 +1,5 @@
 """A training program of one's own, as docs/api.md says to start it: what is written there is what runs here."""
 
-import json
 import os
 import pathlib
 import re
@@ -14,7 +13,7 @@ import time
 sys.path.insert(0, "tests/process")
 from support.bits import assert_same_bits
 from support.devices import DEVICES, machine
-from support.jobs import Run, exported, last_line, main, scrape, wait_for
+from support.jobs import Run, evaluations, exported, last_line, main, scrape, wait_for
 from support.programs import BIN, program
 
 JOB = "client/example/spiral.textproto"
@@ -48,8 +47,7 @@ def parley(*arguments):
 
 def evaluated(out):
     """The last evaluation of a job, of its whole test set."""
-    lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
-    last = [line for line in lines if line["kind"] == "evaluation"][-1]
+    last = evaluations(out)[-1]
     assert last["test_samples"] == 501, last
     return last
 

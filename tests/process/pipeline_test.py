@@ -4,7 +4,6 @@ A small transformer with dropout on a made text, deterministic, with Adam and cl
 each schedule. A residual network. Then two pipelines, of whose processes some are killed while the job trains.
 """
 
-import json
 import os
 import random
 import signal
@@ -17,13 +16,12 @@ import torch
 from support import data
 from support.bits import assert_same_bits
 from support.brake import Brake
-from support.jobs import WHOLE, Run, exported, main
+from support.jobs import WHOLE, Run, evaluations, exported, main
 from support.text_pipeline import SEED, pid_of, start
 
-def evaluations(run):
+def course(run):
     """What the job's evaluations have come to."""
-    lines = [json.loads(line) for line in (run.out / "history.jsonl").read_text().splitlines()]
-    return [{field: line[field] for field in ("step", "test_samples", "loss")} for line in lines if line["kind"] == "evaluation"]
+    return [{field: line[field] for field in ("step", "test_samples", "loss")} for line in evaluations(run.out)]
 
 
 def every_schedule_computes_what_one_process_does(where, runs):
@@ -31,14 +29,14 @@ def every_schedule_computes_what_one_process_does(where, runs):
     runs.append(alone)
     assert alone.wait() == 0
     expected = exported(alone.out)
-    evaluated = evaluations(alone)
+    evaluated = course(alone)
     assert evaluated and evaluated[-1]["test_samples"] // 8 % 2 == 0, f"an uneven last batch of an odd number: {evaluated}"
     for schedule in ("GPIPE", "ONE_F_ONE_B", "EAGER", "INTERLEAVED", "ZERO_BUBBLE"):
         run = start(where, schedule, "stages: 2", f"pipeline {{ schedule: {schedule} }}")
         runs.append(run)
         assert run.wait() == 0, schedule
         assert_same_bits(exported(run.out), expected, schedule)
-        assert evaluations(run) == evaluated, f"{schedule}: {evaluations(run)} and not {evaluated}"
+        assert course(run) == evaluated, f"{schedule}: {course(run)} and not {evaluated}"
         print(f"{schedule}: the same bits")
     cut = start(where, "recomputed", "stages: 3", 'pipeline { recompute: true cut_before: "transformer_encoder.layers.1" cut_before: "decoder" }')
     runs.append(cut)

@@ -208,6 +208,12 @@ def exported(out):
     return files
 
 
+def evaluations(out):
+    """What a job's history tells of each whole evaluation, in their order."""
+    lines = [json.loads(line) for line in (out / "history.jsonl").read_text().splitlines()]
+    return [line for line in lines if line["kind"] == "evaluation"]
+
+
 def last_line(text):
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
